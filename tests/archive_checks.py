@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import run_python
 
 from torcheer.archive import Archive, Writer
 from torcheer.archive.format.value_codecs import CODECS, pack, unpack
@@ -97,7 +97,4 @@ def assert_holds_patterns(archive: Archive, large: bool, codec: Any = "raw") -> 
 def child(code: str, *arguments: object) -> str:
     """What another process says."""
     begin = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    command = [sys.executable, "-c", begin + code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", begin + code, *arguments).stdout

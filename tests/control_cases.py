@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import select
 import threading
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from host_viewer import connected
+from waiting import wait_until
 
 from torcheer.control.control_records import Wants
 from torcheer.training.control import Control
@@ -26,7 +26,7 @@ class Looker:
     """A viewer without a page: says hello, keeps what it is told, asks for things."""
 
     def __init__(self, path: Path) -> None:
-        self.wire = until(lambda: connected(path))
+        self.wire = wait_until(lambda: connected(path))
         self.state: dict[str, Any] = {}
         self.states: list[str] = []
         self.parameters: dict[str, dict[str, Any]] = {}
@@ -49,14 +49,15 @@ class Looker:
     def look(self, **wants: Any) -> None:
         self.wire.send({"kind": "wants", "wants": to_json(Wants(**wants))})
 
-    def until(self, condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> None:
+    def until(self, condition: Callable[[], Any]) -> None:
         """Listen until something holds."""
-        end = time.monotonic() + secs
-        while not condition():
-            assert time.monotonic() < end, f"waited in vain; the state is {self.state}, alerts {self.alerts[-3:]}"
-            assert not self.wire.closed or condition(), f"{self.wire.why}; the state is {self.state}"
+
+        def listen() -> None:
+            assert not self.wire.closed, f"{self.wire.why}; the state is {self.state}"
             select.select([self.wire], [], [], 0.05)
             self.listen()
+
+        wait_until(condition, poll=listen, seen=lambda: (self.state, self.alerts[-3:]))
 
     def status(self, *wanted: str) -> dict[str, Any]:
         """Wait for a status; what the counters are then."""
@@ -124,15 +125,6 @@ def page_at(url: str) -> int:
         return int(page.status)
 
 
-def until(condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> Any:
-    """Wait until something holds; the answer is it."""
-    end = time.monotonic() + secs
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-    return found
-
-
 class Running:
     """A session that trains in a thread of its own, under control; its events as they come."""
 
@@ -142,7 +134,7 @@ class Running:
         assert self.control.host.path is not None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        until(lambda: hasattr(self.control, "session"))
+        wait_until(lambda: hasattr(self.control, "session"))
         self.looker = Looker(self.control.host.path)
 
     def _run(self) -> None:

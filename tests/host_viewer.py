@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
+
+from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Wants
 from torcheer.host.host import Host
@@ -13,17 +14,7 @@ from torcheer.wire.json_codec import to_json
 from torcheer.wire.ring import RingReader
 from torcheer.wire.socket_lines import connect
 
-PATIENCE_SECS = 60.0
 ALL = Wants(("Act", "Net", "Grad"), weights=True, train=EACH_TRIAL)
-
-
-def until(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait for something to be true."""
-    deadline = time.monotonic() + PATIENCE_SECS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.005)
-    return found
 
 
 def connected(path: str | os.PathLike[str]) -> Any:
@@ -43,14 +34,14 @@ class Viewer:
         self.rings = 0
         self.wire = connect(host.path or "")
         self.wire.send({"kind": "hello", "version": 1, "url": url})
-        until(lambda: self.of("welcome") or self.of("busy") or self.wire.closed, "an answer")
+        wait_until(lambda: self.of("welcome") or self.of("busy") or self.wire.closed, "an answer")
         if wants is not None:
             self.want(wants)
 
     def want(self, wants: Wants) -> None:
         """Look at something, and wait until the host knows."""
         self.wire.send({"kind": "wants", "wants": to_json(wants)})
-        until(lambda: self.host.wants == wants, "the host to know what is wanted")
+        wait_until(lambda: self.host.wants == wants, "the host to know what is wanted")
 
     def hear(self) -> None:
         """Take what has come."""
@@ -74,12 +65,14 @@ class Viewer:
 
     def moments(self, count: int = 1) -> list[dict[str, Any]]:
         """At least so many states, waited for."""
-        found: list[dict[str, Any]] = until(lambda: len(self.of("moment")) >= count and self.of("moment"), "states")
+        found: list[dict[str, Any]] = wait_until(
+            lambda: len(self.of("moment")) >= count and self.of("moment"), "states"
+        )
         return found
 
     def last(self, kind: str, fits: Callable[[dict[str, Any]], Any] = lambda message: True) -> dict[str, Any]:
         """The newest message of a kind, waited for."""
-        found: list[dict[str, Any]] = until(lambda: [one for one in self.of(kind) if fits(one)], kind)
+        found: list[dict[str, Any]] = wait_until(lambda: [one for one in self.of(kind) if fits(one)], kind)
         return found[-1]
 
     def rows(self, table: str) -> dict[str, list[Any]]:
@@ -98,7 +91,7 @@ class Viewer:
 
     def close(self) -> None:
         self.wire.close()
-        until(lambda: self.host.viewer == "" or self.host.closed, "the host to notice")
+        wait_until(lambda: self.host.viewer == "" or self.host.closed, "the host to notice")
 
     def __enter__(self) -> Viewer:
         return self

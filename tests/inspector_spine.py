@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from torcheer.wire.ring import Ring, RingReader
 
 SCRIPTS = Path(__file__).parent / "inspector_scripts"
 QUIET = Plan(statistics=False)
-PATH = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(SCRIPTS.parent), os.environ.get("PYTHONPATH"))))}
+PATH = {"PYTHONPATH": os.pathsep.join(filter(None, (str(SCRIPTS.parent), os.environ.get("PYTHONPATH"))))}
 
 
 def offer(
@@ -82,23 +81,6 @@ def watched(diary: Diary, plan: Plan = QUIET, **settings: Any) -> Link:
 def balanced(account: Account) -> bool:
     """Whether every value that was offered is accounted for."""
     return account.offered == account.handled + sum(account.dropped.values()) + account.lost + account.damaged
-
-
-def until(true: Callable[[], Any], secs: float = 60.0) -> Any:
-    """Wait for something; fail where it does not come."""
-    end = time.monotonic() + secs
-    while not (found := true()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
-    return found
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie has)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def traces() -> tuple[int, int, int, int]:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.training import Loader, Options, Session
@@ -54,8 +55,7 @@ class Busy(Large):
 
     def __getitem__(self, index: int) -> Any:
         if index >= 8:
-            while not (self._folder / "has-first-batch").exists():  # which a thread sends
-                time.sleep(0.01)
+            wait_until((self._folder / "has-first-batch").exists)  # which a thread sends
             (self._folder / f"busy-{os.getpid()}").touch()
             re.match("(a+)+$", "a" * 60 + "b")
         return super().__getitem__(index)
@@ -108,8 +108,7 @@ def begun(dataset: Any, folder: Path, start: Any = note, **options: Any) -> Any:
 def fork(folder: Path) -> list[Any]:
     busy = begun(Busy(folder), folder)
     (folder / "has-first-batch").touch()
-    while len(list(folder.glob("busy-*"))) < 2:
-        time.sleep(0.01)
+    wait_until(lambda: len(list(folder.glob("busy-*"))) == 2, secs=300)
     return [
         busy,
         begun(Large(), folder, num_workers=4),

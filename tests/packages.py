@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from children import run_python
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "src" / "torcheer" / "studio" / "page"
@@ -16,9 +15,7 @@ NEEDS_PAGE = pytest.mark.skipif(not (PAGE / "studio.js").is_file(), reason="the 
 
 def built(kind: str, folder: Path, source: Path = ROOT) -> Path:
     """A "wheel" or an "sdist" of a source tree; nothing is fetched for it."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    run_python("-m", "hatchling", "build", "-t", kind, "-d", folder, cwd=source)
     return next(folder.glob("*.whl" if kind == "wheel" else "*.tar.gz"))
 
 
@@ -31,10 +28,8 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 
 def installed(wheel: Path, folder: Path) -> Path:
     """A wheel in a folder that can be put on the path; what it needs is here already."""
-    command = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
-    options = ["--no-deps", "--no-index", "--no-compile", "--target", str(folder), str(wheel)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    options = ("--no-deps", "--no-index", "--no-compile", "--target", folder)
+    run_python("-m", "pip", "-qq", "--disable-pip-version-check", "install", *options, wheel)
     return folder
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_until
 
 from torcheer.control.control_records import Order, Wants
 from torcheer.studio.sources.live_source import LiveSource
 
 ALL = Wants(variables=("Act", "Net", "Grad"), weights=True)
-DEADLINE_SECS = 60.0
 
 
 class Client:
@@ -25,12 +25,8 @@ class Client:
 
     def until(self, condition: Callable[[], Any], what: str = "") -> Any:
         """Read what comes until a condition holds; its value."""
-        deadline = time.monotonic() + DEADLINE_SECS
-        while not (found := condition()):
-            assert time.monotonic() < deadline, what or f"still not so: {self.source.state}, {self.source.alerts}"
-            self.source.poll()
-            time.sleep(0.005)
-        return found
+        seen = lambda: (self.source.state, self.source.alerts)  # noqa: E731
+        return wait_until(condition, what, poll=self.source.poll, seen=seen)
 
     def press(self, action: str, **about: Any) -> None:
         """Push a button."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from children import Child
+from waiting import wait_until
 
 from torcheer.control.control_records import Parameter, State
 from torcheer.host.host import Host
@@ -23,18 +25,6 @@ NETWORK = Network(
     (Projection("w", "in", "out", "linear", (6, 4)),),
     (Variable("Act"), Variable("Grad"), Variable("Wt", "weight")),
 )
-DEADLINE_SECS = 60.0
-
-
-def until(condition: Callable[[], Any], *sources: Any) -> Any:
-    """Wait for a condition, and keep polling; what it was. Fail after a long while."""
-    end = time.monotonic() + DEADLINE_SECS
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        for source in sources:
-            source.poll()
-        time.sleep(0.005)
-    return found
 
 
 def tell(host: Host, step: int) -> bool:
@@ -61,12 +51,12 @@ def main(folder: str, first: int, count: int) -> None:
             time.sleep(0.01)
 
 
-def started(folder: Path, first: int = 0, count: int = 5) -> subprocess.Popen[str]:
+@contextmanager
+def started(folder: Path, first: int = 0, count: int = 5) -> Iterator[Child]:
     """That host in a process of its own, listening."""
-    command = [sys.executable, __file__, str(folder), str(first), str(count)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "up\n"
-    return process
+    with Child(__file__, folder, first, count) as process:
+        assert process.line() == "up"
+        yield process
 
 
 class Liar:
@@ -86,7 +76,7 @@ class Liar:
         source.poll()
         self._raw, _ = self._listener.accept()
         self.wire = Wire(self._raw)
-        until(self.hear, source)
+        wait_until(self.hear, poll=source.poll)
         if welcome:
             self.say({"kind": "welcome", "version": 1, "title": "liar", "pid": 1})
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,11 +14,11 @@ import numpy as np
 import pytest
 from browser import _awake
 from studio_stage import Stage, StagePlace, stage
+from waiting import WAIT_SECS, wait_until
 
 from torcheer.studio.connections.auth import Keys
 from torcheer.studio.server import listen, server_of, url_of
 
-WAIT_SECS = 60.0  # for anything: a busy machine takes its time, and a right answer may come late
 OPEN = ".connection.open"
 FILLED = {"plots": ".readout b", "tables": ".grid"}  # what a tab has when its first rows are drawn
 
@@ -106,21 +105,12 @@ def running(
     server = server_of(place or StagePlace(source), keys)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
-    until(lambda: server.started, "the server")
+    wait_until(lambda: server.started, "the server")
     try:
         yield url_of(listener, keys), keys, server
     finally:
         server.should_exit = True
         thread.join(20)
-
-
-def until(condition: Callable[[], Any], what: str = "", secs: float = WAIT_SECS, page: Any = None) -> Any:
-    """Wait for something that happens outside the page (with `page`: while its events are heard); the answer is it."""
-    deadline = time.monotonic() + secs
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {secs} s for {what or condition}"
-        page.wait_for_timeout(20) if page else time.sleep(0.02)
-    return found
 
 
 def settled(page: Any) -> Any:

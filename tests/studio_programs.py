@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from studio_pages import until
+from children import Child
 from studio_scene import View
+from waiting import WAIT_SECS, wait_until
 
 ROOT = Path(__file__).parents[1]
 PROJECT = ROOT / "src" / "torcheer" / "demo" / "project"
@@ -21,23 +19,16 @@ GONE = ["ERR_CONNECTION_REFUSED", "WebSocket connection"]  # what a page says wh
 
 
 @contextmanager
-def started(*command: Any, cwd: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def started(*command: Any, cwd: Path) -> Iterator[tuple[str, Child]]:
     """A program whose first line is its address; Ctrl-C ends it."""
-    environment = {**os.environ, "TORCHEER_NO_BROWSER": "1", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, *map(str, command)], cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://127.0.0.1:") and "?token=" in url, url
-        yield url, process
-    finally:
-        process.send_signal(signal.SIGINT)
+    with Child(*command, cwd=cwd, env={"TORCHEER_NO_BROWSER": "1", "OMP_NUM_THREADS": "1"}) as process:
         try:
-            process.communicate(timeout=30)
+            url = process.line()
+            assert url.startswith("http://127.0.0.1:") and "?token=" in url, url
+            yield url, process
         finally:
-            process.kill()
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=WAIT_SECS)
 
 
 def project(folder: Path) -> Path:
@@ -84,7 +75,7 @@ class Panel:
 
     def until(self, fits: Any, what: str, secs: float = 60) -> Any:
         """Wait for something, while the page goes on."""
-        return until(fits, what, secs=secs, page=self.page)
+        return wait_until(fits, what, secs=secs, page=self.page)
 
     def until_status(self, status: str) -> None:
         """Wait for the run to pause, train or end."""

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from studio_pages import Pages, pixels, until
+from studio_pages import Pages, pixels
 from studio_stage import Stage
+from waiting import wait_until
 
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.network.placement import net_of
@@ -57,13 +58,13 @@ class View:
         """Put the pointer on a unit; the tooltip's words, once the exact value came."""
         self.page.mouse.move(*self.spot(layer, unit))
         tip = self.page.locator(".network-tip")
-        until(lambda: tip.count() and layer in tip.inner_text() and "≈" not in tip.inner_text().split("cell:")[0]
+        wait_until(lambda: tip.count() and layer in tip.inner_text() and "≈" not in tip.inner_text().split("cell:")[0]
               and "…" not in tip.inner_text(), f"the value of {layer} {unit}", page=self.page)  # fmt: skip
         return str(tip.inner_text())
 
     def click(self, layer: str, unit: int) -> None:
         """Select a unit, once the camera stands still: a panel that has just opened moves it."""
-        until(self._still, "a camera that stands still", page=self.page)
+        wait_until(self._still, "a camera that stands still", page=self.page)
         self.page.mouse.click(*self.spot(layer, unit))
         self.page.mouse.move(2, 2)
 
@@ -81,10 +82,7 @@ class View:
             seen.append(self.colour(layer, unit))
             return max(abs(one - other) for one, other in zip(seen[-1], wanted)) <= near
 
-        try:
-            until(fits, page=self.page, secs=30)
-        except AssertionError:
-            raise AssertionError(f"{layer} {unit} should be {wanted}, is {seen[-1]}") from None
+        wait_until(fits, f"{layer} {unit} to be {wanted}", page=self.page, seen=lambda: seen[-1])
 
     def picture(self) -> bytes:
         """A PNG of the stage."""
@@ -107,7 +105,7 @@ class View:
 
     def at(self, moment: int) -> bool:
         """Wait for a moment to be on the screen."""
-        return bool(until(lambda: self.moment == moment, f"moment {moment}", page=self.page))
+        return bool(wait_until(lambda: self.moment == moment, f"moment {moment}", page=self.page))
 
     def _still(self) -> bool:
         before = self.pose
@@ -129,7 +127,7 @@ def look_at(open_page: Pages, source: Stage | None = None, **options: Any) -> tu
     source = source or Stage(**{"paused": True, "states": 78, **options})
     url, source = open_page.stage(source)
     view = View(open_page(url, **page_options))
-    until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "a state", secs=60, page=view.page)
+    wait_until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "a state", page=view.page)
     view.page.mouse.move(2, 2)
     return view, source
 

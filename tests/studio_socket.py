@@ -10,11 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
+from waiting import WAIT_SECS
 from websockets.sync.client import ClientConnection, connect
 
 from torcheer.studio.sources.layer_frames import parse_frame
-
-WAIT_SECS = 60.0
 
 
 def cookie_of(url: str) -> str:
@@ -62,12 +61,7 @@ class Page:
 
     def until(self, kind: str, fits: Callable[[Any], Any] = lambda message: True) -> Any:
         """The next message of a kind that fits, whatever comes before it."""
-        deadline = time.monotonic() + WAIT_SECS
-        while time.monotonic() < deadline:
-            message = self.next(max(0.01, deadline - time.monotonic()))
-            if isinstance(message, dict) and message["kind"] == kind and fits(message):
-                return message
-        raise TimeoutError(f"no {kind} that fits")
+        return self._first(lambda message: message["kind"] == kind and fits(message), f"a {kind} that fits")
 
     def state(self, **look: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Look at something: the frames by layer, and `shown`; it is said to be seen."""
@@ -81,12 +75,16 @@ class Page:
     def ask(self, kind: str, question: int, **fields: Any) -> Any:
         """A question, and what comes back: the answer's value, or the problem."""
         self.say(kind, question=question, **fields)
-        deadline = time.monotonic() + WAIT_SECS
-        while time.monotonic() < deadline:
-            message = self.next()
-            if isinstance(message, dict) and message.get("question") == question:
-                return message["value"] if message["kind"] == "answer" else message["text"]
-        raise TimeoutError(f"no answer to {question}")
+        message = self._first(lambda message: message.get("question") == question, f"an answer to {question}")
+        return message["value"] if message["kind"] == "answer" else message["text"]
+
+    def _first(self, fits: Callable[[Any], Any], what: str) -> Any:
+        """The next message, no frame, that fits."""
+        end = time.monotonic() + WAIT_SECS
+        while (left := end - time.monotonic()) > 0:
+            if isinstance(message := self.next(left), dict) and fits(message):
+                return message
+        raise TimeoutError(f"no message was {what}")
 
     def problem(self, kind: str, **fields: Any) -> str:
         """Say what cannot be: the sentence that comes back."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from waiting import wait_until
 
 from torcheer.control.control_records import ACTIONS, Order, Parameter, State, Wants
 from torcheer.errors import BadArgument
@@ -372,10 +373,7 @@ def stage(source: Stage | None = None, *, port: int = 0, **options: Any) -> Iter
     server = server_of(StagePlace(source), keys)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
-    deadline = time.monotonic() + 30
-    while not server.started and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert server.started
+    wait_until(lambda: server.started)
     try:
         yield url_of(listener, keys), source
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_python
 
 import torcheer as tl
 from torcheer import cli
@@ -237,8 +237,7 @@ def test_cat_writes_types_that_numpy_lacks_as_float32(run: Run) -> None:
 
 def test_cat_writes_to_the_standard_output(watched: Path) -> None:
     code = "import sys; from torcheer import cli; sys.exit(cli.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "archive", "cat", "run", "conv1", "grad", "--raw", "-"]
-    done = subprocess.run(command, capture_output=True)
+    done = run_python("-c", code, "archive", "cat", "run", "conv1", "grad", "--raw", "-", text=False)
     assert done.stdout == np.arange(30, 33).tobytes(), done.stderr
 
 
@@ -433,5 +432,5 @@ def test_no_action_loads_torch(net: Path) -> None:
     lines = ["verify net", "ls net", "ls -l net", "cat net relu_1_2", "repair net"]
     lines += [f"export net net{suffix}" for suffix in (".safetensors", ".npz", ".arrow", ".parquet", ".zarr")]
     lines += ["import net.safetensors again", "ls again", "import net.zarr once-more"]
-    done = subprocess.run([sys.executable, "-c", QUIET, *lines], capture_output=True, text=True)
+    done = run_python("-c", QUIET, *lines)
     assert done.stdout.splitlines()[-1] == f"{[0] * len(lines)} False", done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_python
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -166,7 +166,7 @@ for ask in (lambda: Writer({str(tmp_path / "b")!r}, codec="int8+zstd"), Archive(
     except Exception as error:
         print(type(error).__name__, error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.stdout.count("TorcheerError the codec zstd needs zstandard") == 2, done.stderr
     assert done.stdout.count("pip install 'torcheer[all]'") == 2
 

@@ -9,7 +9,6 @@ import random
 import re
 import resource
 import struct
-import subprocess
 import sys
 import warnings
 import zipfile
@@ -26,6 +25,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 import zarr
+from children import run_python
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer, export, import_from
@@ -404,8 +404,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, suffix: str) -> 
     file = export(tmp_path / "a", tmp_path / f"whole{suffix}")
     (tmp_path / "to").mkdir()
     for verb, source, target in (("export", tmp_path / "a", f"a{suffix}"), ("import", file, "b")):
-        command = [sys.executable, "-c", FULL, verb, source, tmp_path / "to" / target]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = run_python("-c", FULL, verb, source, tmp_path / "to" / target)
         assert "told:" in done.stdout and "File too large" in done.stdout, done.stderr
         assert list((tmp_path / "to").iterdir()) == []
 

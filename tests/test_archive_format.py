@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from archive_checks import assert_holds, values, written
+from children import Child
 
 from torcheer.archive import Archive, Writer
 from torcheer.archive.verification import examine
@@ -161,15 +161,11 @@ def test_a_killed_writer_loses_nothing_it_had_committed(tmp_path: Path) -> None:
     path, draw, begin = tmp_path / "a", random.Random(0), 0
     code = WRITING.format(tests=str(Path(__file__).parent))
     for _ in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(path), str(begin)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(draw.random() * 0.05)
-        process.send_signal(signal.SIGKILL)
-        said = [int(line) for line in process.stdout.read().split()]
-        process.wait()
+        with Child("-c", code, path, begin) as process:
+            process.line()
+            time.sleep(draw.random() * 0.05)
+            process.kill()
+            said = [int(line) for line in process.ends(-signal.SIGKILL).split()]
         archive = Archive(path)
         begin = len(archive.steps)
         assert begin > max(said, default=-1)

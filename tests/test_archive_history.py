@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import run_python
 from torch import nn
 
 import torcheer as tl
@@ -263,7 +262,7 @@ import sys, torcheer as tl
 history = tl.load({str(path)!r})
 print(history["relu_1"].tensor_contents.shape, len(history.draw().svg()) > 1000, "torch" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.stdout == "(2, 4, 6, 6) True False\n", done.stderr
 
 

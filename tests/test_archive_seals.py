@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from archive_checks import assert_holds, values, written
+from children import run_python
 
 import torcheer as tl
 from torcheer import cli
@@ -126,9 +125,7 @@ def test_a_writer_that_is_killed_anywhere_leaves_no_damage(tmp_path: Path, place
         shutil.rmtree(path, ignore_errors=True)
         if attempt:
             written(path, 0)
-        command = [sys.executable, "-c", DIE, str(path), place]
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        run_python("-c", DIE, path, place, cwd=Path(__file__).parent, status=-signal.SIGKILL)
         assert not examine(path).lost
         assert assert_holds(path, 3).sealed == sealed
     with Writer(path) as writer:

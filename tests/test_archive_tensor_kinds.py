@@ -2,11 +2,10 @@
 
 import copy
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
+from children import run_python, run_ranks
 from torch import nn
 
 import torcheer as tl
@@ -129,12 +128,12 @@ def test_the_notes_of_a_history_saved_twice_do_not_grow(tmp_path):
 
 def test_a_distributed_tensor_is_kept_where_this_process_has_all_of_it_and_named_elsewhere(tmp_path):
     program = """
-import sys, torch, torch.distributed as dist, warnings
+import json, os, sys, torch, torch.distributed as dist, warnings
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, Partial, distribute_tensor, init_device_mesh
 import torcheer as tl
 rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/meet", rank=rank, world_size=2)
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet", rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
 x = torch.arange(8.0).reshape(4, 2)
 class Gives(nn.Module):
@@ -143,7 +142,7 @@ class Gives(nn.Module):
 history = tl.log_forward_pass(Gives(), x)
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    path = history.save(f"{sys.argv[2]}/kept{rank}")
+    path = history.save(f"kept{rank}")
 assert any("Shard" in str(one.message) for one in said), [str(one.message) for one in said]
 loaded = tl.load(path)
 assert torch.equal(loaded["output_1"].tensor_contents, x)
@@ -155,14 +154,10 @@ else:
     raise AssertionError("half of a value was given for all of it")
 dist.barrier()
 dist.destroy_process_group()
+with open(f"told{rank}.json", "w") as file:
+    json.dump("kept", file)
 """
-    command = [sys.executable, "-c", program]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(tmp_path)], stderr=subprocess.PIPE, text=True) for rank in range(2)
-    ]
-    for rank in ranks:
-        _, errors = rank.communicate(timeout=120)
-        assert rank.returncode == 0, errors
+    assert run_ranks(program, tmp_path) == ["kept", "kept"]
 
 
 def test_without_torch_a_value_of_torchs_own_kind_says_that_it_needs_torch(tmp_path):
@@ -181,8 +176,7 @@ else:
 assert str(history) and repr(history["output_2"])
 assert "torch" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", program, tmp_path / "kept"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", program, tmp_path / "kept")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import run_ranks
 from torch import distributed as dist
 
 import torcheer as tl
@@ -24,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-SCRIPT = textwrap.dedent("""
+SCRIPT = """
     import json, os, sys, warnings
     import torch, torch.distributed as dist
     import torcheer as tl
@@ -113,7 +110,7 @@ SCRIPT = textwrap.dedent("""
     with open(f"told{rank}.json", "w") as file:
         json.dump(told, file, default=str)
     dist.destroy_process_group()
-""")
+"""
 
 
 NAMES = {
@@ -149,23 +146,7 @@ EARLIER = {  # in torch 2.11
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks found."""
-    folder: Path = tmp_path_factory.mktemp("ranks")
-    (folder / "script.py").write_text(SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "script.py", str(rank)], cwd=folder, env=environment, text=True, stderr=subprocess.PIPE
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        for rank in ranks:
-            _, errors = rank.communicate(timeout=300)
-            assert rank.returncode == 0, errors
-    finally:
-        for rank in ranks:
-            rank.kill()
-    return [json.loads((folder / f"told{rank}.json").read_text()) for rank in (0, 1)]
+    return run_ranks(SCRIPT, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("save", ["all", "clone"])

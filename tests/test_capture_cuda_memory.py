@@ -1,14 +1,12 @@
 """A GPU's memory: freed, resized, pooled, pinned, recorded into graphs. Each in a process of its own: an illegal access
 ends a process, and is often told of only later. Left out where there is no GPU."""
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from children import run_python
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 HERE = Path(__file__).parent
@@ -158,9 +156,7 @@ CASES = {
 
 
 def in_a_process(*command):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    done = run_python(*command, env={"OMP_NUM_THREADS": "1"})
     return done.stdout
 
 

@@ -1,12 +1,11 @@
 """Higher-order operators under capture: opened by their Python meaning, and equal to plain torch in everything."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 import torch
+from children import run_python
 from torch import nn
 from torch._higher_order_ops import associative_scan, hints_wrapper, out_dtype, scan, while_loop
 from torch._higher_order_ops import map as map_
@@ -484,5 +483,4 @@ def test_the_private_names_of_dynamo_behave_as_assumed():
 def test_dynamo_may_be_loaded_for_the_first_time_inside_a_capture(tmp_path: Path):
     script = tmp_path / "fresh.py"
     script.write_text(FRESH)
-    ran = subprocess.run([sys.executable, "-W", "ignore", script], capture_output=True, text=True, timeout=600)
-    assert ran.returncode == 0, ran.stderr
+    run_python("-W", "ignore", script)

@@ -1,13 +1,11 @@
 """Memory that is freed, resized, exchanged or handed out while a recording runs: never read where there is none."""
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from children import run_python
 from torch import nn
 
 import torcheer as tl
@@ -18,9 +16,7 @@ HERE = Path(__file__).parent
 
 def in_a_process(*command):
     """Run something that may crash; what it printed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    done = run_python(*command, env={"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
     return done.stdout
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from children import run_python
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -82,9 +80,8 @@ def test_a_run_with_a_late_test_goes_on_and_one_with_a_wrong_test_does_not(
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "log.md").write_text("")
     failures = tmp_path / "failures"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "--failures", str(failures), "test_x.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    assert subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True).returncode == 1
+    command = ["-m", "pytest", "-q", "-p", "conftest", "--failures", failures, "test_x.py"]
+    run_python(*command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT / "tests")}, status=1)
     failures.write_text(failures.read_text() + '{"exit": 0}\n{"exit": 0}\n')  # of the other two sessions
     monkeypatch.setattr(retry, "ROOT", tmp_path)
     assert retry.main(str(failures)) == code

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from children import run_python
 
 from torcheer.config import bind, describe, downloads, find
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
@@ -150,7 +150,7 @@ def test_describe_imports_nothing(folder) -> None:
         assert describe("torch.hub.load") and describe("timm.create_model") and describe("os.system")
         print({{"torch", "timm", "loud", "yaml"}} & set(sys.modules))
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.stdout.strip() == "set()", done.stderr
     assert os.listdir(folder) == ["loud.py"]
 
@@ -352,7 +352,7 @@ def test_a_module_of_the_folder_gets_the_real_json(folder) -> None:
     """
     write(folder, "wave.py", TOUCH)
     write(folder, "sound.py", "import wave\nclass Net: pass\n")
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=folder.parent)
+    run_python("-c", code, cwd=folder.parent)
     assert "canary" not in os.listdir(folder) + os.listdir(folder.parent)
 
 
@@ -682,9 +682,7 @@ CALL_EVERYTHING = """
 
 
 def test_nothing_that_is_open_in_torch_makes_a_file_or_runs_a_text(tmp_path) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(CALL_EVERYTHING)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_python("-c", CALL_EVERYTHING, cwd=tmp_path)
     count, _, events = done.stdout.strip().partition(" ")
     assert int(count) > 1000
     assert events == "[]"

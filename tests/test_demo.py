@@ -8,16 +8,16 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from children import Child, run_python
 from control_cases import page_at
 from packages import NEEDS_PAGE, installed_package  # noqa: F401
+from waiting import wait_until
 
 from torcheer.archive import Archive
 from torcheer.demo.cli import new_folder
@@ -28,19 +28,15 @@ EPOCHS = "train.epochs=2"
 
 
 def command(package: Path, *arguments: str) -> list[str]:
-    """What stands on a command line after `torcheer`, for an installed package and nothing of the checkout."""
+    """What stands on Python's command line for `torcheer …` of an installed package, and nothing of the checkout."""
     begin = f"import sys; sys.path.insert(0, {str(package)!r}); from torcheer.cli import main; sys.exit(main())"
-    return [sys.executable, "-P", "-c", begin, *arguments]
+    return ["-P", "-c", begin, *arguments]
 
 
 def run(package: Path, where: Path, *arguments: str) -> str:
     """What a command prints, once it has ended well."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # several tests run at once
-    done = subprocess.run(
-        command(package, *arguments), cwd=where, capture_output=True, text=True, timeout=300, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    one_thread = {"OMP_NUM_THREADS": "1"}  # several tests run at once
+    return run_python(*command(package, *arguments), cwd=where, env=one_thread).stdout
 
 
 def test_the_digits_are_those_of_uci_and_say_so() -> None:
@@ -98,12 +94,8 @@ def test_what_the_demo_says_to_try_works_as_printed(made: tuple[Path, str], pack
     assert "Results are under out/run" in run(package, where, *hints[2][1:-1], hints[2][-1].replace("=12", "=3"))
     with open(where / "out" / "run" / "metrics" / "0.csv", newline="") as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
-    viewer = subprocess.Popen(command(package, *hints[0][1:]), cwd=where, stdout=subprocess.PIPE, text=True)
-    try:
-        assert viewer.stdout is not None and page_at(viewer.stdout.readline().strip()) == 200
-    finally:
-        viewer.send_signal(signal.SIGINT)
-        viewer.communicate(timeout=60)
+    with Child(*command(package, *hints[0][1:]), cwd=where) as viewer:
+        assert page_at(viewer.line()) == 200
 
 
 def test_a_second_demo_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,30 +113,25 @@ class Terminal:
 
     def __init__(self, arguments: list[str], where: Path) -> None:
         self._ours, theirs = pty.openpty()
-        env = {**os.environ, "TERM": "xterm", "TORCHEER_NO_BROWSER": "1"}
-        self.process = subprocess.Popen(arguments, cwd=where, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        env = {"TERM": "xterm", "TORCHEER_NO_BROWSER": "1"}
+        self.process = Child(*arguments, cwd=where, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
         os.close(theirs)
         self.shown = ""
 
-    def until(self, text: str, secs: float = 240.0) -> None:
-        end = time.monotonic() + secs
-        while text not in self.shown:
-            assert time.monotonic() < end, self.shown[-2000:]
-            if select.select([self._ours], [], [], 0.1)[0]:
-                self.shown += os.read(self._ours, 65536).decode(errors="replace")
+    def until(self, text: str) -> None:
+        """Read what comes until a text is shown."""
+        wait_until(lambda: text in self.shown, text, secs=240, poll=self._read, seen=lambda: self.shown[-2000:])
 
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
+    def _read(self) -> None:
+        if select.select([self._ours], [], [], 0.1)[0]:
+            self.shown += os.read(self._ours, 65536).decode(errors="replace")
 
 
 @pytest.fixture
 def terminal(package: Path, tmp_path: Path) -> Iterator[Terminal]:
     made = Terminal(command(package, "demo", EPOCHS), tmp_path)  # in the folder that it names itself
-    yield made
-    made.close()
+    with made.process, open(made._ours, closefd=True):
+        yield made
 
 
 def test_at_a_terminal_the_demo_stays_open_until_ctrl_c(terminal: Terminal) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import struct
-import subprocess
 import sys
 import zlib
 from base64 import a85decode
 
 import pytest
 import torch
+from children import run_python
 from torch import nn
 
 import torcheer as tl
@@ -161,7 +161,7 @@ def test_the_font_is_small_and_brings_its_licence() -> None:
 
 def test_measuring_loads_neither_numpy_nor_a_converter() -> None:
     code = "import sys, torcheer.drawing.looks.font_metrics, torcheer.drawing.writers.pdf; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = run_python("-c", code).stdout.split()
     assert {"torch", "resvg_py", "reportlab"}.isdisjoint(loaded)
 
 

@@ -6,7 +6,6 @@ import copy
 import gc
 import pickle
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import torch
 from studio_client import ALL, Client
 from torch import nn
+from waiting import wait_until
 
 from torcheer.control.control_records import Every, Wants
 from torcheer.errors import BadArgument
@@ -264,10 +264,7 @@ def test_open_starts_the_studio_and_close_ends_it(model: Model, capsys: pytest.C
         assert view.open() is view
         view.update()
         assert capsys.readouterr().out.splitlines()[0] == view.url and "token=" in view.url
-        deadline = time.monotonic() + 60
-        while not view.host.viewer and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert view.host.viewer
+        wait_until(lambda: view.host.viewer)
         viewer, path = view.viewer, view.host.path
     assert not viewer.alive and not path.exists()
 

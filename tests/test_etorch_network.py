@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from children import run_python
 
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
 from torcheer.network import network_records
@@ -214,4 +213,4 @@ def test_networks_and_tables_load_without_torch() -> None:
     code = (
         "import sys; from torcheer.studio import Network, Table; Network('a'); Table(); print('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    assert run_python("-c", code).stdout.strip() == "False"

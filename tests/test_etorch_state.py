@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from children import run_python
 from torch import Tensor, nn
 
 import torcheer as tl
@@ -366,4 +365,4 @@ def test_values_on_a_gpu_stay_there_until_somebody_reads_them(model: Small) -> N
 
 def test_importing_it_does_not_load_the_compiler() -> None:
     code = "import sys; from torcheer.studio import State, NetView, Simulation; print('torch._dynamo' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    assert run_python("-c", code).stdout.strip() == "False"

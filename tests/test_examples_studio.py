@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from studio_client import DEADLINE_SECS, Client
+from children import Child, children_of, has_ended, run_python
+from studio_client import Client
+from waiting import wait_until
 
 from torcheer.control.control_records import Every, Wants
 
@@ -24,31 +22,21 @@ EACH = Wants(variables=("Act", "Net", "Grad"), weights=True, train=Every("trial"
 
 
 def run(script: Path, *options: str | Path) -> str:
-    command = [sys.executable, str(script), *map(str, options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECS * 2)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python(script, *options).stdout
 
 
 @contextmanager
 def looked_at(script: Path, folder: Path, *options: str) -> Iterator[Client]:
     """A process that listens, and a viewer; ended by Ctrl-C, quietly."""
-    command = [sys.executable, str(script), "--listen", str(folder), *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"listening: torcheer studio {folder}\n"
+    with Child(script, "--listen", folder, *options) as process:
+        assert process.line() == f"listening: torcheer studio {folder}"
         with Client(folder / "control.sock", EACH) as client:
             client.until(lambda: client.source.state.can and client.source.moments)
             yield client
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=DEADLINE_SECS)
-        assert (process.returncode, said) == (0, "")
+        process.ends()
+        assert process.error_text == ""
         assert not (folder / "control.sock").exists()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def test_the_random_associator_learns_all_patterns(tmp_path: Path) -> None:
@@ -158,32 +146,8 @@ def test_alexnets_feature_maps_arrive_at_every_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", [ASSOCIATOR, ALEXNET], ids=lambda script: script.parent.name)
 def test_an_example_opens_the_studio_and_ends_with_it(script: Path) -> None:
     pytest.importorskip("uvicorn")
-    environment = {**os.environ, "TORCHEER_NO_BROWSER": "1"}
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("http://127.0.0.1:")
-        deadline = time.monotonic() + DEADLINE_SECS
-        while not (children := _children(process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with Child(script, env={"TORCHEER_NO_BROWSER": "1"}) as process:
+        assert process.line().startswith("http://127.0.0.1:")
+        children = wait_until(lambda: children_of(process.pid), "the viewer")
         process.kill()  # no chance to say goodbye
-        while any(Path(f"/proc/{child}/cmdline").exists() and _alive(child) for child in children):
-            assert time.monotonic() < deadline, "the viewer is left behind"
-            time.sleep(0.05)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        wait_until(lambda: all(map(has_ended, children)), "the viewer's end")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import RUN_SECS, Child, children_of, has_ended, run_python
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.errors import (
@@ -254,7 +253,7 @@ import sys
 from torcheer.extraction import open_extraction
 print(open_extraction({str(ready.path)!r})["0"][3:20].shape, "torch" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.stdout == "(17, 4, 6, 6) False\n", done.stderr
 
 
@@ -372,21 +371,17 @@ tl.extract(make_model(), Slow(), to=sys.argv[1], layers=LAYERS, batch_size=2, sh
 
 def killed(path: Path, after_secs: float, workers: int = 0) -> int:
     """Run an extraction in another process and kill it; its exit status."""
-    code = KILLED.format(tests=str(Path(__file__).parent))
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(path), str(workers)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    try:
-        return process.wait(after_secs)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        return process.wait()
+    with Child("-c", KILLED.format(tests=str(Path(__file__).parent)), path, workers) as process:
+        process.line()
+        try:
+            return process.wait(after_secs)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
 
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
-    assert killed(tmp_path / "whole", 60) == 0
+    assert killed(tmp_path / "whole", RUN_SECS) == 0
     kills = 0
     while killed(tmp_path / "x", 0.3 * 1.6**kills) != 0:
         kills += 1
@@ -413,15 +408,13 @@ def test_workers_write_what_one_process_writes(ready: Extraction, tmp_path: Path
 
 
 def test_workers_of_a_killed_process_end_too(tmp_path: Path) -> None:
-    killed(tmp_path / "x", 6, workers=2)
-    for _ in range(100):
-        alive = subprocess.run(
-            ["pgrep", "-f", "torcheer.extraction.shard_worker"], capture_output=True, text=True
-        ).stdout
-        if not alive.split():
-            break
-        time.sleep(0.1)
-    assert killed(tmp_path / "x", 60) == 0
+    with Child("-c", KILLED.format(tests=str(Path(__file__).parent)), tmp_path / "x", 2) as process:
+        workers = wait_until(lambda: len(children_of(process.pid)) == 2 and children_of(process.pid), "two workers")
+        wait_until(lambda: list((tmp_path / "x").glob("shards/*")), "a shard that is begun")
+        process.kill()
+        process.wait()
+        wait_until(lambda: all(map(has_ended, workers)), "the workers' end")
+    assert killed(tmp_path / "x", RUN_SECS) == 0
     assert len(open_extraction(tmp_path / "x")) == 50
 
 
@@ -433,7 +426,7 @@ class Mine(torch.nn.Module):
     def forward(self, x): return torch.relu(x - 0.5)
 print(tl.extract(Mine(), torch.rand(20, 3), layers=["relu_1"], to="x", batch_size=5, shard_samples=5, workers=2))
 """)
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    done = run_python(script, cwd=tmp_path)
     assert "20 samples of Mine" in done.stdout, done.stderr
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import run_python
 
 from torcheer import cli
 from torcheer.extraction import open_extraction
@@ -111,7 +110,7 @@ def test_a_config_that_names_nothing_beside_it_runs_nothing_from_there(tmp_path:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config))
     code = f"from torcheer import cli; raise SystemExit(cli.main(['extract', {str(file)!r}]))"
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = run_python("-P", "-c", code, cwd=tmp_path)
     assert not (tmp_path / "canary").exists(), done.stderr
     assert done.returncode == 0 and "8 samples of Flatten" in done.stdout, done.stderr
 

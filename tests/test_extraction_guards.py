@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from archive_checks import disk
+from children import run_python
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
@@ -572,8 +573,7 @@ print(tl.extract(Loud(), torch.rand(20, 3), layers=["relu_1"], to="x", batch_siz
 
 def test_a_model_that_prints_does_not_disturb_the_workers(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(PRINTING)
-    command = [sys.executable, "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = run_python("script.py", cwd=tmp_path)
     assert "20 samples of Loud" in done.stdout and not done.stderr
 
 

@@ -8,8 +8,6 @@ import random
 import resource
 import signal
 import struct
-import subprocess
-import sys
 import time
 import zlib
 from collections import Counter
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from archive_checks import assert_holds_patterns, disk, held, mixed, patterns
+from children import Child
 
 from torcheer.archive import Archive, Writer
 from torcheer.archive.format.value_codecs import CODECS
@@ -59,16 +58,12 @@ while True:
 
 def killed(arguments: list[object], begun: int, wait_steps: int, wait_secs: float) -> int:
     """Let a child write until it has said so many steps and some time has passed; the last step it had committed."""
-    command = [sys.executable, "-c", WRITING, Path(__file__).parent, *arguments, begun]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None and process.stderr is not None
-    said = b"".join(process.stdout.readline() for _ in range(wait_steps))
-    time.sleep(wait_secs)
-    process.send_signal(signal.SIGKILL)
-    said += process.stdout.read()
-    problem = process.stderr.read().decode()
-    assert process.wait() == -signal.SIGKILL, problem
-    return max((int(line) for line in said.split() if line.isdigit()), default=begun - 1)
+    with Child("-c", WRITING, Path(__file__).parent, *arguments, begun) as process:
+        said = [process.line() for _ in range(wait_steps)]
+        time.sleep(wait_secs)
+        process.kill()
+        said += process.ends(-signal.SIGKILL).split()
+    return max((int(line) for line in said if line.isdigit()), default=begun - 1)
 
 
 def test_200_kills_lose_nothing_that_was_committed(tmp_path: Path, say: Callable[[str], None]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from children import RUN_SECS, Child
+from waiting import wait_until
 
 from torcheer.extraction import open_extraction
 
@@ -38,13 +40,11 @@ tl.extract(model, Slow(), layers=["0", "1", "2"], to=sys.argv[1], batch_size=4, 
 KILLS, SHARDS = 50, 200
 
 
-def start(path: Path, workers: int) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(path), str(workers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
+@contextmanager
+def started(path: Path, workers: int) -> Iterator[Child]:
+    with Child("-c", SCRIPT, path, workers) as process:
+        assert process.line() == "ready"
+        yield process
 
 
 def shards_of(path: Path) -> int:
@@ -58,27 +58,21 @@ def files_of(path: Path) -> dict[str, bytes]:
 @pytest.mark.faults
 @pytest.mark.parametrize("workers", [0, 2])
 def test_fifty_kills_over_two_hundred_shards_leave_the_bytes_of_a_serial_run(tmp_path: Path, workers: int) -> None:
-    whole = start(tmp_path / "whole", 0)
-    _, errors = whole.communicate()
-    assert whole.returncode == 0, errors.decode()
+    with started(tmp_path / "whole", 0) as whole:
+        whole.ends(secs=RUN_SECS)
     assert shards_of(tmp_path / "whole") == SHARDS
     draw, kills, path = random.Random(0), 0, tmp_path / "x"
     aim = KILLS if workers == 0 else 10
     while kills < aim:
-        process = start(path, workers)
         goal = min(SHARDS - 1, (kills + 1) * SHARDS // (aim + 1))  # the kills are spread over all the shards
-        while shards_of(path) < goal and process.poll() is None:
-            time.sleep(0.001)
-        time.sleep(draw.random() * 0.02)
-        if process.poll() is not None:
-            assert process.stderr is not None
-            pytest.fail(process.stderr.read().decode())
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with started(path, workers) as process:
+            wait_until(lambda goal=goal: shards_of(path) >= goal, f"{goal} shards", seen=lambda: shards_of(path))
+            time.sleep(draw.random() * 0.02)
+            process.kill()
+            process.ends(-signal.SIGKILL)
         kills += 1
     print(f"{kills} kills, {shards_of(path)} of {SHARDS} shards were sealed before the last")
-    last = start(path, workers)
-    _, errors = last.communicate()
-    assert last.returncode == 0, errors.decode()
+    with started(path, workers) as last:
+        last.ends(secs=RUN_SECS)
     assert files_of(path) == files_of(tmp_path / "whole")
     assert open_extraction(path).verify() == 3 * 400

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from host_viewer import ALL, Viewer, until
+from host_viewer import ALL, Viewer
 from torch import nn
+from waiting import wait_until
 
 from torcheer.control.control_records import Wants
 from torcheer.host.follow.layer_probes import LayerProbes
@@ -27,7 +28,7 @@ def test_values_from_a_gpu_arrive_as_they_were_though_they_are_overwritten() -> 
             value.zero_()
             host.end(number)
             numbers.append(number)
-            until(lambda count=step + 1: len(viewer.of("moment")) >= count, "the state")
+            wait_until(lambda count=step + 1: len(viewer.of("moment")) >= count, "the state")
         for step, number in enumerate(numbers):
             assert np.array_equal(viewer.values[number, "fc", "Act"].array, expected[step])
 
@@ -88,5 +89,5 @@ def test_numbers_on_a_gpu_become_rows_in_their_order() -> None:
         for step in range(50):
             view.log(loss=model(torch.rand(3, 4, device="cuda")).sum() * 0 + step, plain=step)
         view._metrics.flush(wait=True)
-        until(lambda: len(viewer.rows("train_step").get("loss", [])) == 50, "rows")
+        wait_until(lambda: len(viewer.rows("train_step").get("loss", [])) == 50, "rows")
         assert viewer.rows("train_step")["loss"] == viewer.rows("train_step")["plain"] == list(range(50))

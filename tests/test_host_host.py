@@ -9,9 +9,6 @@ import pickle
 import signal
 import socket
 import stat
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -21,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from host_viewer import Viewer, connected, until
+from children import Child, run_python
+from host_viewer import Viewer, connected
 from torch import nn
+from waiting import wait_until
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.host.host import Host, HostBusy
@@ -72,7 +71,7 @@ def test_a_second_host_in_the_same_directory_is_refused_and_the_first_is_not_dis
 
 def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
     script = f"import os; from torcheer.host.host import Host; h = Host({str(tmp_path)!r}); os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == -signal.SIGKILL
+    run_python("-c", script, status=-signal.SIGKILL)
     assert (tmp_path / "control.sock").is_socket()
     with Host(tmp_path) as host, Viewer(host) as viewer:
         assert viewer.of("welcome")
@@ -87,7 +86,7 @@ def test_a_file_of_that_name_is_not_touched(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_by_itself_leaves_no_socket(tmp_path: Path) -> None:
     script = f"from torcheer.host.host import Host; h = Host({str(tmp_path)!r}); raise SystemExit(3)"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 3
+    run_python("-c", script, status=3)
     assert not list(tmp_path.iterdir())
 
 
@@ -95,7 +94,7 @@ def test_a_second_viewer_is_told_where_the_first_one_is(host: Host) -> None:
     with Viewer(host, url="http://first"):
         second = Viewer(host, url="http://second")
         assert second.of("busy") == [{"kind": "busy", "url": "http://first"}]
-        until(lambda: (second.hear(), second.wire.closed)[1], "the door to be closed")
+        wait_until(lambda: (second.hear(), second.wire.closed)[1], "the door to be closed")
         assert host.viewer == "http://first"
     with Viewer(host, url="http://third"):
         assert host.viewer == "http://third"
@@ -116,7 +115,7 @@ def test_somebody_who_says_nothing_keeps_nobody_out(host: Host) -> None:
 def test_importing_the_viewers_side_loads_no_torch() -> None:
     modules = "torcheer.wire.socket_lines, torcheer.wire.json_codec, torcheer.host.host"
     script = f"import sys, {modules}; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
+    assert run_python("-c", script).stdout == "False\n"
 
 
 # -- what is told ----------------------------------------------------------------------------------------------------
@@ -156,14 +155,14 @@ def test_rows_come_to_who_is_there_and_to_who_comes_late(host: Host) -> None:
     for epoch in range(3):
         host.row("train_epoch", {"Epoch": epoch, "loss": torch.tensor(0.5), "map": np.eye(2), "name": "a"})
     with Viewer(host) as viewer:
-        until(lambda: len(viewer.rows("train_epoch").get("Epoch", [])) == 3, "three rows")
+        wait_until(lambda: len(viewer.rows("train_epoch").get("Epoch", [])) == 3, "three rows")
         host.row("train_epoch", {"Epoch": 3, "loss": float("nan"), "accuracy": 0.9})
-        until(lambda: len(viewer.rows("train_epoch").get("accuracy", [])) == 4, "a new column")
+        wait_until(lambda: len(viewer.rows("train_epoch").get("accuracy", [])) == 4, "a new column")
         found = viewer.rows("train_epoch")
     assert found["Epoch"] == [0, 1, 2, 3] and str(found["loss"]) == "[0.5, 0.5, 0.5, nan]"
     assert found["accuracy"] == [None, None, None, 0.9] and found["map"][0] == [[1.0, 0.0], [0.0, 1.0]]
     with Viewer(host) as late:
-        until(lambda: str(late.rows("train_epoch")) == str(found), "the same again")  # NaN is equal to nothing
+        wait_until(lambda: str(late.rows("train_epoch")) == str(found), "the same again")  # NaN is equal to nothing
         head = [one["table"] for one in late.of("table") if one["table"]["name"] == "train_epoch"][-1]
         assert [(one["name"], one["type"]) for one in head["columns"]] == [
             ("Epoch", "int"), ("loss", "float"), ("map", "tensor"), ("name", "text"), ("accuracy", "float"),
@@ -173,10 +172,10 @@ def test_rows_come_to_who_is_there_and_to_who_comes_late(host: Host) -> None:
 def test_a_cleared_table_begins_anew(host: Host) -> None:
     host.row("run", {"seed": 1})
     with Viewer(host) as viewer:
-        until(lambda: viewer.rows("run").get("seed") == [1], "a row")
+        wait_until(lambda: viewer.rows("run").get("seed") == [1], "a row")
         host.clear("run")
         host.row("run", {"seed": 2})
-        assert until(lambda: viewer.rows("run").get("seed") == [2], "only the new row")
+        assert wait_until(lambda: viewer.rows("run").get("seed") == [2], "only the new row")
 
 
 # -- values ----------------------------------------------------------------------------------------------------------
@@ -195,7 +194,7 @@ def test_nobody_looks_nothing_is_copied_and_no_memory_is_held(host: Host) -> Non
         assert values._ring is None
         viewer.want(ACT)
         number = state(host, torch.ones(3, 4))
-        until(lambda: (number, "fc", "Act") in (viewer.hear(), viewer.values)[1], "a value through another ring")
+        wait_until(lambda: (number, "fc", "Act") in (viewer.hear(), viewer.values)[1], "a value through another ring")
         assert viewer.rings == 2
     assert values._ring is None and host.wants == Wants()
 
@@ -338,7 +337,7 @@ def test_orders_come_in_their_order_and_a_paused_loop_is_woken(host: Host) -> No
         threading.Timer(0.2, lambda: viewer.press("step_n", count=3)).start()
         assert host.wait(20) and host.wait(20)
         viewer.wire.send({"kind": "change", "name": "lr", "value": 0.5})
-        until(lambda: len(host._board.inbox) == 2, "both")
+        wait_until(lambda: len(host._board.inbox) == 2, "both")
         assert host.orders() == [Order("act", "step_n", 3), Order("change", name="lr", value=0.5)]
         assert host.orders() == []
 
@@ -362,20 +361,16 @@ def test_a_paused_loop_answers_ctrl_c(tmp_path: Path) -> None:
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "waits\n"
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
+    with Child("-c", script) as process:
+        assert process.line() == "waits"
         process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
-    assert process.stdout.read().startswith("interrupted")
+        assert process.line() == "interrupted"
 
 
 # -- a viewer's end, a process's end ---------------------------------------------------------------------------------
 
 OTHER = """
-    import sys, time
-    sys.path.insert(0, {tests!r})
+    import time
     from torcheer.wire.socket_lines import connect
     from torcheer.wire.json_codec import to_json
     from torcheer.control.control_records import Wants
@@ -390,20 +385,17 @@ OTHER = """
 
 
 @pytest.fixture
-def other(host: Host) -> Iterator[subprocess.Popen[str]]:
+def other(host: Host) -> Iterator[Child]:
     """A viewer in another process."""
-    script = textwrap.dedent(OTHER.format(tests=str(Path(__file__).parent), path=str(host.path)))
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    until(lambda: host.wants == ACT, "the other process to look")
-    yield process
-    process.kill()
-    process.wait()
+    with Child("-c", OTHER.format(path=str(host.path))) as process:
+        wait_until(lambda: host.wants == ACT, "the other process to look")
+        yield process
 
 
-def test_a_killed_viewer_is_noticed_and_another_may_come(host: Host, other: subprocess.Popen[str]) -> None:
+def test_a_killed_viewer_is_noticed_and_another_may_come(host: Host, other: Child) -> None:
     assert host.viewer == "http://other" and state(host, torch.ones(2, 4)) >= 0
     other.kill()
-    until(lambda: host.viewer == "" and host.wants == Wants(), "the host to notice")
+    wait_until(lambda: host.viewer == "" and host.wants == Wants(), "the host to notice")
     assert state(host, torch.ones(2, 4)) == -1
     with Viewer(host, ACT) as viewer:
         state(host, torch.ones(2, 4))
@@ -411,7 +403,7 @@ def test_a_killed_viewer_is_noticed_and_another_may_come(host: Host, other: subp
 
 
 @pytest.mark.timing
-def test_a_stopped_viewer_holds_nothing_up(host: Host, other: subprocess.Popen[str]) -> None:
+def test_a_stopped_viewer_holds_nothing_up(host: Host, other: Child) -> None:
     other.send_signal(signal.SIGSTOP)
     value = torch.rand(1, 250_000)
     longest = 0.0
@@ -423,7 +415,7 @@ def test_a_stopped_viewer_holds_nothing_up(host: Host, other: subprocess.Popen[s
         longest = max(longest, time.monotonic() - began)
     assert longest < 5 and host.dropped > 0 and host.viewer == "http://other"
     other.send_signal(signal.SIGCONT)
-    until(lambda: host._service and not host._service._viewer.wire.pending_bytes, "it to read on")
+    wait_until(lambda: host._service and not host._service._viewer.wire.pending_bytes, "it to read on")
 
 
 def test_a_forked_process_may_use_the_host_and_does_no_harm(host: Host) -> None:
@@ -448,17 +440,13 @@ def test_a_viewer_sees_the_end_though_a_forked_worker_lives_on(tmp_path: Path) -
         from torcheer.host.host import Host
         host = Host({str(tmp_path)!r})
         while not host.viewer: time.sleep(0.01)
-        if not os.fork(): time.sleep(60); os._exit(0)
+        if not os.fork(): time.sleep(600); os._exit(0)
         os.kill(os.getpid(), 9)
     """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], start_new_session=True)
-    try:
-        wire = until(lambda: connected(tmp_path / "control.sock"), "a host")
+    with Child("-c", script):
+        wire = wait_until(lambda: connected(tmp_path / "control.sock"), "a host")
         wire.send({"kind": "hello", "version": 1, "url": "http://x"})
-        assert until(lambda: (wire.receive(), wire.closed)[1], "the end to be seen")
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        assert wait_until(lambda: (wire.receive(), wire.closed)[1], "the end to be seen")
 
 
 class Holds(nn.Module):
@@ -481,7 +469,7 @@ def test_a_closed_host_says_goodbye_and_is_deaf(host: Host) -> None:
     viewer = Viewer(host, ACT)
     host.row("run", {"x": 1})
     host.close()
-    until(lambda: (viewer.hear(), viewer.wire.closed)[1], "the end")
+    wait_until(lambda: (viewer.hear(), viewer.wire.closed)[1], "the end")
     assert viewer.messages[-1]["kind"] == "bye" and viewer.rows("run") == {"x": [1]}
     host.close()
     host.state = State("done")

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from host_viewer import ALL, Viewer, until
+from host_viewer import ALL, Viewer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Every, Wants
 from torcheer.host.follow.layer_probes import LayerProbes
@@ -232,7 +233,7 @@ def test_steps_are_counted_though_nobody_looks_and_somebody_who_comes_is_seen(ho
     train(model, 300)
     assert following.step == 299
     with Viewer(host, ALL) as viewer:
-        until(lambda: (train(model, 20), viewer.of("moment"))[1], "a state")
+        wait_until(lambda: (train(model, 20), viewer.of("moment"))[1], "a state")
         assert viewer.of("moment")[0]["step"] > 299
     steps = following.step
     train(model, 200)
@@ -269,7 +270,7 @@ def test_a_test_of_a_single_pass_is_seen_though_steps_are_only_counted_meanwhile
             model.eval()
             with torch.no_grad():
                 expected = model(X)
-            found = until(
+            found = wait_until(
                 lambda tests=tests: [one for one in viewer.of("moment") if one["test"]][tests - 1 :], "a test"
             )
             assert len(found) == 1 and following.step == steps - 1
@@ -293,14 +294,14 @@ def test_a_pass_that_fails_leaves_no_hook_and_the_next_is_looked_at(host: Host) 
     following = follow(LayerProbes(model, host))
     train(model, 2)
     with Viewer(host, ALL) as viewer:
-        until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
+        wait_until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
         for _ in range(3):
             with pytest.raises(RuntimeError):
                 model(torch.rand(6, 2, 8, 8))
             assert not model[0]._forward_hooks
         failed = following.step
         train(model, 2)
-        until(lambda: any(one["step"] > failed for one in viewer.of("moment")), "a later step")
+        wait_until(lambda: any(one["step"] > failed for one in viewer.of("moment")), "a later step")
     following.close()
 
 
@@ -318,13 +319,13 @@ def test_ctrl_c_in_a_pass_does_no_harm(host: Host) -> None:
     following = follow(LayerProbes(model, host))
     train(model, 2)
     with Viewer(host, ALL) as viewer:
-        until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
+        wait_until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
         stops.on = True
         with pytest.raises(KeyboardInterrupt):
             model(X)
         stops.on, stopped = False, following.step
         train(model, 3)
-        until(lambda: [one["step"] for one in viewer.of("moment")][-1:] >= [stopped + 2], "the steps after it")
+        wait_until(lambda: [one["step"] for one in viewer.of("moment")][-1:] >= [stopped + 2], "the steps after it")
     following.close()
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -366,7 +367,7 @@ def test_inside_compiled_code_weights_are_shown_and_the_rest_is_said_once(host: 
         assert any("compiled code" in note for note in probing.notes)
         network = viewer.last("network")["network"]
         assert len(network["layers"]) >= 2
-        until(lambda: any(key[2] == "Wt" for key in (viewer.hear(), viewer.values)[1]), "weights")
+        wait_until(lambda: any(key[2] == "Wt" for key in (viewer.hear(), viewer.values)[1]), "weights")
 
 
 def test_a_lightning_like_module_counts_the_steps_of_its_optimizer(host: Host) -> None:
@@ -431,7 +432,7 @@ def test_automatic_recording_keeps_to_its_share_of_the_time(host: Host) -> None:
     probing.finish = lambda: spent.append(finish()) or spent[-1]  # type: ignore[method-assign, func-returns-value]
     following = follow(probing)
     with Viewer(host, Wants(("Act", "Grad"), weights=True)) as viewer:
-        until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
+        wait_until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
         spent.clear()
         began = time.monotonic()
         while time.monotonic() - began < 1.0 or len(viewer.of("moment")) < 5:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from host_viewer import Viewer, until
+from children import Child, has_ended
+from host_viewer import Viewer
 from studio_socket import Page
 from torch import nn
+from waiting import WAIT_SECS, wait_until
 
 import torcheer as tl
 from torcheer.control.control_records import EACH_TRIAL, Wants
@@ -61,7 +61,7 @@ class Loop:
     def goes_on(self) -> bool:
         """Whether it makes steps, waited for."""
         before = len(self.losses)
-        return bool(until(lambda: len(self.losses) > before + 3, "the loop to go on"))
+        return bool(wait_until(lambda: len(self.losses) > before + 3, "the loop to go on"))
 
     def end(self) -> None:
         self.going = False
@@ -70,14 +70,6 @@ class Loop:
         if self._thread.ident is not None:
             self._thread.join(60)
         self.view.close()
-
-
-def has_ended(pid: str) -> bool:
-    """Whether a process is gone, or waits for somebody to ask how it ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.fixture
@@ -101,7 +93,7 @@ def test_a_page_sees_the_network_its_values_and_its_plots_live(
 ) -> None:
     loop = made(loops).start()
     assert capsys.readouterr().out.splitlines()[0] == loop.view.url and "?token=" in loop.view.url
-    until(lambda: loop.view.host.network is not None, "the first pass")
+    wait_until(lambda: loop.view.host.network is not None, "the first pass")
     with Page(loop.view.url) as page:
         net = page.hello["net"] or page.until("net_came")["net"]
         assert [one["layer"]["name"] for one in net["layers"]] == ["Input", "0", "3", "4"]
@@ -130,12 +122,12 @@ def test_buttons_hold_the_loop_at_a_step_and_let_it_go_so_many_steps(loops: list
         page.until("state_came", lambda message: message["state"]["status"] == "paused")
         held = len(loop.losses)
         page.say("act", action="step_n", count=7)
-        until(lambda: len(loop.losses) == held + 7 and loop.view.host.state.status == "paused", "seven steps")
+        wait_until(lambda: len(loop.losses) == held + 7 and loop.view.host.state.status == "paused", "seven steps")
         page.say("act", action="step_trial")
-        until(lambda: len(loop.losses) == held + 8 and loop.view.host.state.status == "paused", "one more")
+        wait_until(lambda: len(loop.losses) == held + 8 and loop.view.host.state.status == "paused", "one more")
         assert "step_epoch" not in loop.view.host.state.can  # none has ended, so nobody knows how long they are
         page.say("change", name="lr", value=0.5)
-        until(lambda: loop.optimizer.param_groups[0]["lr"] == 0.5, "another learning rate")
+        wait_until(lambda: loop.optimizer.param_groups[0]["lr"] == 0.5, "another learning rate")
         assert len(loop.losses) == held + 8
         page.say("act", action="train")
         assert loop.goes_on()
@@ -167,7 +159,7 @@ def test_killing_the_server_in_the_midst_of_a_look_harms_no_step_and_no_number(l
         assert loop.view.viewer is not None
         os.kill(loop.view.viewer.pid, signal.SIGKILL)
     assert loop.goes_on()
-    until(lambda: loop.view.host.viewer == "" and loop.view.host.wants == Wants(), "the host to notice")
+    wait_until(lambda: loop.view.host.viewer == "" and loop.view.host.wants == Wants(), "the host to notice")
     assert loop.goes_on() and not loop.view.problems
     loop.going = False
     loop._thread.join(60)
@@ -189,20 +181,17 @@ def test_after_its_block_the_page_shows_how_it_ended_and_ends_with_the_process()
         print(view.viewer.pid, view.viewer.alive, view.host.closed, flush=True)
         input()
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    url = process.stdout.readline().strip()
-    pid, alive, closed = process.stdout.readline().split()
-    assert (alive, closed) == ("True", "True")
-    with Page(url) as page:
-        state = page.hello["state"]
-        if state["status"] != "done":
-            state = page.until("state_came", lambda message: message["state"]["status"] == "done")["state"]
-        assert state["counters"]["Epoch"] == 1 and state["can"] == []
-    process.communicate("\n", timeout=60)
-    until(lambda: has_ended(pid), "no orphan")
+    with Child("-c", script, stdin=subprocess.PIPE) as process:
+        url = process.line()
+        pid, alive, closed = process.line().split()
+        assert (alive, closed) == ("True", "True")
+        with Page(url) as page:
+            state = page.hello["state"]
+            if state["status"] != "done":
+                state = page.until("state_came", lambda message: message["state"]["status"] == "done")["state"]
+            assert state["counters"]["Epoch"] == 1 and state["can"] == []
+        process.communicate("\n", timeout=WAIT_SECS)
+        wait_until(lambda: has_ended(pid), "no orphan")
 
 
 # -- without one -----------------------------------------------------------------------------------------------------
@@ -219,13 +208,13 @@ def test_numbers_are_rows_of_tables(loops: list[Loop]) -> None:
     assert list(steps["loss"]) == loop.losses and list(steps["note"]) == ["x", "x", "x", ""]
     assert loop.view.logs["test_epoch"].to_pandas()["accuracy"].tolist() == [0.75]
     with Viewer(loop.view.host) as viewer:
-        until(lambda: len(viewer.rows("train_step").get("Step", [])) == 4, "rows")
+        wait_until(lambda: len(viewer.rows("train_step").get("Step", [])) == 4, "rows")
         rows = viewer.rows("train_step")
         assert rows["loss"] == loop.losses and rows["Step"] == [0, 1, 2, 3] and rows["Epoch"] == [0, 0, 0, 1]
         assert rows["note"] == ["x", "x", "x", None] and rows["shape_only"] == [None] * 4
-        until(lambda: viewer.rows("test_epoch").get("accuracy") == [0.75], "a test")
+        wait_until(lambda: viewer.rows("test_epoch").get("accuracy") == [0.75], "a test")
         assert viewer.rows("train_epoch") == {"Epoch": [0], "Step": [2], "loss": [0.25]}
-        until(lambda: (loop.step(), viewer.last("state")["state"]["batch"] == 8)[1], "the size of a batch")
+        wait_until(lambda: (loop.step(), viewer.last("state")["state"]["batch"] == 8)[1], "the size of a batch")
         assert viewer.last("state")["state"]["can"] == ["train", "stop", "step_trial", "step_n", "step_epoch"]
 
 
@@ -233,10 +222,10 @@ def test_a_step_of_an_epoch_goes_to_where_the_loop_says_that_one_ends(loops: lis
     loop = made(loops, open_server=False)
     with Viewer(loop.view.host) as viewer:
         loop.view.epoch()
-        until(lambda: (loop.step(), "step_epoch" in viewer.last("state")["state"]["can"])[1], "a button")
+        wait_until(lambda: (loop.step(), "step_epoch" in viewer.last("state")["state"]["can"])[1], "a button")
         for action in ("stop", "step_epoch"):
             viewer.wire.send({"kind": "act", "action": action})
-        until(lambda: len(loop.view.host._board.inbox) == 2, "orders")
+        wait_until(lambda: len(loop.view.host._board.inbox) == 2, "orders")
         for _ in range(300):  # far beyond what would be done without asking anybody
             loop.step()
         assert loop.view.host.state.status == "running"
@@ -244,7 +233,7 @@ def test_a_step_of_an_epoch_goes_to_where_the_loop_says_that_one_ends(loops: lis
         held: list[Any] = []
 
         def let_go() -> None:
-            until(lambda: loop.view.host.state.status == "paused", "the end of the epoch")
+            wait_until(lambda: loop.view.host.state.status == "paused", "the end of the epoch")
             held.append(loop.view.host.state.counters)
             viewer.wire.send({"kind": "act", "action": "train"})
 
@@ -263,7 +252,7 @@ def test_settings_of_the_optimizer_can_be_changed_and_what_cannot_be_is_said(loo
         assert names == {"lr": True, "momentum": True, "weight_decay": True, "model": False, "parameters": False}
         for name, value in (("lr", 0.125), ("momentum", "much"), ("lr", -1), ("lr", float("1e999")), ("model", "x")):
             viewer.wire.send({"kind": "change", "name": name, "value": value})
-        until(lambda: (loop.step(), len(viewer.of("alert")) >= 4)[1], "all of them to be dealt with")
+        wait_until(lambda: (loop.step(), len(viewer.of("alert")) >= 4)[1], "all of them to be dealt with")
         assert loop.optimizer.param_groups[0]["lr"] == 0.125 and loop.optimizer.param_groups[0]["momentum"] == 0.9
         assert [one["text"] for one in viewer.of("alert")] == [
             "momentum: 'much' is no number from 0 on", "lr: -1 is no number from 0 on",
@@ -278,7 +267,7 @@ def test_each_group_of_an_optimizer_has_its_own_line() -> None:
     optimizer = torch.optim.Adam(groups)
     with live(model, optimizer=optimizer, open_server=False) as view, Viewer(view.host) as viewer:
         viewer.wire.send({"kind": "change", "name": "group 2: lr", "value": 0.5})
-        until(lambda: (model(torch.rand(1, 2)), optimizer.param_groups[1]["lr"] == 0.5)[1], "a new rate")
+        wait_until(lambda: (model(torch.rand(1, 2)), optimizer.param_groups[1]["lr"] == 0.5)[1], "a new rate")
         assert isinstance(optimizer.param_groups[1]["lr"], torch.Tensor)
         assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
 
@@ -304,22 +293,23 @@ def test_a_paused_loop_ends_by_ctrl_c_and_the_page_is_told_why(tmp_path: Path) -
             while True:
                 model(torch.rand(4, 3))
     """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True)
     path = tmp_path / "control.sock"
-    until(lambda: is_live(tmp_path), "the host")  # a socket is there before it listens
 
     class There:  # as much of a host as the viewer asks for
         closed, viewer, wants = False, "", Wants()
 
-    there: Any = There()
-    there.path = path
-    viewer = Viewer(there)
-    viewer.press("stop")
-    viewer.last("state", lambda message: message["state"]["status"] == "paused")
-    process.send_signal(signal.SIGINT)
-    until(lambda: viewer.of("bye"), "the end")
-    assert viewer.last("state")["state"]["message"].startswith("KeyboardInterrupt")
-    assert "KeyboardInterrupt" in process.communicate(timeout=60)[1] and not path.exists()
+    with Child("-c", script) as process:
+        wait_until(lambda: is_live(tmp_path), "the host")  # a socket is there before it listens
+        there: Any = There()
+        there.path = path
+        viewer = Viewer(there)
+        viewer.press("stop")
+        viewer.last("state", lambda message: message["state"]["status"] == "paused")
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: viewer.of("bye"), "the end")
+        assert viewer.last("state")["state"]["message"].startswith("KeyboardInterrupt")
+        process.ends(-signal.SIGINT)
+        assert "KeyboardInterrupt" in process.error_text and not path.exists()
 
 
 def test_of_several_processes_only_the_first_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

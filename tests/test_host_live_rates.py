@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from host_viewer import until
 from studio_socket import Page
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim import lr_scheduler as lr
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.host.live import Live
@@ -191,6 +191,6 @@ def test_a_rate_that_is_set_on_a_real_page_survives_the_next_steps() -> None:
     with tl.live(model, optimizer=optimizer, browser=False) as view, Page(view.url) as page:
         step()
         page.say("change", name="lr", value=0.05)
-        until(lambda: step() == 0.05, "the rate to be set")
+        wait_until(lambda: step() == 0.05, "the rate to be set")
         assert {step() for _ in range(20)} == {0.05}
     view.close()

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from host_viewer import until
 from studio_pages import Pages, opened, settled  # noqa: F401
-from studio_pages import until as until_page
 from studio_scene import View
 from studio_socket import Page
 from torch import nn
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.host import missing_values
@@ -55,7 +54,7 @@ def reasons(
             time.sleep(0.01)
             return view.host.moments > 1
 
-        until(seen, "states")
+        wait_until(seen, "states")
         frames, shown = page.state(look=2, variable=variable)
     view.close()
     return dict(zip(shown["missing"], shown["why"], strict=True)), set(frames)
@@ -126,7 +125,7 @@ def test_weights_and_items_that_are_not_there_say_why() -> None:
             time.sleep(0.01)
             return view.host.moments > 1
 
-        until(seen, "states")
+        wait_until(seen, "states")
         _, shown = page.state(look=2, variable="Act", item=9)
         assert set(shown["why"]) == {"item 9 was not recorded: those from 0 to 3 were"}
         _, shown = page.state(look=3, variable="r.Wt", layer="2", unit=1)
@@ -163,10 +162,10 @@ def test_a_replayed_page_says_what_the_live_one_did(tmp_path: Path, monkeypatch:
             time.sleep(0.01)
             return view.host.moments > 1
 
-        until(seen, "states")
+        wait_until(seen, "states")
         _, shown = page.state(look=2, variable="Grad")
         page.say("save_recording", name="kept")
-        until((tmp_path / "recordings" / "kept").exists, "a recording")
+        wait_until((tmp_path / "recordings" / "kept").exists, "a recording")
     view.close()
     live = dict(zip(shown["missing"], shown["why"], strict=True))
     replayed = RecordingSource(tmp_path / "recordings" / "kept")
@@ -193,16 +192,16 @@ def test_the_page_says_it_on_hover_in_the_selection_and_beside_the_name(open_pag
     url, _ = open_page.stage(paused=True, states=3)  # where gradients do not reach the input
     page = open_page(url)
     view = View(page)
-    until_page(lambda: page.evaluate("!!window.__studio") and view.moment >= 0, "a state", page=page)
+    wait_until(lambda: page.evaluate("!!window.__studio") and view.moment >= 0, "a state", page=page)
     page.keyboard.press("v")  # the next variable: Grad
-    until_page(lambda: page.evaluate("window.__studio.seen().missing.join()") == "Input", "the look", page=page)
+    wait_until(lambda: page.evaluate("window.__studio.seen().missing.join()") == "Input", "the look", page=page)
     label = page.locator(".network-label", has_text="Input")
-    until_page(lambda: "no values" in label.inner_text(), "the label", page=page)
+    wait_until(lambda: "no values" in label.inner_text(), "the label", page=page)
     x, y = view.spot("Input", 9)
     page.mouse.move(x, y)
     page.mouse.move(x + 1, y)
     tip = page.locator(".network-tip .why")
-    until_page(lambda: tip.count() and tip.inner_text() == "no Grad: gradients do not reach the input", page=page)
+    wait_until(lambda: tip.count() and tip.inner_text() == "no Grad: gradients do not reach the input", page=page)
     page.mouse.click(x, y)
     text = "no values: gradients do not reach the input"
-    until_page(lambda: text in page.locator(".network-unit").inner_text(), "the selection", page=page)
+    wait_until(lambda: text in page.locator(".network-unit").inner_text(), "the selection", page=page)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from children import run_python
 from studio_socket import Page
 from torch import nn
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.errors import BadArgument
@@ -30,13 +30,6 @@ DEADLINE_SECS = 60
 def model() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
-
-
-def until(condition, what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +56,7 @@ def test_a_model_is_shown_with_values_gradients_and_weights(folder: Path, capsys
         source.close()
     assert all(one.grad is None for one in net.parameters())
     del viewer
-    until(lambda: not list(folder.glob("torcheer-show-*")), "the archive is left behind")
+    wait_until(lambda: not list(folder.glob("torcheer-show-*")), "the archive to be gone")
 
 
 def test_a_recording_of_what_is_shown_outlives_its_page(
@@ -77,7 +70,7 @@ def test_a_recording_of_what_is_shown_outlives_its_page(
         page.say("save_recording", name="kept")
         assert str(tmp_path / "recordings") in page.until("recordings_came")["saved"]
     del viewer
-    until(lambda: not list(folder.glob("torcheer-show-*")), "the archive is left behind")
+    wait_until(lambda: not list(folder.glob("torcheer-show-*")), "the archive to be gone")
     assert open_source(tmp_path / "recordings" / "kept").units(0, "0", "Act") is not None
 
 
@@ -126,7 +119,7 @@ def test_a_network_and_a_table_are_shown(folder: Path) -> None:
         with show(what, browser=False, block=False) as viewer:
             assert viewer.alive
         del viewer
-    until(lambda: not list(folder.rglob("control.sock")), "a socket is left behind")
+    wait_until(lambda: not list(folder.rglob("control.sock")), "the socket to be gone")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +158,7 @@ threading.Thread(target=watch, daemon=True).start()
 
 
 def test_a_script_that_is_not_on_a_terminal_goes_on() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=DEADLINE_SECS)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", SCRIPT)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("http://127.0.0.1:") and lines[1] == "after"
 

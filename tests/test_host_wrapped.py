@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed
-from host_viewer import ALL, Viewer, until
+from host_viewer import ALL, Viewer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from waiting import wait_until
 
 from torcheer.host.host import Host
 from torcheer.host.live import live
@@ -51,7 +52,7 @@ def test_a_model_in_ddp_is_shown_under_its_own_names_and_learns_the_same() -> No
     model = nn.parallel.DistributedDataParallel(net())
     with live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
         assert losses(model) == expected
-        until(lambda: (viewer.hear(), {"Input", "0", "2", "0.weight"} <= names_of(viewer))[1], "its values")
+        wait_until(lambda: (viewer.hear(), {"Input", "0", "2", "0.weight"} <= names_of(viewer))[1], "its values")
         assert viewer.last("network")["network"]["name"] == "Sequential" and not view.problems
 
 
@@ -60,7 +61,7 @@ def test_a_model_in_data_parallel_is_shown() -> None:
     with live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
         for _ in range(4):
             model(torch.rand(6, 4)).sum().backward()
-        assert until(lambda: (viewer.hear(), {"Input", "0", "2"} <= names_of(viewer))[1], "its values")
+        assert wait_until(lambda: (viewer.hear(), {"Input", "0", "2"} <= names_of(viewer))[1], "its values")
 
 
 def test_a_loader_with_forked_workers_and_a_loop_that_is_looked_at_get_along() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from children import run_python
 from video_checks import SMALL, bits, decoded, step_in
 
 from torcheer.errors import BadArgument
@@ -120,8 +119,7 @@ from test_inspector_data_recorder import record
 record(pickle.loads((Path(sys.argv[1]) / "recorder").read_bytes()), 7)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)])
-    assert killed.returncode == -signal.SIGKILL
+    run_python("-c", code, tmp_path, Path(__file__).parent, status=-signal.SIGKILL)
     again = pickle.loads((tmp_path / "recorder").read_bytes())
     record(again, 2)
     again.flush()
@@ -218,7 +216,7 @@ except OSError as error:
 recorder.tensor_plot2D(0, "calm", "", "", np.eye(3))
 recorder.flush()
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    done = run_python("-c", code, tmp_path)
     assert done.returncode == 0 and done.stdout == "File too large\n", done.stderr
     assert 1 <= len(decoded(tmp_path / "noise_cpu_0_1_video.mp4")) < 100
     assert len(decoded(tmp_path / "calm_cpu_0_1_video.mp4")) == 1

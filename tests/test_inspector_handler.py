@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 import warnings
 from pathlib import Path
 from queue import Empty
@@ -13,6 +12,7 @@ from queue import Empty
 import pytest
 import torch
 from torch import nn
+from waiting import wait_until
 
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.inspector import ParallelHandler, ParrallelHandler, ProcessInfoData
@@ -50,13 +50,6 @@ def notes(path):
 
 def read(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
-def wait_until(true, secs=30.0):
-    until = time.monotonic() + secs
-    while not true():
-        assert time.monotonic() < until, "it took too long"
-        time.sleep(0.02)
 
 
 class Parrot(nn.Module):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from waiting import wait_until
 
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.inspector import DataRecorder, ParallelHandler
@@ -28,13 +29,6 @@ def nothing_left():
     yield
     for handler in list(_Single.first.values()):
         handler.stop()
-
-
-def wait_until(true, secs=30.0):
-    until = time.monotonic() + secs
-    while not true():
-        assert time.monotonic() < until, "it took too long"
-        time.sleep(0.02)
 
 
 def recorder(folder):

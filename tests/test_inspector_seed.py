@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from children import has_ended, run_python
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 SECS = 100  # for a script; a machine may be busy
@@ -96,12 +94,8 @@ NOTED = [[0, "model", "epoch:3", "0", 0.0], [0, "model", "epoch:3", "2", 8.0], [
 def run(folder, script, *, arguments=("main.py",), stdin=None, code=0):
     """Run a script in a folder of its own, as a user does; what it printed."""
     (folder / "main.py").write_text(textwrap.dedent(script))
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    found = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, input=stdin, text=True, capture_output=True, timeout=SECS,
-        env=environment,
-    )  # fmt: skip
-    assert found.returncode == code, found.stderr
+    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    found = run_python(*arguments, cwd=folder, input=stdin, env=environment, status=code)
     return found
 
 
@@ -111,21 +105,6 @@ def frames(path):
 
     with av.open(str(path)) as video:
         return sum(1 for _ in video.decode(video=0))
-
-
-def is_gone(pid):
-    """Whether a process has ended; one that nobody has asked for its end has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def wait_until(true, secs=30.0):
-    until = time.monotonic() + secs
-    while not true():
-        assert time.monotonic() < until, "it took too long"
-        time.sleep(0.02)
 
 
 # The guide
@@ -208,7 +187,7 @@ def test_ipython_works(tmp_path):
 def test_what_was_sent_is_dealt_with_however_the_script_ends(tmp_path, ending, code):
     found = run(tmp_path, OWN + ending, code=code)
     assert json.loads((tmp_path / "notes.json").read_text()) == NOTED
-    assert is_gone(int(found.stdout))
+    assert has_ended(int(found.stdout))
 
 
 @pytest.mark.slow  # its child takes longer than the links themselves would wait
@@ -234,7 +213,7 @@ def test_a_killed_script_leaves_readable_videos_and_no_process(tmp_path):
         os.kill(os.getpid(), signal.SIGKILL)
     """
     found = run(tmp_path, script, code=-signal.SIGKILL)
-    wait_until(lambda: is_gone(int(found.stdout)), secs=8.0)  # 0.7 where nothing else runs
+    wait_until(lambda: has_ended(int(found.stdout)), secs=25)  # sooner than its own timeout
     assert frames(tmp_path / "output" / "model_cpu_0_1_video.mp4") >= 24
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from children import run_python
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -190,7 +189,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 summary_of(array)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     assert int(done.stdout) < 8_000  # kilobytes; the array itself has 40,000
 
 

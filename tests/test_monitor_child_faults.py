@@ -5,16 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, gone, offer, until, watched
+from children import Child, has_ended
+from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, offer, watched
+from waiting import wait_until
 
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.child import _ORPHAN_SECS
@@ -30,7 +32,7 @@ def diary(tmp_path: Path) -> Diary:
 
 def kill(link: Link, how: signal.Signals = signal.SIGKILL) -> None:
     os.kill(link.process.pid, how)
-    until(lambda: not link.process.is_alive())
+    wait_until(lambda: not link.process.is_alive())
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------------
@@ -45,7 +47,7 @@ def test_a_child_that_is_killed_is_started_again_with_one_warning_and_its_losses
     for step in range(20):
         offer(link, np.ones(3), step)
     first = link.process.pid
-    until(lambda: len(diary.lines()) > 3)
+    wait_until(lambda: len(diary.lines()) > 3)
     kill(link, how)
     with pytest.warns(
         RuntimeWarning, match=f"the watching process was ended by {how.name} and was started again"
@@ -158,13 +160,13 @@ def test_a_child_that_cannot_be_started_again_is_told_of_and_that_is_all(
 def test_a_stopped_child_does_not_hold_up_the_end(diary: Diary) -> None:
     link = watched(diary)
     offer(link, np.ones(1), 1)
-    until(diary.lines)
+    wait_until(diary.lines)
     os.kill(link.process.pid, signal.SIGSTOP)
     for step in range(2, 10):
         offer(link, np.ones(1), step)
     begun = time.monotonic()
     account = link.stop(1.0)
-    assert time.monotonic() - begun < 15 and gone(link.process.pid) and link.process.exitcode == -signal.SIGKILL
+    assert time.monotonic() - begun < 15 and has_ended(link.process.pid) and link.process.exitcode == -signal.SIGKILL
     assert account == Account(9, 1, {}, lost=8)
 
 
@@ -187,7 +189,7 @@ def test_a_slow_child_makes_the_ring_drop_and_nothing_grow(diary: Diary) -> None
 
     diary.wait_secs = 0.05
     link = watched(diary, ring_bytes=1 << 20)
-    until(lambda: offer(link, np.ones(12_000)) and diary.lines())
+    wait_until(lambda: offer(link, np.ones(12_000)) and diary.lines())
     before, ours = memory(link.process.pid), memory("self")
     sent = 0
     for step in range(3000):
@@ -205,7 +207,7 @@ def test_a_child_that_talks_without_being_heard_goes_on(tmp_path: Path) -> None:
     link = Link(QUIET, callbacks=packed(value, as_torch=False))
     for step in range(500):
         offer(link, np.ones(1), step, layer=str(step))
-    until(lambda: link.account.handled == 500)
+    wait_until(lambda: link.account.handled == 500)
     link.stop(60.0)
     assert len([said for said in link.heard() if said["kind"] == "quarantined"]) == 500
 
@@ -213,7 +215,7 @@ def test_a_child_that_talks_without_being_heard_goes_on(tmp_path: Path) -> None:
 def test_what_is_damaged_in_the_ring_is_left_out_and_counted(diary: Diary) -> None:
     link = watched(diary)
     offer(link, np.ones(1), 0)
-    until(diary.lines)
+    wait_until(diary.lines)
     os.kill(link.process.pid, signal.SIGSTOP)
     for step in range(1, 11):
         offer(link, np.full(100, step), step)
@@ -233,55 +235,53 @@ def test_what_is_damaged_in_the_ring_is_left_out_and_counted(diary: Diary) -> No
 SOON_SECS = 8.0  # 0.7 where nothing else runs; the last resort comes after 11
 
 
-def killed_parent(diary: Diary, *arguments: object) -> tuple[int, float]:
+@contextmanager
+def killed_parent(diary: Diary, *arguments: object) -> Iterator[tuple[int, float]]:
     """The child of a parent that was killed, and when that was."""
-    command = [sys.executable, SCRIPTS / "killed_parent.py", diary.path, *arguments]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, env=PATH, text=True)
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
-    assert not gone(child)
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    return child, time.monotonic()
+    with Child(SCRIPTS / "killed_parent.py", diary.path, *arguments, env=PATH) as process:
+        child = int(process.line())
+        assert not has_ended(child)
+        process.kill()
+        process.wait()
+        yield child, time.monotonic()
 
 
 @pytest.mark.parametrize("more", ["", "fork"])
 def test_when_the_parent_is_killed_the_child_finishes_and_goes(diary: Diary, more: str) -> None:
     before = set(os.listdir("/dev/shm"))
-    child, begun = killed_parent(diary, 0.002, 40, more)
-    until(lambda: gone(child))
-    assert time.monotonic() - begun < SOON_SECS
+    with killed_parent(diary, 0.002, 40, more) as (child, begun):
+        wait_until(lambda: has_ended(child))
+        assert time.monotonic() - begun < SOON_SECS
     assert diary.lines()[-1] == "closed after 40" and len(diary.lines()) == 41
     assert set(os.listdir("/dev/shm")) == before
 
 
 def test_when_the_parent_is_killed_all_that_was_sent_is_in_the_log(tmp_path: Path) -> None:
-    child, begun = killed_parent(Diary(tmp_path / "diary"), 0, 30, f"to={tmp_path / 'watch'}")
-    until(lambda: gone(child))
-    assert time.monotonic() - begun < SOON_SECS
+    with killed_parent(Diary(tmp_path / "diary"), 0, 30, f"to={tmp_path / 'watch'}") as (child, begun):
+        wait_until(lambda: has_ended(child))
+        assert time.monotonic() - begun < SOON_SECS
     assert open_watch(tmp_path / "watch")["a", "output"].mean.tolist() == list(range(30))
 
 
 def test_an_orphan_with_too_much_to_do_leaves_the_rest(diary: Diary) -> None:
-    child, begun = killed_parent(diary, 0.05, 1000)
-    until(lambda: gone(child))
-    assert time.monotonic() - begun < SOON_SECS
+    with killed_parent(diary, 0.05, 1000) as (child, begun):
+        wait_until(lambda: has_ended(child))
+        assert time.monotonic() - begun < SOON_SECS
     assert diary.lines()[-1] == f"closed after {len(diary.lines()) - 1}" and len(diary.lines()) < 100
 
 
 @pytest.mark.faults
 def test_an_orphan_whose_callback_hangs_is_gone_in_the_end(diary: Diary) -> None:
-    child, _ = killed_parent(diary, 0, 3, "hang")
-    time.sleep(2)
-    assert not gone(child)
-    until(lambda: gone(child), _ORPHAN_SECS + 60)
+    with killed_parent(diary, 0, 3, "hang") as (child, _):
+        time.sleep(2)
+        assert not has_ended(child)
+        wait_until(lambda: has_ended(child), secs=_ORPHAN_SECS + 60)
 
 
 def test_a_terminated_child_finishes_and_another_takes_its_place(diary: Diary) -> None:
     link = watched(diary)
     offer(link, np.ones(1), 1)
-    until(diary.lines)
+    wait_until(diary.lines)
     kill(link, signal.SIGTERM)
     assert diary.lines()[-1] == "closed after 1" and link.process.exitcode == 0
     with pytest.warns(RuntimeWarning, match="was ended by SIGTERM and was started again; 0 of its values"):

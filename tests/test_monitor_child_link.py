@@ -1,4 +1,4 @@
-"""The link: a child that gets everything, says what it has to say, and is gone without a trace."""
+"""The link: a child that gets everything, says what it has to say, and is has_ended without a trace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import functools
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, gone, offer, traces, until, watched
+from children import RUN_SECS, Child, has_ended, run_python
+from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, offer, traces, watched
+from waiting import wait_until
 
 from torcheer.errors import BadArgument
 from torcheer.monitor.callbacks import Callbacks, as_tensor, packed
@@ -62,11 +63,11 @@ def test_what_comes_after_the_stop_is_refused(diary: Diary) -> None:
 def test_a_value_wakes_a_child_that_sleeps(diary: Diary) -> None:
     link = watched(diary)
     offer(link, np.ones(1), 1)
-    until(diary.lines)
-    until(lambda: link.ring.memory.words[5])  # it says that it sleeps
+    wait_until(diary.lines)
+    wait_until(lambda: link.ring.memory.words[5])  # it says that it sleeps
     offer(link, np.ones(1), 2)
     assert link.ring.memory.words[5] == 0
-    until(lambda: len(diary.lines()) == 2)
+    wait_until(lambda: len(diary.lines()) == 2)
     link.stop(60.0)
 
 
@@ -97,7 +98,7 @@ link = Link(Plan(statistics=False), callbacks=packed(None, close, as_torch=True)
 link.stop()
 assert "torch" not in sys.modules and "multiprocessing" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
     assert (tmp_path / "loaded").read_text() == repr(([], os.nice(0) + 5, str(signal.SIG_IGN)))
 
 
@@ -125,8 +126,8 @@ def test_the_child_ends_some_seconds_after_the_last_value_not_after_its_start(di
         sent += 1
         begun = begun if diary.lines() else time.monotonic()
         time.sleep(0.05)
-    until(lambda: not link.process.is_alive())
-    assert [said["why"] for said in until(link.heard)] == ["timeout"] and not link.heard()
+    wait_until(lambda: not link.process.is_alive())
+    assert [said["why"] for said in wait_until(link.heard)] == ["timeout"] and not link.heard()
     assert diary.lines()[-1] == f"closed after {sent}"
     assert not offer(link, np.ones(1))  # and nobody is started for it
     assert link.stop(60.0) == Account(sent + 1, sent, {("a", "output"): 1}) and link.process.exitcode == 0
@@ -142,28 +143,20 @@ def test_links_leave_nothing_behind(diary: Diary) -> None:
     assert traces() == before and diary.lines().count("closed after 1") == 6
 
 
-def script(tmp_path: Path, *arguments: str, **settings: Any) -> subprocess.Popen[str]:
-    name, *more = arguments or (str(SCRIPTS / "plain_script.py"),)
-    command = [sys.executable, name, str(tmp_path / "out"), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=PATH, text=True, **settings)
-
-
+SCRIPT = SCRIPTS / "plain_script.py"
 WRITTEN = [f"a {number} {2 * number} False" for number in range(20)] + ["closed False"]
 
 
 def test_a_script_without_a_guard_that_forgets_to_stop_loses_nothing(tmp_path: Path) -> None:
-    process = script(tmp_path)
-    process.wait(180)
-    assert (tmp_path / "out").read_text().splitlines() == WRITTEN  # all there when the script has ended
-    said, _ = process.communicate()
-    assert said == "script runs in the parent\n"  # once, and nothing of it is imported in the child
+    with Child(SCRIPT, tmp_path / "out", env=PATH) as process:
+        process.wait(RUN_SECS)
+        assert (tmp_path / "out").read_text().splitlines() == WRITTEN  # all there when the script has ended
+        assert process.ends() == "script runs in the parent\n"  # once, and nothing of it is imported in the child
 
 
 def test_a_script_from_standard_input_works_as_one_in_a_notebook_does(tmp_path: Path) -> None:
-    process = script(tmp_path, "-", stdin=subprocess.PIPE)
-    said, _ = process.communicate((SCRIPTS / "plain_script.py").read_text().replace("neighbour.twice", "2 *")
-                                  .replace("import neighbour\n", ""), timeout=180)  # fmt: skip
-    assert said == "script runs in the parent\n"
+    text = SCRIPT.read_text().replace("neighbour.twice", "2 *").replace("import neighbour\n", "")
+    assert run_python("-", tmp_path / "out", input=text, env=PATH).stdout == "script runs in the parent\n"
     assert (tmp_path / "out").read_text().splitlines() == WRITTEN
 
 
@@ -171,14 +164,13 @@ def test_a_script_from_standard_input_works_as_one_in_a_notebook_does(tmp_path: 
 def test_ctrl_c_and_a_closed_terminal_end_the_script_and_let_the_child_finish(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    process = script(tmp_path, str(SCRIPTS / "plain_script.py"), "wait", stderr=subprocess.PIPE, process_group=0)
-    assert process.stdout is not None
-    process.stdout.readline()
-    child = int(process.stdout.readline())
-    os.killpg(process.pid, how)
-    _, problem = process.communicate(timeout=180)
-    assert process.returncode == -how and ("KeyboardInterrupt" in problem) == (how == signal.SIGINT)
-    until(lambda: gone(child))
+    with Child(SCRIPT, tmp_path / "out", "wait", env=PATH) as process:
+        process.line()
+        child = int(process.line())
+        os.killpg(process.pid, how)
+        process.ends(-how)
+        assert ("KeyboardInterrupt" in process.error_text) == (how == signal.SIGINT)
+        wait_until(lambda: has_ended(child))
     assert (tmp_path / "out").read_text().splitlines() == WRITTEN
 
 
@@ -195,9 +187,7 @@ sys.path.insert(0, sys.argv[1])
 link = Link(Plan(statistics=False))
 print(link.stop().restarts, link.process.exitcode)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path.parent
-    )
+    done = run_python("-c", code, tmp_path, cwd=tmp_path.parent)
     assert done.stdout == "0 0\n", done.stderr
 
 
@@ -212,7 +202,7 @@ def test_callbacks_of_a_module_that_cannot_travel_are_imported_in_the_child(tmp_
         "from torcheer.monitor.callbacks import packed\nfrom torcheer.monitor.child_link import Link\n"
         "link = Link(QUIET, callbacks=packed(value, as_torch=False))\noffer(link, np.ones(1), 5)\n"
     )
-    done = subprocess.run([sys.executable, tmp_path / "main.py"], capture_output=True, text=True, cwd="/")
+    done = run_python(tmp_path / "main.py", cwd="/")
     assert done.stdout == "a 5\n", done.stderr
 
 

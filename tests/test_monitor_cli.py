@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import run_python
 
 from torcheer.cli import main
 from torcheer.monitor.analysis import WatchAnalysis
@@ -104,5 +103,5 @@ def test_an_account_is_of_the_watch_that_wrote_last(tmp_path: Path) -> None:
 def test_the_command_needs_no_torch(tmp_path: Path) -> None:
     log(tmp_path)
     code = "import sys; from torcheer.cli import main; main(['watch', sys.argv[1]]); assert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    done = run_python("-c", code, tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("Watched "), done.stderr

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from children import run_python
 
 import torcheer as tl
 from torcheer.errors import BadArgument
@@ -55,12 +53,15 @@ END = """
 def run(tmp_path: Path, code: str) -> list[dict[str, object]]:
     """What two ranks tell."""
     (tmp_path / "script.py").write_text("".join(map(textwrap.dedent, (BEGIN, code, END))))
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "script.py",
-    ]  # fmt: skip
-    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, env=environment)
-    assert done.returncode == 0, done.stderr
+    run_python(
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--standalone",
+        "script.py",
+        cwd=tmp_path,
+        env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"},
+    )
     return [json.loads((tmp_path / f"told{rank}.json").read_text()) for rank in (0, 1)]
 
 

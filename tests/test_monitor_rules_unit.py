@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
+from children import run_python
 
 from torcheer.errors import BadArgument
 from torcheer.monitor.array_statistics import summarise
@@ -92,7 +91,7 @@ def test_nothing_here_imports_torch() -> None:
         "import sys, torcheer.monitor.analysis, torcheer.runlog.watch_reader, torcheer.runlog.watch_log\n"
         "print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     assert done.stdout == "False\n"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from inspector_runs import sent
-from inspector_spine import until
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.monitor.analysis import Silence, WatchAnalysis
@@ -68,7 +68,7 @@ def test_a_loop_that_hangs_is_told_of_while_it_does(tmp_path: Path, capfd: pytes
         for _ in range(12):
             model(torch.rand(1, 2)).sum().backward()
             time.sleep(0.01)  # the pace
-        assert until(lambda: told.exists() and told.read_text())  # and here it hangs
+        assert wait_until(lambda: told.exists() and told.read_text())  # and here it hangs
         model(torch.rand(1, 2))
     (alert,) = [json.loads(line) for line in told.read_text().splitlines()]
     assert (alert["rule"], alert["step"]) == ("stalled_loader", 11) and [one.rule for one in w.alerts] == [

@@ -7,8 +7,6 @@ import gc
 import math
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -20,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_python
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from waiting import wait_until
 from watch_checks import batch, hooks_of, small, train
 
 import torcheer as tl
@@ -43,14 +43,6 @@ def _torch_speaks_up() -> Iterator[None]:
         yield
 
 
-def until(true: Any, secs: float = 60.0) -> None:
-    """Wait for something that another process does."""
-    end = time.monotonic() + secs
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.01)
-
-
 # -- around a loop
 
 
@@ -58,7 +50,7 @@ def test_a_loop_is_watched_by_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     model = small()
     with tl.watch(model, every=2, to=tmp_path / "run", transport=RING) as w:
         train(model, 5, after=lambda loss: w.log(loss=loss))
-        until(lambda: w.account.handled == w.account.offered)  # or closing says that it waits
+        wait_until(lambda: w.account.handled == w.account.offered)  # or closing says that it waits
     found = open_watch(tmp_path / "run")
     assert found["5", "output"].steps.tolist() == [0, 2, 4]
     assert found["5.weight", "update"].steps.tolist() == [0, 2, 4]
@@ -78,7 +70,7 @@ def test_how_often_it_looks_can_be_changed_while_it_runs() -> None:
         assert not w.is_watching
         w.every = 1
         assert w.every == Every(steps=1)
-        until(lambda: train(model, 20) and w.is_watching)
+        wait_until(lambda: train(model, 20) and w.is_watching)
         with pytest.raises(BadArgument, match="every=0"):
             w.every = 0
 
@@ -125,7 +117,7 @@ def test_without_a_folder_nothing_is_written_and_alerts_come(
     with tl.watch(model, every=1, transport=RING) as w:
         train(model, 2)
         w.log(loss=math.nan)
-        until(lambda: w.alerts)
+        wait_until(lambda: w.alerts)
     assert [alert.rule for alert in w.alerts] == ["nan_inf"]
     assert isinstance(w.alerts[0], Alert) and w.alerts[0].layer == "loss"
     assert "torcheer: nan_inf at step 1: loss (metric): it is NaN" in capsys.readouterr().err
@@ -274,7 +266,7 @@ def test_without_a_block_a_rule_only_says_that_it_is_time(tmp_path: Path) -> Non
     heard: list[Alert] = []
     w = tl.watch(model, every=1, stop_on="error", on_alert=heard.append, transport=RING)
     w.log(loss=math.inf)
-    until(lambda: w.alerts)
+    wait_until(lambda: w.alerts)
     train(model, 2)
     assert w.should_stop and [alert.rule for alert in heard] == ["nan_inf"]
     w.close()
@@ -286,7 +278,7 @@ def test_a_stop_of_one_watch_passes_through_another() -> None:
     with tl.watch(model, every=1, stop_on="nan_inf", transport=RING) as outer:
         with tl.watch(model, "5", every=1, transport=RING):
             outer.log(loss=math.nan)
-            until(lambda: outer.alerts)
+            wait_until(lambda: outer.alerts)
             train(model, 1)
         reached.append("the outer block goes on")
     assert reached == [] and hooks_of(model) == 0
@@ -300,7 +292,7 @@ def test_on_alert_may_fail() -> None:
         warnings.simplefilter("ignore")
         with tl.watch(small(), on_alert=fail, transport=RING) as w:
             w.log(loss=math.nan)
-            until(lambda: w.alerts)
+            wait_until(lambda: w.alerts)
     assert "on_alert failed: RuntimeError: no" in w.problems
 
 
@@ -350,7 +342,6 @@ def test_drops_are_counted_by_key_and_said(capsys: pytest.CaptureFixture[str]) -
     model = small()
 
     def slow(layer: str, variable: str, step: int, array: Any) -> None:
-        import time
 
         time.sleep(0.02)
 
@@ -450,8 +441,7 @@ def test_a_plain_script_without_a_guard_is_watched(tmp_path: Path) -> None:
                 optimizer.step()
     """)
     )
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
+    done = run_python(script, cwd=tmp_path)
     assert done.stdout == "once\n"
     assert open_watch(tmp_path / "run")["weight", "update"].steps.tolist() == [0, 1, 2]
 
@@ -463,8 +453,6 @@ def test_a_script_that_forgets_to_close_has_its_log(tmp_path: Path) -> None:
         tl.watch(model, every=1, to="run", what="output")
         for _ in range(3): model(torch.ones(1, 2))
     """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", code, cwd=tmp_path)
     found = open_watch(tmp_path / "run")
     assert found["Linear", "output"].steps.tolist() == [0, 1, 2] and found.sealed

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from inspector_spine import until
 from torch import nn
+from waiting import wait_until
 from watch_checks import small, train
 
 import torcheer as tl
@@ -34,14 +34,14 @@ def quiet(**settings: object) -> Watch:
 def sent(w: Watch, **metrics: float) -> None:
     """Send numbers and wait until the child is done with them."""
     w.log(**metrics)
-    assert until(lambda: w.account.handled == w.account.offered)
+    assert wait_until(lambda: w.account.handled == w.account.offered)
 
 
 def test_rules_can_be_changed_while_it_runs() -> None:
     with quiet(rules=None) as w:
         sent(w, loss=math.nan)
         w.rules = {"nan_inf": {"inf": False}}
-        assert until(lambda: w.log(loss=math.nan) or w.alerts)
+        assert wait_until(lambda: w.log(loss=math.nan) or w.alerts)
         assert w.rules["nan_inf"] == resolve_rules()["nan_inf"] | {"inf": False} and set(w.rules) == set(RULES)
         w.rules = w.rules | {"nan_inf": False}
         assert w.rules == {**resolve_rules(), "nan_inf": False}
@@ -58,7 +58,7 @@ def test_a_child_that_is_started_again_knows_the_rules_as_they_are() -> None:
         os.kill(w._link.process.pid, signal.SIGKILL)
         w._link.process.join(10)
         w.log(loss=math.nan)
-        assert until(lambda: w.alerts)
+        assert wait_until(lambda: w.alerts)
     assert [alert.rule for alert in w.alerts] == ["nan_inf"] and w.account.restarts == 1
 
 
@@ -69,7 +69,7 @@ def test_what_ends_the_run_can_be_changed_while_it_runs() -> None:
         train(model, 1)
         w.stop_on = "nan_inf"
         w.log(loss=math.nan)
-        assert w.stop_on == ("nan_inf",) and until(lambda: w.alerts)
+        assert w.stop_on == ("nan_inf",) and wait_until(lambda: w.alerts)
         train(model, 1)
         reached.append("the next step")
     assert w.should_stop and w.step == 1 and reached == []

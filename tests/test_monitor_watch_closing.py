@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from inspector_spine import balanced, until
+from inspector_spine import balanced
 from torch import nn
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.archive import Archive
@@ -47,7 +48,7 @@ class Run:
 
     def settled(self) -> bool:
         """Wait until the child has dealt with all that was sent."""
-        return until(lambda: self.w.account.handled + self.w.account.lost >= self.w.account.offered)
+        return wait_until(lambda: self.w.account.handled + self.w.account.lost >= self.w.account.offered)
 
     @property
     def child(self) -> int:
@@ -95,9 +96,9 @@ def test_a_second_watch_in_the_same_folder_counts_its_own(tmp_path: Path) -> Non
 def test_a_full_disk_is_in_the_closing_line_and_among_the_problems(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.go()
-    assert until(lambda: on_disk(tmp_path) > 0)
+    assert wait_until(lambda: on_disk(tmp_path) > 0)
     resource.prlimit(run.child, resource.RLIMIT_FSIZE, (40_000, 40_000))
-    assert until(lambda: run.go() or run.w.alerts)
+    assert wait_until(lambda: run.go() or run.w.alerts)
     run.go()
     w = run.check(tmp_path)
     assert 0 < on_disk(tmp_path) < w.account.handled
@@ -117,10 +118,10 @@ def test_a_folder_that_cannot_be_written_holds_none(tmp_path: Path, place: str) 
 def test_a_folder_that_is_removed_while_it_is_written_holds_none(tmp_path: Path) -> None:
     run = Run(tmp_path / "w")
     run.go()
-    assert until(lambda: on_disk(tmp_path / "w") > 0)
+    assert wait_until(lambda: on_disk(tmp_path / "w") > 0)
     shutil.rmtree(tmp_path / "w")
     run.go()
-    assert until(lambda: run.go(1) or run.w.alerts or run.w.problems)  # it is said while the run goes on
+    assert wait_until(lambda: run.go(1) or run.w.alerts or run.w.problems)  # it is said while the run goes on
     assert "is gone" in run.w.problems[0]
     run.check(tmp_path / "w")
 
@@ -128,7 +129,7 @@ def test_a_folder_that_is_removed_while_it_is_written_holds_none(tmp_path: Path)
 def test_a_folder_that_is_moved_while_it_is_written_holds_none(tmp_path: Path) -> None:
     run = Run(tmp_path / "w")
     run.go()
-    assert until(lambda: on_disk(tmp_path / "w") > 0)
+    assert wait_until(lambda: on_disk(tmp_path / "w") > 0)
     os.rename(tmp_path / "w", tmp_path / "elsewhere")
     run.go()
     run.check(tmp_path / "w")
@@ -137,7 +138,7 @@ def test_a_folder_that_is_moved_while_it_is_written_holds_none(tmp_path: Path) -
 def test_a_folder_that_is_removed_after_the_last_value_holds_none(tmp_path: Path) -> None:
     run = Run(tmp_path / "w")
     run.go()
-    assert run.settled() and until(lambda: on_disk(tmp_path / "w") == run.w.account.handled)
+    assert run.settled() and wait_until(lambda: on_disk(tmp_path / "w") == run.w.account.handled)
     shutil.rmtree(tmp_path / "w")
     run.check(tmp_path / "w")
 
@@ -147,7 +148,7 @@ def test_a_child_that_is_killed_takes_along_what_it_had_not_written(tmp_path: Pa
     for _ in range(3):
         run.go()
         os.kill(run.child, signal.SIGKILL)
-        assert until(lambda: run.go(1) or not run.w.alerts)  # which notices it
+        assert wait_until(lambda: run.go(1) or not run.w.alerts)  # which notices it
     run.w.close()
     assert run.w.account.restarts > 0 and run.w.account.written == on_disk(tmp_path)
     run.check(tmp_path)
@@ -156,10 +157,10 @@ def test_a_child_that_is_killed_takes_along_what_it_had_not_written(tmp_path: Pa
 def test_a_child_that_is_killed_when_its_folder_has_gone_has_written_what_is_there(tmp_path: Path) -> None:
     run = Run(tmp_path / "w")
     run.go()
-    assert until(lambda: on_disk(tmp_path / "w") > 0)
+    assert wait_until(lambda: on_disk(tmp_path / "w") > 0)
     shutil.rmtree(tmp_path / "w")
     os.kill(run.child, signal.SIGKILL)
-    assert until(lambda: run.go(1) or run.w.account.restarts)
+    assert wait_until(lambda: run.go(1) or run.w.account.restarts)
     run.go()
     w = run.check(tmp_path / "w")
     assert 0 < on_disk(tmp_path / "w") < w.account.handled
@@ -168,7 +169,7 @@ def test_a_child_that_is_killed_when_its_folder_has_gone_has_written_what_is_the
 def test_a_child_that_does_not_answer_has_written_what_is_there(tmp_path: Path) -> None:
     run = Run(tmp_path, transport=Transport(bytes=8 << 20, drain_secs=2.0))
     run.go()
-    assert until(lambda: on_disk(tmp_path) > 0)
+    assert wait_until(lambda: on_disk(tmp_path) > 0)
     os.kill(run.child, signal.SIGSTOP)
     run.go()
     w = run.check(tmp_path)

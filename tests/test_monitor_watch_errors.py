@@ -6,18 +6,17 @@ import gc
 import os
 import resource
 import signal
-import subprocess
-import sys
-import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from inspector_spine import balanced, gone, traces, until
+from children import Child, has_ended, run_python
+from inspector_spine import balanced, traces
 from torch import nn
 from video_checks import decoded
+from waiting import wait_until
 from watch_checks import hooks_of, small, train
 
 import torcheer as tl
@@ -77,7 +76,7 @@ def test_a_child_that_is_started_again_works_where_the_first_one_did(
     }
     with tl.watch(model, tell=told.append, transport=RING, **settings) as w:
         model(torch.ones(1, 2))
-        assert until(lambda: w.account.handled == w.account.offered)
+        assert wait_until(lambda: w.account.handled == w.account.offered)
         monkeypatch.chdir(tmp_path / "there")
         kill(w)
         model(torch.ones(1, 2))
@@ -99,9 +98,11 @@ def fill_up(folder: Path, most_bytes: int, **settings: Any) -> Watch:
     settings |= {"every": 1, "rules": ["nan_inf"], "tell": lambda text: None, "on_alert": lambda alert: None}
     with tl.watch(model, to=folder, transport=RING, **settings) as w:
         model(torch.rand(8, 32))
-        assert until(lambda: (folder / "samples").is_dir())
+        assert wait_until(lambda: (folder / "samples").is_dir())
         resource.prlimit(child_of(w), resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
-        assert until(lambda: model(torch.rand(8, 32)).mean().backward() or (w.alerts and not settings.get("stop_on")))
+        assert wait_until(
+            lambda: model(torch.rand(8, 32)).mean().backward() or (w.alerts and not settings.get("stop_on"))
+        )
         w.log(loss=float("nan"))
     return w
 
@@ -149,12 +150,10 @@ KILLED = """
 def test_a_script_that_is_killed_leaves_a_video_that_can_be_watched_to_its_end(tmp_path: Path) -> None:
     pytest.importorskip("av")
     before = set(os.listdir("/dev/shm"))
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        child, handled = map(int, process.stdout.readline().split())
+    with Child("-c", KILLED, tmp_path) as process:
+        child, handled = map(int, process.line().split())
         process.kill()
-    assert until(lambda: gone(child))
+        assert wait_until(lambda: has_ended(child))
     frames = decoded(tmp_path / "videos" / "Linear_output_1.mp4")
     found = open_watch(tmp_path)
     looks = len(found["Linear", "output"])
@@ -176,9 +175,7 @@ FORGOTTEN = """
 
 
 def test_a_script_that_forgets_to_close_says_what_was_dropped_and_keeps_to_its_time(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(FORGOTTEN), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", FORGOTTEN, tmp_path)
     assert f"values of 1,000 steps, in {tmp_path}" in done.stderr and " dropped: " in done.stderr
     account = open_watch(tmp_path).account
     assert account is not None and balanced(account) and 0 < account.handled < 100  # 5 s would be enough for 100

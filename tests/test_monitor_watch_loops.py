@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from inspector_spine import until
+from children import run_python
 from torch import nn
+from waiting import wait_until
 from watch_checks import batch, small
 
 import torcheer as tl
@@ -139,8 +138,7 @@ def test_a_model_that_is_called_by_a_compiled_one_is_watched_by_its_optimizer(tm
                 optimizer.step()
         print(w.step, *w.problems)
     """  # in a process of its own: whether a frame is compiled depends on what was compiled before
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    done = run_python("-c", script, tmp_path, cwd=Path(__file__).parent)
     assert done.stdout.startswith("3 ") and "inside compiled code" in done.stdout, done.stderr
     assert open_watch(tmp_path)["5.weight", "update"].steps.tolist() == [0, 2]
 
@@ -159,7 +157,7 @@ def test_a_loop_may_number_its_steps_and_say_things_itself(tmp_path: Path, capsy
             watched.append(w.is_watching)
             w.log(loss=1.0)
             number += 1
-        assert until(lambda: w.account.handled == w.account.offered)  # or closing says that it waits
+        assert wait_until(lambda: w.account.handled == w.account.offered)  # or closing says that it waits
     found = open_watch(tmp_path)
     assert found["5", "output"].steps.tolist() == found["5.weight", "update"].steps.tolist() == [100, 102]
     assert found["loss", "metric"].steps.tolist() == [100, 101, 102]

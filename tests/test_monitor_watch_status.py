@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from inspector_spine import until
 from torch import nn
+from waiting import wait_until
 from watch_checks import small, train
 
 import torcheer as tl
@@ -28,7 +28,7 @@ def test_a_repr_says_how_far_it_is_what_was_found_and_where_the_log_is(tmp_path:
         train(model, 5)
         assert "; step 4, 3 looks, watching; no alerts; " in repr(w)
         w.log(loss=float("nan"))
-        assert until(lambda: w.alerts)
+        assert wait_until(lambda: w.alerts)
         assert "; 1 alert; " in repr(w)
     assert f"; step 4, 3 looks, closed; 1 alert; {w.account.handled:,} values; log in {tmp_path}>" in repr(w)
     assert str(w).splitlines() == [repr(w)[1:-1], f"! {w.alerts[0]}"]

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inspector_spine import balanced, gone, until
+from children import has_ended
+from inspector_spine import balanced
 from torch import nn
+from waiting import wait_until
 from watch_checks import hooks_of, small, train
 
 import torcheer as tl
@@ -33,12 +35,12 @@ def test_the_latest_of_each_key_arrives_and_closing_waits_for_nothing_that_was_o
     with tl.watch(model, "5", every=1, to=tmp_path, tell=told.append, transport=way) as w:
         assert w._link is not None
         train(model, 1)
-        assert until(lambda: w.account.handled == w.account.offered)
+        assert wait_until(lambda: w.account.handled == w.account.offered)
         os.kill(w._link.process.pid, signal.SIGSTOP)
         train(model, 9)
         assert w._link.waiting == 8  # of each key one: six of the layer, two of the time
         os.kill(w._link.process.pid, signal.SIGCONT)
-        assert until(lambda: w._link is not None and not w._link.waiting)
+        assert wait_until(lambda: w._link is not None and not w._link.waiting)
     assert balanced(w.account) and w.account.lost == 0 and w.drops["5", "output"] == 8
     assert len(told) == 1 and " dropped: " in told[0]  # and not that any value waits
     found = open_watch(tmp_path)
@@ -62,7 +64,7 @@ def test_values_that_came_damaged_are_not_waited_for() -> None:
     with tl.watch(nn.Linear(2, 2), tell=told.append, transport=Transport(bytes=1 << 20)) as w:
         assert w._link is not None
         w.log(loss=1.0)
-        assert until(lambda: w.account.handled == 1)
+        assert wait_until(lambda: w.account.handled == 1)
         os.kill(w._link.process.pid, signal.SIGSTOP)
         w.log(loss=2.0)
         where = w._link.ring.memory.get(16)  # where the reader is
@@ -70,7 +72,7 @@ def test_values_that_came_damaged_are_not_waited_for() -> None:
         w._link.ring.memory.data[where + 64] ^= 1
         assert w._link.waiting == 1
         os.kill(w._link.process.pid, signal.SIGCONT)
-        assert until(lambda: w._link is not None and not w._link.waiting)
+        assert wait_until(lambda: w._link is not None and not w._link.waiting)
     assert w.account.damaged == 1 and balanced(w.account)
     assert told[-1].endswith("1 lost") and not [text for text in told if "wait for the watching process" in text]
 
@@ -86,7 +88,7 @@ def test_a_child_that_is_stopped_does_not_hold_up_the_end_of_a_watch() -> None:
     train(model, 3)
     begun = time.monotonic()
     w.close()
-    assert time.monotonic() - begun < 20 and gone(child) and hooks_of(model) == 0  # of which 1.5 are its own
+    assert time.monotonic() - begun < 20 and has_ended(child) and hooks_of(model) == 0  # of which 1.5 are its own
     assert balanced(w.account) and w.account.lost > 0
     (waiting,) = [text for text in told if "wait for the watching process; it has 0." in text]  # half is over
     assert waiting.startswith("torcheer: ") and f"{w.account.lost:,} lost" in told[-1]
@@ -106,11 +108,11 @@ def test_ctrl_c_while_a_watch_closes_ends_its_child() -> None:
     assert w._link is not None
     model(torch.ones(1, 2))
     w.log(loss=1.0)
-    assert until(lambda: w._link is not None and w._link.ring.taken)
+    assert wait_until(lambda: w._link is not None and w._link.ring.taken)
     w.log(loss=2.0)
     with pytest.raises(KeyboardInterrupt):
         w.close()  # it says that it waits
-    assert w.closed and gone(w._link.process.pid) and balanced(w.account) and w.account.lost > 0
+    assert w.closed and has_ended(w._link.process.pid) and balanced(w.account) and w.account.lost > 0
 
 
 @pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from archive_checks import disk
-from inspector_spine import until
+from children import Child, run_python
+from waiting import wait_until
 
 from torcheer.archive import Archive, Writer
 from torcheer.encoding import TYPES, from_bytes
@@ -72,7 +69,7 @@ def test_a_step_may_come_in_several_frames(tmp_path: Path) -> None:
 def test_what_waits_is_committed_though_nothing_follows_it(tmp_path: Path) -> None:
     log = WatchLog(tmp_path, tell=pytest.fail)
     log.add(sent(0, "a", "output", [1.0]), summary_of([1.0]))
-    assert until(lambda: log.tick() or Archive(tmp_path / "samples").frames)
+    assert wait_until(lambda: log.tick() or Archive(tmp_path / "samples").frames)
     assert Archive(tmp_path / "samples").steps == [0]
     log.close()
 
@@ -292,8 +289,7 @@ def test_a_full_disk_ends_the_log_and_nothing_else(tmp_path: Path) -> None:
 
 
 def fresh(code: str, *arguments: Any) -> str:
-    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return run_python("-c", code, *arguments).stdout
 
 
 ENDLESS = """
@@ -314,16 +310,13 @@ ENDLESS = """
 
 @pytest.mark.parametrize("steps", [1, 40, 173])
 def test_a_kill_loses_almost_nothing(steps: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(ENDLESS), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with Child("-c", ENDLESS, tmp_path) as process:
         last = 0
-        for line in process.stdout:
-            last = int(line)
-            if last >= steps:
-                break
-        os.kill(process.pid, signal.SIGKILL)
-        last = max([last, *(int(line) for line in process.stdout if line.endswith("\n"))])
+        while last < steps:
+            last = int(process.line())
+        process.kill()
+        rest = process.ends(-signal.SIGKILL).splitlines(keepends=True)
+        last = max([last, *(int(line) for line in rest if line.endswith("\n"))])
     watched = open_watch(tmp_path)
     assert not watched.sealed and watched.problems == []
     assert list(watched.steps) == list(range(len(watched.steps))) and len(watched.steps) >= last  # all but the newest

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from children import run_python
 
 from torcheer.errors import NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.monitor.analysis import WatchAnalysis
@@ -260,7 +260,7 @@ def test_reading_needs_no_torch(folder: Path) -> None:
         "import sys; from torcheer.runlog.watch_reader import open_watch\n"
         "print(len(str(open_watch(sys.argv[1]))) > 10, 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, folder)
     assert done.stdout == "True False\n"
 
 

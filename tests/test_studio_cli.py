@@ -8,17 +8,18 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from children import Child, has_ended, run_python
 from studio_socket import Page, cookie_of
+from waiting import WAIT_SECS, wait_until
 
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.studio.server import listen, serve_path
@@ -44,23 +45,6 @@ def run(tmp_path: Path) -> Path:
 def viewer(run: Path) -> Iterator[Viewer]:
     with start(run, browser=False, quiet=True) as viewer:
         yield viewer
-
-
-def eventually(condition: Callable[[], Any], secs: float = 20) -> Any:
-    """Wait until something is so."""
-    deadline = time.monotonic() + secs
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended, its parent having taken note of it or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 # -- from Python -------------------------------------------------------------------------------------------------------
@@ -94,7 +78,7 @@ def test_all_that_the_server_imports_does_without_torch() -> None:
     )
     modules = ", ".join(f"torcheer.studio.{name}" for name in names.split(", "))
     code = f"import sys, {modules}; print('torch' in sys.modules, 'IPython' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", code)
     assert done.stdout == "False False\n", done.stderr
 
 
@@ -103,7 +87,7 @@ def test_closing_it_ends_the_process(run: Path) -> None:
     with Page(viewer.url):
         viewer.close()
     assert not viewer.alive
-    assert is_gone(viewer.pid)
+    assert has_ended(viewer.pid)
     assert repr(viewer) == "Viewer(ended)"
     viewer.close()  # again does nothing
 
@@ -184,13 +168,9 @@ def test_the_server_opens_a_browser_where_it_is_told_to(run: Path, tmp_path: Pat
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\ncat "${{1#file://}}" > {tmp_path}/opened\n')
     browser.chmod(0o755)
-    server = [sys.executable, "-P", "-m", "torcheer.studio.server", str(run), "--browser"]
-    environment = {**os.environ, "BROWSER": f"{browser} %s"}
-    with subprocess.Popen(server, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        eventually(lambda: (tmp_path / "opened").exists() and url in (tmp_path / "opened").read_text())
-        process.terminate()
+    with Child("-P", "-m", "torcheer.studio.server", run, "--browser", env={"BROWSER": f"{browser} %s"}) as process:
+        url = process.line()
+        wait_until(lambda: (tmp_path / "opened").exists() and url in (tmp_path / "opened").read_text())
 
 
 # -- no orphans --------------------------------------------------------------------------------------------------------
@@ -201,7 +181,7 @@ from torcheer.wire.open_viewer import start
 viewer = start(sys.argv[1], browser=False)
 print(viewer.pid, flush=True)
 if sys.argv[2] == "fork" and os.fork() == 0:
-    time.sleep(20)
+    time.sleep(600)
     os._exit(0)
 {end}
 """
@@ -209,72 +189,54 @@ if sys.argv[2] == "fork" and os.fork() == 0:
 
 @pytest.mark.parametrize(
     ("end", "how"),
-    [("time.sleep(60)", "killed"), ("time.sleep(60)", "fork"), ("", "ends"), ("raise SystemExit(3)", "fails")],
+    [("time.sleep(600)", "killed"), ("time.sleep(600)", "fork"), ("", "ends"), ("raise SystemExit(3)", "fails")],
 )
 def test_it_ends_with_the_process_that_started_it(run: Path, end: str, how: str) -> None:
     code = PARENT.format(end=end)
-    parent = subprocess.Popen([sys.executable, "-c", code, str(run), how], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    assert URL.fullmatch(parent.stdout.readline().strip())
-    pid = int(parent.stdout.readline())
-    if how in ("killed", "fork"):
-        assert not is_gone(pid)
-        parent.send_signal(signal.SIGKILL)
-    parent.wait(20)
-    eventually(lambda: is_gone(pid), 5 + 5)  # 5 s, and some for a busy machine
-    parent.stdout.close()
+    with Child("-c", code, run, how) as parent:
+        assert URL.fullmatch(parent.line())
+        pid = int(parent.line())
+        if how in ("killed", "fork"):
+            assert not has_ended(pid)
+            parent.send_signal(signal.SIGKILL)
+        parent.wait(WAIT_SECS)
+        wait_until(lambda: has_ended(pid))
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def torcheer(*arguments: str) -> subprocess.Popen[str]:
-    """`torcheer studio …` in a group of its own, as a shell starts it."""
-    begin = "import sys; from torcheer.cli import main; sys.exit(main(sys.argv[1:]))"
-    return subprocess.Popen(
-        [sys.executable, "-c", begin, "studio", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, process_group=0,
-    )  # fmt: skip
+def torcheer(*arguments: str | Path) -> Child:
+    """`torcheer studio …`."""
+    return Child("-m", "torcheer", "studio", *arguments)
 
 
 @pytest.mark.parametrize("with_a_page", [False, True])
 def test_ctrl_c_ends_the_command_with_130_and_without_a_traceback(run: Path, with_a_page: bool) -> None:
-    command = torcheer(str(run))
-    assert command.stdout is not None
-    url = command.stdout.readline().strip()
-    assert URL.fullmatch(url)
-    page = Page(url) if with_a_page else None
-    command.send_signal(signal.SIGINT)
-    out, error = command.communicate(timeout=60)
-    assert (command.returncode, out, error) == (130, "", "")
-    if page is not None:
-        page.close()
+    with torcheer(run) as command:
+        url = command.line()
+        assert URL.fullmatch(url)
+        page = Page(url) if with_a_page else None
+        command.send_signal(signal.SIGINT)
+        assert command.ends(130) == "" == command.error_text
+        if page is not None:
+            page.close()
 
 
 def test_a_second_ctrl_c_ends_it_at_once_while_pages_hang(run: Path) -> None:
-    command = torcheer(str(run))
-    assert command.stdout is not None
-    url = command.stdout.readline().strip()
-    hanging = socket.create_connection(("127.0.0.1", urlsplit(url).port or 0))
-    hanging.sendall(b"GET / HTTP/1.1\r\n")  # and no end of it
-    command.send_signal(signal.SIGINT)
-    time.sleep(0.05)
-    command.send_signal(signal.SIGINT)
-    assert command.wait(10) == 130
-    command.communicate()
-    hanging.close()
+    with torcheer(run) as command, socket.socket() as hanging:
+        hanging.connect(("127.0.0.1", urlsplit(command.line()).port or 0))
+        hanging.sendall(b"GET / HTTP/1.1\r\n")  # and no end of it
+        command.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        command.send_signal(signal.SIGINT)
+        command.ends(130)
 
 
 def test_the_command_serves_a_folder_of_runs(run: Path) -> None:
-    command = torcheer(str(run.parent), "--no-browser")
-    try:
-        assert command.stdout is not None
-        with Page(command.stdout.readline().strip()) as page:
-            assert [one["name"] for one in page.hello["runs"]] == ["first"]
-            assert page.hello["run"] == 0
-    finally:
-        command.terminate()
-        command.communicate(timeout=60)
+    with torcheer(run.parent, "--no-browser") as command, Page(command.line()) as page:
+        assert [one["name"] for one in page.hello["runs"]] == ["first"]
+        assert page.hello["run"] == 0
 
 
 @pytest.mark.parametrize(
@@ -288,43 +250,35 @@ def test_the_command_serves_a_folder_of_runs(run: Path) -> None:
 def test_the_command_says_what_is_wrong_and_ends_with_1(run: Path, arguments: list[str], text: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = torcheer(*(one.format(run=run, taken=port) for one in arguments))
-        out, error = command.communicate(timeout=60)
-    assert (command.returncode, out) == (1, "")
-    assert error.startswith("torcheer studio: ") and text in error
-    assert "Traceback" not in error
+        with torcheer(*(one.format(run=run, taken=port) for one in arguments)) as command:
+            assert command.ends(1) == ""
+            assert command.error_text.startswith("torcheer studio: ") and text in command.error_text
+            assert "Traceback" not in command.error_text
 
 
 def test_another_address_is_listened_on_with_a_warning_and_its_name_is_a_host(run: Path) -> None:
-    command = torcheer(str(run), "--host", "127.0.0.2")
-    assert command.stdout is not None and command.stderr is not None
-    url = command.stdout.readline().strip()
-    warning = command.stderr.readline()
-    assert "others in the network can reach 127.0.0.2" in warning
-    with Page(url) as page:
-        assert url.startswith("http://127.0.0.2:") and page.hello["version"] == 1
-    command.terminate()
-    command.communicate(timeout=60)
+    with torcheer(run, "--host", "127.0.0.2") as command:
+        url = command.line()
+        wait_until(lambda: "others in the network can reach 127.0.0.2" in command.error_text)
+        with Page(url) as page:
+            assert url.startswith("http://127.0.0.2:") and page.hello["version"] == 1
 
 
 def test_on_every_address_only_the_one_that_was_asked_is_a_host(run: Path) -> None:
-    command = torcheer(str(run), "--host", "0.0.0.0")
-    assert command.stdout is not None and command.stderr is not None
-    url = command.stdout.readline().strip()
-    assert URL.fullmatch(url)
-    assert "others in the network can reach" in command.stderr.readline()
-    port = urlsplit(url).port
-    for address, host, status in (
-        ("127.0.0.3", f"127.0.0.3:{port}", 401),
-        ("127.0.0.3", f"127.0.0.4:{port}", 421),
-        ("127.0.0.3", f"evil.example:{port}", 421),
-    ):
-        connection = http.client.HTTPConnection(address, port, timeout=60)
-        connection.request("GET", "/", headers={"Host": host})
-        assert (connection.getresponse().status, host) == (status, host)
-        connection.close()
-    command.terminate()
-    command.communicate(timeout=60)
+    with torcheer(run, "--host", "0.0.0.0") as command:
+        url = command.line()
+        assert URL.fullmatch(url)
+        wait_until(lambda: "others in the network can reach" in command.error_text)
+        port = urlsplit(url).port
+        for address, host, status in (
+            ("127.0.0.3", f"127.0.0.3:{port}", 401),
+            ("127.0.0.3", f"127.0.0.4:{port}", 421),
+            ("127.0.0.3", f"evil.example:{port}", 421),
+        ):
+            connection = http.client.HTTPConnection(address, port, timeout=60)
+            connection.request("GET", "/", headers={"Host": host})
+            assert (connection.getresponse().status, host) == (status, host)
+            connection.close()
 
 
 def test_a_path_that_cannot_be_shown_leaves_the_port_free(tmp_path: Path) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import Child
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, running, until  # noqa: F401
+from studio_pages import Pages, opened, running  # noqa: F401
 from studio_programs import GONE, Panel, project, started
 from studio_stage import Stage
+from waiting import wait_until
 
 pytestmark = pytest.mark.browser
 LOOP = """
@@ -45,21 +46,21 @@ else:
         time.sleep(600)
 """
 UNKNOWN = "Connection to the viewer lost. Whether training goes on cannot be seen from here."
-Ending = Callable[[subprocess.Popen[str], int, Path], None]
+Ending = Callable[[Child, int, Path], None]
 
 
-def _enough(process: subprocess.Popen[str], viewer: int, folder: Path) -> None:
+def _enough(process: Child, viewer: int, folder: Path) -> None:
     (folder / "enough").touch()
     process.wait(60)
 
 
-def _crash(process: subprocess.Popen[str], viewer: int, folder: Path) -> None:
+def _crash(process: Child, viewer: int, folder: Path) -> None:
     (folder / "crash").touch()
     _enough(process, viewer, folder)
 
 
 def _signal(number: int, to_viewer: bool = False) -> Ending:
-    def send(process: subprocess.Popen[str], viewer: int, folder: Path) -> None:
+    def send(process: Child, viewer: int, folder: Path) -> None:
         os.kill(viewer if to_viewer else process.pid, number)
 
     return send
@@ -90,8 +91,7 @@ def test_the_page_says_what_became_of_training(
     open_page.forgiven += GONE
     (tmp_path / "loop.py").write_text(LOOP)
     with started("loop.py", way, cwd=tmp_path) as (url, process):
-        assert process.stdout is not None
-        viewer = int(process.stdout.readline())
+        viewer = int(process.line())
         page = open_page(url)
         Panel(page).until_moment()
         assert chip_of(page) == "Live"
@@ -121,8 +121,7 @@ def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tm
     open_page.forgiven += GONE
     (tmp_path / "loop.py").write_text(LOOP)
     with started("loop.py", "stays", cwd=tmp_path) as (url, process):
-        assert process.stdout is not None
-        viewer = int(process.stdout.readline())
+        viewer = int(process.line())
         page = open_page(url)
         panel = Panel(page)
         panel.until_moment()
@@ -164,7 +163,9 @@ def test_a_hiccup_of_the_network_is_told_as_what_it_is(open_page: Pages) -> None
         }""")
         for connection in list(server.server_state.connections):  # the server knows nothing of it
             connection.loop.call_soon_threadsafe(connection.transport.abort)
-        until(lambda: any("Connection to the viewer lost" in one for one in page.evaluate("window.said")), page=page)
+        wait_until(
+            lambda: any("Connection to the viewer lost" in one for one in page.evaluate("window.said")), page=page
+        )
         page.wait_for_selector(".connection.open")
         lost = [one for one in page.evaluate("window.said") if "Connection to the viewer lost" in one]
         assert all(UNKNOWN in one and "Running when last seen" in one for one in lost)

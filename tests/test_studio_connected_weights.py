@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from studio_hosts import until
 from torch import nn
+from waiting import wait_until
 
 from torcheer.control.control_records import Wants
 from torcheer.host.follow.layer_probes import LayerProbes
@@ -231,11 +231,11 @@ def test_what_a_real_model_sends_while_it_trains_fits_together() -> None:
         model(x)
         probing.finish()
         source.wants(Wants(("Act", "Net"), weights=True))
-        until(lambda: source.net is not None and host.wants.weights, source)
+        wait_until(lambda: source.net is not None and host.wants.weights, poll=source.poll)
         assert probing.begin(1, {})
         model(x)
         probing.finish()
-        until(lambda: source.moments, source)
+        wait_until(lambda: source.moments, poll=source.poll)
         source.close()
         probing.close()
     (moment,) = source.moments

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, until  # noqa: F401
+from studio_pages import Pages, opened  # noqa: F401
 from studio_stage import Stage
+from waiting import wait_until
 
 from torcheer.control.control_records import Order, Parameter
 
@@ -38,7 +39,7 @@ def test_every_button_arrives_at_the_source(open_page: Pages) -> None:
     for number, (name, order) in enumerate(ORDERS.items(), 1):
         expect(button(page, name)).to_be_enabled()
         button(page, name).click()
-        until(lambda number=number: len(source.orders) == number, name, page=page)
+        wait_until(lambda number=number: len(source.orders) == number, name, page=page)
         assert source.orders[-1] == order
         page.wait_for_selector(".doing.running" if name == "Train" else ".doing.paused")
     page.wait_for_selector("text=You control")
@@ -66,14 +67,14 @@ def test_how_many_and_which_are_chosen(open_page: Pages) -> None:
     count.fill("3")
     count.press("Tab")
     button(page, "Step 3 trials").click()
-    until(lambda: source.orders == [Order("act", "step_n", count=3)], page=page)
+    wait_until(lambda: source.orders == [Order("act", "step_n", count=3)], page=page)
     page.wait_for_selector(".doing.paused")
     item = page.get_by_label("Which item to test, 0 to 24")
     item.fill("99")
     item.press("Tab")
     assert item.input_value() == "24"  # there are 25
     button(page, "Test item 24").click()
-    until(lambda: source.orders[-1] == Order("act", "test_item", item=24), page=page)
+    wait_until(lambda: source.orders[-1] == Order("act", "test_item", item=24), page=page)
 
 
 def test_what_is_typed_stays_while_the_run_goes_on(open_page: Pages) -> None:
@@ -82,11 +83,11 @@ def test_what_is_typed_stays_while_the_run_goes_on(open_page: Pages) -> None:
     count = page.get_by_label("How many trials to step")
     count.fill("7")
     trial = page.locator(".counter", has_text="Trial").inner_text()
-    until(lambda: page.locator(".counter", has_text="Trial").inner_text() != trial, "news of the run", page=page)
+    wait_until(lambda: page.locator(".counter", has_text="Trial").inner_text() != trial, "news of the run", page=page)
     assert count.input_value() == "7"
     button(page, "Stop").click()
     button(page, "Step 7 trials").click()
-    until(lambda: source.orders[-1] == Order("act", "step_n", count=7), page=page)
+    wait_until(lambda: source.orders[-1] == Order("act", "step_n", count=7), page=page)
 
 
 def test_buttons_that_the_run_does_not_understand_are_not_there(open_page: Pages) -> None:
@@ -108,7 +109,7 @@ def test_space_trains_and_stops_but_presses_a_button_that_has_the_focus(open_pag
     assert [one.action for one in source.orders] == ["train", "stop"]
     button(page, "New seed").focus()
     page.keyboard.press(" ")
-    until(lambda: len(source.orders) == 3, page=page)
+    wait_until(lambda: len(source.orders) == 3, page=page)
     assert source.orders[-1].action == "new_seed"
     page.get_by_label("title", exact=True).press(" ")
     page.keyboard.press("Escape")
@@ -165,9 +166,9 @@ def test_a_number_is_changed_by_enter_or_by_leaving_it(open_page: Pages, key: st
     field = page.get_by_label("lr", exact=True)
     field.fill("2.5e-3")
     field.press(key)
-    until(lambda: source.orders, page=page)
+    wait_until(lambda: source.orders, page=page)
     assert source.orders == [Order("change", name="optimizer.lr", value=0.0025)]
-    until(lambda: field.input_value() == "0.0025", page=page)
+    wait_until(lambda: field.input_value() == "0.0025", page=page)
 
 
 WRONG = [
@@ -204,7 +205,7 @@ def test_flags_choices_and_text_are_changed(open_page: Pages) -> None:
     title = page.get_by_label("title", exact=True)
     title.fill("<b>bold</b>")
     title.press("Enter")
-    until(lambda: len(source.orders) == 3, page=page)
+    wait_until(lambda: len(source.orders) == 3, page=page)
     assert [(one.name, one.value) for one in source.orders] == [
         ("training.shuffle", False),
         ("optimizer.name", "adam"),
@@ -220,11 +221,11 @@ def test_a_value_that_is_being_typed_is_not_overwritten(open_page: Pages) -> Non
     field = page.get_by_label("lr", exact=True)
     field.fill("0.5")
     source.order(Order("change", name="training.epochs", value=7))
-    until(lambda: page.get_by_label("epochs", exact=True).input_value() == "7", page=page)
+    wait_until(lambda: page.get_by_label("epochs", exact=True).input_value() == "7", page=page)
     assert field.input_value() == "0.5"
     field.press("Escape")
     source.order(Order("change", name="optimizer.lr", value=0.125))
-    until(lambda: field.input_value() == "0.125", page=page)
+    wait_until(lambda: field.input_value() == "0.125", page=page)
 
 
 def test_lists_can_be_changed_and_many_parameters_searched(open_page: Pages) -> None:
@@ -236,7 +237,7 @@ def test_lists_can_be_changed_and_many_parameters_searched(open_page: Pages) -> 
     betas = page.get_by_label("betas")
     betas.fill("0.8, 0.95")
     betas.press("Enter")
-    until(lambda: source.orders, page=page)
+    wait_until(lambda: source.orders, page=page)
     assert source.orders[0].value == [0.8, 0.95]
     page.get_by_label("Find a parameter").fill("number7")
     assert page.locator(".field label").all_inner_texts()[-1:] == ["number7"]

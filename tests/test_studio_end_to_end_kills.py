@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import FLAGS, _awake, chromium_path
-from studio_pages import until
+from children import run_python
 from studio_programs import Panel, project, started
+from waiting import wait_until
 
 LOOP = """
 import os, sys, time
@@ -74,7 +73,7 @@ class Killable:
         self._browser.on("disconnected", lambda one: gone.append(one))
         for number in self.processes(kind):
             os.kill(number, signal.SIGKILL)
-        until(lambda: gone or _heard(page), "the page to be gone", secs=60)
+        wait_until(lambda: gone or _heard(page), "the page to be gone")
 
     def close(self) -> None:
         """What is left of it."""
@@ -109,11 +108,10 @@ def test_a_loop_whose_page_browser_and_server_are_killed_learns_the_same_numbers
 
     def goes_on() -> bool:
         before = count()
-        return bool(until(lambda: count() > before + 20, "more steps", secs=60))
+        return bool(wait_until(lambda: count() > before + 20, "more steps"))
 
     with started("loop.py", losses, 10**9, cwd=tmp_path) as (url, process):
-        assert process.stdout is not None
-        server = int(process.stdout.readline())
+        server = int(process.line())
         for kind in ("renderer", "browser"):
             panel = Panel(killable.page(url))
             panel.until_moment(panel.until_moment())
@@ -124,9 +122,7 @@ def test_a_loop_whose_page_browser_and_server_are_killed_learns_the_same_numbers
         (tmp_path / "enough").touch()
         assert process.wait(60) == 0
     (tmp_path / "enough").unlink()
-    command = [sys.executable, "loop.py", "plain losses", str(count()), "plain"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=240, env=environment)
+    run_python("loop.py", "plain losses", count(), "plain", cwd=tmp_path, env={"OMP_NUM_THREADS": "1"})
     assert (tmp_path / "plain losses").read_text() == losses.read_text()
 
 
@@ -140,9 +136,6 @@ def test_a_config_whose_page_is_killed_trains_to_the_same_end(killable: Killable
         panel.until_moment()
         killable.kill("renderer", panel.page)
         assert process.wait(120) == 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    plain = [sys.executable, *command, "session_dir=plain", "--no-control"]
-    done = subprocess.run(plain, cwd=tmp_path, capture_output=True, text=True, timeout=240, env=environment)
-    assert done.returncode == 0, done.stderr
+    run_python(*command, "session_dir=plain", "--no-control", cwd=tmp_path, env={"OMP_NUM_THREADS": "1"})
     seen, alone = ((tmp_path / run / "metrics" / "0.csv").read_text() for run in ("live", "plain"))
     assert seen == alone and len(alone.splitlines()) == 4

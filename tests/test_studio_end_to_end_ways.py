@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import _awake
+from children import run_python
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, pixels, until  # noqa: F401
+from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_programs import GONE, Panel, project, started
 from studio_stage import stage
+from waiting import wait_until
 
 from torcheer.archive import Archive
 from torcheer.wire.open_viewer import inline
@@ -147,8 +147,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of one epoch."""
     folder = project(tmp_path_factory.mktemp("trained"))
     command = ["-m", "torcheer", "train", "training.yaml", "session_dir=runs/first", "train.epochs=1", "--no-control"]
-    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    run_python(*command, cwd=folder)
     return folder
 
 
@@ -168,9 +167,8 @@ def test_a_way_in_leads_to_layers_and_exact_values(
     way = WAYS[name]
     folder = request.getfixturevalue("trained") if name.startswith("studio") else tmp_path
     with started(*way.command(folder), cwd=tmp_path) as (url, process):
-        assert process.stdout is not None
         at_rest = name.startswith("studio")
-        layer, unit, value = captured(folder) if at_rest else json.loads(process.stdout.readline())
+        layer, unit, value = captured(folder) if at_rest else json.loads(process.line())
         panel = Panel(open_page(url))
         open_page.forgiven += GONE
         panel.until_moment()
@@ -208,7 +206,7 @@ def test_below_the_cell_of_a_notebook_the_network_is_drawn(browser: tuple[Any, A
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.goto(notebook)
         drawn = "() => !!window.__studio && window.__studio.seen().moment >= 0"
-        assert until(lambda: len(page.frames) > 1 and page.frames[1].evaluate(drawn), "a state", secs=60, page=page)
+        assert wait_until(lambda: len(page.frames) > 1 and page.frames[1].evaluate(drawn), "a state", page=page)
         frame = page.frame_locator("iframe")
         expect(frame.get_by_text("Hidden1", exact=True).first).to_be_visible()
         colours = pixels(page, frame.locator(".network-picture").screenshot())

@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, pixels, until  # noqa: F401
+from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_socket import cookie_of
 from studio_stage import stage
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.studio.graph_page import policy_of
@@ -97,15 +98,15 @@ def test_the_graph_tab_shows_boxes_that_can_be_moved_and_follows_the_dark(open_p
     where = "() => document.querySelector('svg.drawing > g').getAttribute('transform')"
     inner = page.frames[1]
     first = inner.evaluate(where)
-    box = until(page.locator(".graph iframe").bounding_box, "the frame", page=page)
+    box = wait_until(page.locator(".graph iframe").bounding_box, "the frame", page=page)
     middle = (box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.8)
     page.mouse.move(*middle)
     page.mouse.down()
     page.mouse.move(middle[0] + 40, middle[1] - 30, steps=3)
     page.mouse.up()
-    moved = until(lambda: inner.evaluate(where) != first and inner.evaluate(where), "the drag", page=page)
+    moved = wait_until(lambda: inner.evaluate(where) != first and inner.evaluate(where), "the drag", page=page)
     page.mouse.wheel(0, -300)
-    nearer = until(lambda: inner.evaluate(where) != moved and inner.evaluate(where), "the wheel", page=page)
+    nearer = wait_until(lambda: inner.evaluate(where) != moved and inner.evaluate(where), "the wheel", page=page)
     scale = [float(re.search(r"scale\(([\d.]+)\)", one)[1]) for one in (moved, nearer)]  # type: ignore[index]
     assert scale[1] > scale[0]
 
@@ -114,7 +115,7 @@ def test_the_graph_tab_shows_boxes_that_can_be_moved_and_follows_the_dark(open_p
     page.keyboard.press("d")
     frame.locator("html.dark").wait_for(state="attached")
     drawn = page.locator(".graph iframe")
-    until(lambda: pixels(page, drawn.screenshot()).mean() < 70, "a dark drawing", page=page)
+    wait_until(lambda: pixels(page, drawn.screenshot()).mean() < 70, "a dark drawing", page=page)
     assert inner.evaluate(where) == nearer  # it was not loaded again
     page.get_by_role("tab", name="Network").click()
     page.keyboard.press("4")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, until  # noqa: F401
+from studio_pages import Pages, opened  # noqa: F401
 from studio_stage import TRIALS, Stage, value
+from waiting import wait_until
 
 SIGNS = {"Space": " ", "←": "ArrowLeft", "→": "ArrowRight", "↑": "ArrowUp", "↓": "ArrowDown", "Esc": "Escape", "−": "-"}
 NAMED = ("Escape", "Enter", "Tab", "Home", "End", "PageUp", "PageDown", "Delete", "F1", "F9",
@@ -105,7 +106,7 @@ def test_arrows_on_a_plot_that_has_the_focus_read_its_values(open_page: Pages) -
     expect(said).to_have_text("")
     page.keyboard.press("+")  # other keys mean what they always do: now from 6 to 15
     page.keyboard.press("Home")
-    until(lambda: 1 < int(shown.inner_text()) < 10, "the first row in sight", page=page)
+    wait_until(lambda: 1 < int(shown.inner_text()) < 10, "the first row in sight", page=page)
     assert page.get_by_role("button", name="Show everything").is_enabled()
 
 
@@ -171,7 +172,7 @@ def test_play_is_paused_by_its_button_and_its_key(open_page: Pages) -> None:
     page.locator("h1").click()
     moment = "window.__studio.seen().moment"
     page.keyboard.press("k")
-    assert until(lambda: 1 <= page.evaluate(moment) < 40, "some moments", page=page)
+    assert wait_until(lambda: 1 <= page.evaluate(moment) < 40, "some moments", page=page)
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="Play", exact=True).wait_for()
     at = page.evaluate(moment)
@@ -179,6 +180,6 @@ def test_play_is_paused_by_its_button_and_its_key(open_page: Pages) -> None:
     page.locator("h1").click()
     page.keyboard.press("k")
     page.get_by_role("button", name="Pause").wait_for()
-    assert until(lambda: page.evaluate(moment) > at, "the next", page=page)
+    assert wait_until(lambda: page.evaluate(moment) > at, "the next", page=page)
     page.keyboard.press("k")
     page.get_by_role("button", name="Play", exact=True).wait_for()

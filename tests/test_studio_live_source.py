@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_hosts import NETWORK, Liar, started, tell, until
+from studio_hosts import NETWORK, Liar, started, tell
+from waiting import wait_until
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.host.host import Host
@@ -38,21 +39,21 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def source(host: Host) -> Iterator[LiveSource]:
     assert host.path is not None
     one = LiveSource(host.path, url="http://127.0.0.1:1/")
-    until(lambda: one.net is not None, one)
+    wait_until(lambda: one.net is not None, poll=one.poll)
     yield one
     one.close()
 
 
 def looked_at(host: Host, source: LiveSource, wants: Wants = LOOK) -> None:
     source.wants(wants)
-    until(lambda: host.wants == wants, source)
+    wait_until(lambda: host.wants == wants, poll=source.poll)
 
 
 def shown(host: Host, source: LiveSource, *steps: int) -> None:
     """Offer states and wait for each: none may be dropped."""
     for step in steps:
         assert tell(host, step)
-        until(lambda: source.moments and source.moments[-1].step == step, source)  # noqa: B023
+        wait_until(lambda: source.moments and source.moments[-1].step == step, poll=source.poll)  # noqa: B023
 
 
 def test_all_that_a_host_says_arrives(host: Host, source: LiveSource) -> None:
@@ -62,7 +63,10 @@ def test_all_that_a_host_says_arrives(host: Host, source: LiveSource) -> None:
     host.parameters = [Parameter("lr", 0.1, editable=True, minimum=0.0)]
     host.alert("too large", "error", 4, "explode", "in")
     host.row("train_epoch", {"Epoch": 1, "loss": 0.5, "name": "a", "cells": np.eye(2)})
-    until(lambda: source.state.status == "running" and source.parameters and source.alerts and source.tables, source)
+    wait_until(
+        lambda: source.state.status == "running" and source.parameters and source.alerts and source.tables,
+        poll=source.poll,
+    )
     assert source.state == host.state and source.parameters == tuple(host.parameters)
     assert source.alerts == [AlertSeen("too large", "error", 4, "explode", "in")]
     table = source.tables["train_epoch"]
@@ -76,7 +80,7 @@ def test_what_is_new_is_said_once(host: Host, source: LiveSource) -> None:
     host.alert("hm")
     host.row("run", {"Run": 1})
     found: list[Any] = []
-    until(
+    wait_until(
         lambda: (found.append(source.poll()), source.tables and source.alerts and source.state.status == "running")[1]
     )
     changes = [one for one in found if one]
@@ -106,16 +110,16 @@ def test_items_that_several_pages_look_at_come_of_a_batch_that_is_too_large_to_b
     looked_at(host, source, Wants(("Act",), item=7, items=(3, 7, 60, 900)))
     batch = np.arange(64, dtype=np.float32)[:, None].repeat(1 << 18, 1)  # 1 MB an item
     host.network = Network("wide", (Layer("wide", (1 << 18,)),), (), (Variable("Act"),))
-    until(lambda: source.net is not None and source.net.name == "wide", source)
+    wait_until(lambda: source.net is not None and source.net.name == "wide", poll=source.poll)
     found = [host.begin(1), host.begin(2)]  # the first one tells how large the ring has to be
     for number in found:
         host.offer(number, batch, "wide", "Act")
         host.end(number)
-    if not until(lambda: source.moments or host.dropped == 2, source) or not source.moments:
+    if not wait_until(lambda: source.moments or host.dropped == 2, poll=source.poll) or not source.moments:
         number = host.begin(3)
         assert host.offer(number, batch, "wide", "Act")
         host.end(number)
-    until(lambda: source.moments, source)
+    wait_until(lambda: source.moments, poll=source.poll)
     values = [source.units(source.moments[-1].id, "wide", "Act", item) for item in (3, 7, 60, 8)]
     assert [None if one is None else set(one) for one in values] == [{3.0}, {7.0}, {60.0}, None]
 
@@ -123,7 +127,7 @@ def test_items_that_several_pages_look_at_come_of_a_batch_that_is_too_large_to_b
 def test_moments_that_go_are_named_and_one_that_is_looked_at_stays(host: Host) -> None:
     assert host.path is not None
     source = LiveSource(host.path, most_states=6)
-    until(lambda: source.net is not None, source)
+    wait_until(lambda: source.net is not None, poll=source.poll)
     looked_at(host, source)
     came: list[int] = []
     gone: list[int] = []
@@ -135,7 +139,7 @@ def test_moments_that_go_are_named_and_one_that_is_looked_at_stays(host: Host) -
 
     for step in range(40):
         assert tell(host, step)
-        until(lambda: (poll(), step in [one.step for one in source.moments])[1])  # noqa: B023
+        wait_until(lambda: (poll(), step in [one.step for one in source.moments])[1])  # noqa: B023
         if step == 2:
             source.pin({source.moments[-1].id})
             pinned = source.moments[-1].id
@@ -147,8 +151,8 @@ def test_moments_that_go_are_named_and_one_that_is_looked_at_stays(host: Host) -
 def test_many_states_between_two_looks_all_arrive(host: Host, source: LiveSource) -> None:
     looked_at(host, source)
     sent = [step for step in range(60) if tell(host, step)]
-    until(lambda: host._service is None or not host._service.sender._ready)  # announced, and nobody has read
-    until(lambda: source.moments and source.moments[-1].step == sent[-1], source)
+    wait_until(lambda: host._service is None or not host._service.sender._ready)  # announced, and nobody has read
+    wait_until(lambda: source.moments and source.moments[-1].step == sent[-1], poll=source.poll)
     assert [one.step for one in source.moments] == sent
     for one in source.moments:
         assert source.units(one.id, "in", "Act", 0).tolist() == [one.step] * 4  # type: ignore[union-attr]
@@ -164,7 +168,7 @@ def test_a_larger_ring_takes_over(host: Host, source: LiveSource) -> None:
         host.offer(number, np.zeros((8, 1 << 19)), "w", "Wt")  # 32 MB
         host.end(number)
         source.poll()
-    until(lambda: (tell(host, 99), source.moments[-1].step == 99)[1], source)
+    wait_until(lambda: (tell(host, 99), source.moments[-1].step == 99)[1], poll=source.poll)
     assert source.units(source.moments[-1].id, "in", "Act", 0).tolist() == [99] * 4  # type: ignore[union-attr]
 
 
@@ -173,7 +177,7 @@ def test_orders_reach_the_host(host: Host, source: LiveSource) -> None:
     source.order(Order("act", "test_item", item=3))
     source.order(Order("change", name="lr", value=0.01))
     found: list[Order] = []
-    until(lambda: (found.extend(host.orders()), len(found) == 3)[1], source)
+    wait_until(lambda: (found.extend(host.orders()), len(found) == 3)[1], poll=source.poll)
     assert found == [
         Order("act", "step_n", 5),
         Order("act", "test_item", item=3),
@@ -185,7 +189,7 @@ def test_a_goodbye_is_no_accident(host: Host, source: LiveSource) -> None:
     looked_at(host, source)
     shown(host, source, 1)
     host.close()
-    until(lambda: source.state.status == "done", source)
+    wait_until(lambda: source.state.status == "done", poll=source.poll)
     assert source.state.can == () and not source.connected and source.fileno() == -1
     assert source.units(source.moments[0].id, "in", "Act", 0) is not None
 
@@ -195,10 +199,10 @@ def test_a_second_viewer_is_told_where_the_first_is_and_takes_over_when_that_goe
 ) -> None:
     assert host.path is not None
     second = LiveSource(host.path, url="http://127.0.0.1:2/")
-    until(lambda: source.url in second.state.message, second)
+    wait_until(lambda: source.url in second.state.message, poll=second.poll)
     assert second.state.status == "idle" and second.state.can == () and second.busy == source.url
     source.close()
-    until(lambda: second.connected and second.net is not None, second)
+    wait_until(lambda: second.connected and second.net is not None, poll=second.poll)
     assert host.viewer == second.url and second.busy == ""
     second.close()
 
@@ -211,36 +215,30 @@ def test_without_a_host_it_waits_and_says_so(tmp_path: Path) -> None:
     assert source.units(0, "in", "Act") is None and source.fileno() == -1
     with Host(tmp_path) as host:
         host.network = NETWORK
-        until(lambda: host.wants == LOOK, source)  # what was wanted before it came
+        wait_until(lambda: host.wants == LOOK, poll=source.poll)  # what was wanted before it came
     source.close()
 
 
 def test_a_killed_host_leaves_what_was_seen_and_its_successor_goes_on(tmp_path: Path) -> None:
-    first = started(tmp_path, 0, 5)
     source = LiveSource(tmp_path / "control.sock")
-    try:
+    with started(tmp_path, 0, 5) as first:
         source.wants(LOOK)
-        until(lambda: len(source.moments) > 3 and source.tables, source)
+        wait_until(lambda: len(source.moments) > 3 and source.tables, poll=source.poll)
         first.kill()
         assert first.wait() == -signal.SIGKILL
-        until(lambda: source.state.status == "lost", source)
+        wait_until(lambda: source.state.status == "lost", poll=source.poll)
         assert "stays" in source.state.message and source.state.can == ()
         seen = [one.id for one in source.moments]
         assert source.units(seen[-1], "out", "Act", 0) is not None
         assert source.tables["train_epoch"].columns["Epoch"] == [0, 1, 2, 3, 4]
-        second = started(tmp_path, 3, 4)  # it resumes from a checkpoint of epoch 3
-        try:
-            until(lambda: source.moments[-1].id > seen[-1] and source.tables["train_epoch"].count == 7, source)
-        finally:
-            second.kill()
-            second.wait()
+        with started(tmp_path, 3, 4):  # it resumes from a checkpoint of epoch 3
+            wait_until(
+                lambda: source.moments[-1].id > seen[-1] and source.tables["train_epoch"].count == 7, poll=source.poll
+            )
         assert [one.id for one in source.moments][: len(seen)] == seen
         assert source.units(seen[-1], "out", "Act", 0) is not None
         assert source.tables["train_epoch"].columns["Epoch"] == [0, 1, 2, 3, 4, 5, 6]
         assert source.state.status in ("running", "lost")
-    finally:
-        first.kill()
-        first.wait()
         source.close()
 
 
@@ -261,14 +259,17 @@ def test_rows_that_come_late_and_a_table_that_is_cleared(host: Host) -> None:
         host.row("train_step", {"Step": epoch, "loss": 0.5})
     assert host.path is not None
     source = LiveSource(host.path)
-    until(lambda: "train_step" in source.tables and source.tables["train_step"].count == 30_000, source)
+    wait_until(lambda: "train_step" in source.tables and source.tables["train_step"].count == 30_000, poll=source.poll)
     assert source.tables["train_step"].columns["Step"] == list(range(30_000))
     before = source.tables["train_step"].restarts
     host.clear("train_step")
-    until(lambda: source.tables["train_step"].count == 0, source)
+    wait_until(lambda: source.tables["train_step"].count == 0, poll=source.poll)
     assert source.tables["train_step"].restarts > before
     host.row("train_step", {"Step": 1, "other": 2.5})
-    until(lambda: source.tables["train_step"].count == 1 and "other" in source.tables["train_step"].columns, source)
+    wait_until(
+        lambda: source.tables["train_step"].count == 1 and "other" in source.tables["train_step"].columns,
+        poll=source.poll,
+    )
     assert source.tables["train_step"].columns == {"Step": [1], "loss": [None], "other": [2.5]}
     source.close()
 
@@ -287,7 +288,7 @@ def liar(tmp_path: Path) -> Iterator[Liar]:
 def victim(liar: Liar) -> Iterator[LiveSource]:
     one = LiveSource(liar.path)
     liar.meet(one)
-    until(lambda: one.connected, one)
+    wait_until(lambda: one.connected, poll=one.poll)
     yield one
     one.close()
 
@@ -296,7 +297,7 @@ def is_fine(liar: Liar, victim: LiveSource) -> Any:
     """Whether a good message still arrives, whatever was said before."""
     message = f"fine {time.monotonic()}"
     liar.say({"kind": "state", "state": {"message": message}})
-    return until(lambda: victim.state.message == message, victim)
+    return wait_until(lambda: victim.state.message == message, poll=victim.poll)
 
 
 def test_a_welcome_of_another_version_is_told(liar: Liar) -> None:
@@ -305,7 +306,7 @@ def test_a_welcome_of_another_version_is_told(liar: Liar) -> None:
     assert liar.heard[0]["kind"] == "hello" and liar.heard[0]["version"] == 1
     problems: list[str] = []
     liar.say({"kind": "welcome", "version": 99, "title": 5, "pid": None})
-    until(lambda: (problems.extend(source.poll().problems), problems)[1])
+    wait_until(lambda: (problems.extend(source.poll().problems), problems)[1])
     assert "version 99" in problems[0] and "same torcheer" in problems[0]
     source.close()
 
@@ -330,7 +331,7 @@ def test_a_message_that_means_nothing_is_reported_and_left_out(
 ) -> None:
     problems: list[str] = []
     liar.say({"kind": kind, **rest})
-    until(lambda: (problems.extend(victim.poll().problems), problems)[1])
+    wait_until(lambda: (problems.extend(victim.poll().problems), problems)[1])
     assert kind in problems[0]
     assert is_fine(liar, victim)
     assert victim.net is None and victim.moments == []
@@ -359,10 +360,10 @@ def test_odd_rows_make_columns_of_one_length(liar: Liar, victim: LiveSource) -> 
 def test_garbage_ends_the_connection_and_nothing_else(liar: Liar, victim: LiveSource) -> None:
     for garbage in (b"\xff\xfe\x00\n", b"not json\n", b"[]\n", b'{"kind": 3}\n', b"[" * 100_000 + b"\n"):
         liar.raw(garbage)
-        until(lambda: victim.state.status == "lost", victim)
+        wait_until(lambda: victim.state.status == "lost", poll=victim.poll)
         victim._next_try = 0.0
         liar.meet(victim)
-        until(lambda: victim.connected, victim)
+        wait_until(lambda: victim.connected, poll=victim.poll)
     assert is_fine(liar, victim)
 
 
@@ -385,7 +386,7 @@ def test_messages_with_random_damage_never_raise(liar: Liar, victim: LiveSource)
             if victim.net is not None:
                 for one in victim.net.layers[:3]:
                     victim.units(0, one.layer.name, "r.Wt", 0, ("out", 1))
-    until(lambda: not liar.wire.pending_bytes if liar.wire else True, victim)
+    wait_until(lambda: not liar.wire.pending_bytes if liar.wire else True, poll=victim.poll)
     assert is_fine(liar, victim)
 
 
@@ -416,7 +417,7 @@ def test_descriptors_that_are_no_ring_are_refused_and_closed(liar: Liar, victim:
         liar.say({"kind": "ring"}, fd)
         os.close(fd)
         problems: list[str] = []
-        until(lambda: (problems.extend(victim.poll().problems), problems)[1])  # noqa: B023
+        wait_until(lambda: (problems.extend(victim.poll().problems), problems)[1])  # noqa: B023
         assert "ring" in problems[0]
     os.close(write)
     assert is_fine(liar, victim)
@@ -463,7 +464,7 @@ def test_values_that_are_never_announced_do_not_pile_up(
     waiting = sum(value.array.nbytes for state in victim._waiting.values() for value in state.values())
     assert waiting <= 4 << 20
     liar.say({"kind": "moment", "id": sent - 1, "step": 3, "counters": {}, "test": False})
-    until(lambda: victim.moments, victim)
+    wait_until(lambda: victim.moments, poll=victim.poll)
     assert victim.timeline.bytes == 8 * 8192 * 4 and not victim._waiting
     ring.close()
 
@@ -475,7 +476,7 @@ def test_memory_is_flat_over_ten_thousand_states(liar: Liar, victim: LiveSource)
         assert offered(ring, number, np.full((16, 1024), number, np.float32))
         liar.say({"kind": "moment", "id": number, "step": number, "counters": {}, "test": False})
         if number % 50 == 49:
-            until(lambda: victim.moments and victim.moments[-1].id == number, victim)  # noqa: B023
+            wait_until(lambda: victim.moments and victim.moments[-1].id == number, poll=victim.poll)  # noqa: B023
         if number in (1999, 9999):
             sizes.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
     assert len(victim.moments) == 500 and victim.timeline.bytes == 500 * 16 * 1024 * 4
@@ -487,5 +488,5 @@ def test_a_host_that_never_answers_is_given_up(liar: Liar, monkeypatch: pytest.M
     monkeypatch.setattr("torcheer.studio.sources.live_source._HANDSHAKE_SECS", 0.05)
     source = LiveSource(liar.path)
     liar.meet(source, welcome=False)
-    assert until(lambda: "does not answer" in source.state.message, source)
+    assert wait_until(lambda: "does not answer" in source.state.message, poll=source.poll)
     source.close()

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_pages import Pages, opened, pixels, until  # noqa: F401
+from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import FRAMES, GREEN, View, look_at
+from waiting import wait_until
 
 
 def _drag(view: View, right: int, down: int, **options: Any) -> dict[str, float]:
@@ -42,11 +43,11 @@ def test_dragging_turns_and_pans_and_the_wheel_zooms(open_page: Pages) -> None:
     before = view.spot("Hidden1", 17)
     view.page.mouse.move(*before)
     view.page.mouse.wheel(0, -300)
-    until(lambda: view.pose["distance"] < panned["distance"], "a closer look", page=view.page)
+    wait_until(lambda: view.pose["distance"] < panned["distance"], "a closer look", page=view.page)
     after = view.spot("Hidden1", 17)
     assert abs(after[0] - before[0]) < 12 and abs(after[1] - before[1]) < 12
     view.button("Reset").click()
-    assert until(lambda: _near(view.pose, home), "the first view", page=view.page)
+    assert wait_until(lambda: _near(view.pose, home), "the first view", page=view.page)
 
 
 def test_the_camera_goes_by_keys_and_buttons(open_page: Pages) -> None:
@@ -58,7 +59,7 @@ def test_the_camera_goes_by_keys_and_buttons(open_page: Pages) -> None:
         view.page.keyboard.press("-")
     assert view.pose["distance"] > home["distance"]
     view.page.keyboard.press("r")
-    until(lambda: _near(view.pose, home), "as at first", page=view.page)
+    wait_until(lambda: _near(view.pose, home), "as at first", page=view.page)
     for selected in (False, True):
         if selected:
             view.click("Hidden1", 17)
@@ -69,14 +70,14 @@ def test_the_camera_goes_by_keys_and_buttons(open_page: Pages) -> None:
             assert (view.pose[axis] - before[axis]) * sign > 0
     assert "[2, 3]" in view.page.inner_text(".network-unit"), "the same unit is selected"
     view.button("Clear the selection").click()
-    until(lambda: view.page.locator(".network-unit").count() == 0, "no selection", page=view.page)
+    wait_until(lambda: view.page.locator(".network-unit").count() == 0, "no selection", page=view.page)
     for way in (lambda: view.button("Fit").click(), lambda: view.page.keyboard.press("f")):
         turned = _drag(view, 120, 60)
         for _ in range(3):
             view.page.mouse.wheel(0, -240)
-        until(lambda pose=turned: view.pose["distance"] < 0.5 * pose["distance"], "too near", page=view.page)
+        wait_until(lambda pose=turned: view.pose["distance"] < 0.5 * pose["distance"], "too near", page=view.page)
         way()
-        until(lambda: _filled(view), "all of it", page=view.page)
+        wait_until(lambda: _filled(view), "all of it", page=view.page)
         assert abs(view.pose["azimuth"] - turned["azimuth"]) < 1e-6, "from where one looks"
 
 
@@ -94,14 +95,14 @@ def test_two_fingers_zoom_and_one_turns(open_page: Pages) -> None:
     for apart in range(40, 121, 20):
         touch("touchMove", (-apart, 0), (apart, 0))
     touch("touchEnd")
-    until(lambda: view.pose["distance"] < 0.5 * home["distance"], "a closer look", page=view.page)
+    wait_until(lambda: view.pose["distance"] < 0.5 * home["distance"], "a closer look", page=view.page)
     assert _near(home, view.pose, "azimuth elevation")
     near = view.pose
     touch("touchStart", (0, 0))
     for right in range(0, 80, 20):
         touch("touchMove", (right, 0))
     touch("touchEnd")
-    until(lambda: view.pose["azimuth"] < near["azimuth"], "turned", page=view.page)
+    wait_until(lambda: view.pose["azimuth"] < near["azimuth"], "turned", page=view.page)
     assert view.page.locator(".network-unit").count() == 0, "a drag is no click"
 
 
@@ -117,7 +118,7 @@ def test_who_likes_no_motion_is_there_at_once(open_page: Pages) -> None:
     view.page.emulate_media(reduced_motion="no-preference")
     _drag(view, 120, 60)
     assert not _near(dict(view.page.evaluate(script)), home), "others see it fly"
-    assert until(lambda: _near(view.pose, home), "the end of the flight", page=view.page)
+    assert wait_until(lambda: _near(view.pose, home), "the end of the flight", page=view.page)
 
 
 def _filled(view: View, least: float = 0.55) -> bool:
@@ -137,9 +138,9 @@ def _filled(view: View, least: float = 0.55) -> bool:
 )
 def test_the_network_fills_the_window_at_first_and_after_a_resize(open_page: Pages, viewport: tuple[int, int]) -> None:
     view, _ = look_at(open_page, viewport={"width": viewport[0], "height": viewport[1]})
-    assert until(lambda: _filled(view), "at first", page=view.page)
+    assert wait_until(lambda: _filled(view), "at first", page=view.page)
     view.page.set_viewport_size({"width": 900, "height": 700})
-    assert until(lambda: _filled(view), "another size", page=view.page)
+    assert wait_until(lambda: _filled(view), "another size", page=view.page)
 
 
 def test_four_views_are_saved_and_found_again(open_page: Pages) -> None:
@@ -160,13 +161,13 @@ def test_four_views_are_saved_and_found_again(open_page: Pages) -> None:
             view.button(f"View {number}, empty").click(modifiers=["Shift"])
         view.button(f"View {number}").wait_for()
     view.page.reload()
-    until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "the page", page=view.page)
+    wait_until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "the page", page=view.page)
     for number, pose in poses.items():
         view.button(f"View {number}").click()
-        until(lambda pose=pose: _near(view.pose, pose), f"view {number}", page=view.page)
+        wait_until(lambda pose=pose: _near(view.pose, pose), f"view {number}", page=view.page)
     for number, pose in poses.items():
         view.page.keyboard.press(str(number + 5))
-        until(lambda pose=pose: _near(view.pose, pose), f"view {number} by key", page=view.page)
+        wait_until(lambda pose=pose: _near(view.pose, pose), f"view {number} by key", page=view.page)
 
 
 def test_the_selection_walks_by_keys(open_page: Pages) -> None:
@@ -181,14 +182,14 @@ def test_the_selection_walks_by_keys(open_page: Pages) -> None:
         ("ArrowUp", "[2, 3]"),
     ):
         stage.press(key)
-        until(lambda index=index: index in panel.inner_text(), index, page=view.page)
+        wait_until(lambda index=index: index in panel.inner_text(), index, page=view.page)
     stage.press("]")
-    until(lambda: panel.get_by_role("heading", name="Hidden2").count(), "the layer above", page=view.page)
+    wait_until(lambda: panel.get_by_role("heading", name="Hidden2").count(), "the layer above", page=view.page)
     stage.press("[")
     stage.press("[")
-    until(lambda: panel.get_by_role("heading", name="Attention").count(), "the layer below", page=view.page)
+    wait_until(lambda: panel.get_by_role("heading", name="Attention").count(), "the layer below", page=view.page)
     stage.press("Escape")
-    until(lambda: panel.count() == 0, "no selection", page=view.page)
+    wait_until(lambda: panel.count() == 0, "no selection", page=view.page)
     before = view.pose
     stage.press("ArrowLeft")
     assert view.pose["azimuth"] != before["azimuth"], "without a selection, arrows turn the camera"
@@ -200,18 +201,18 @@ def test_every_way_to_draw_it_has_its_control(open_page: Pages) -> None:
     for key, toggle in (("a", arrows), ("l", labels), ("a", arrows), ("l", labels)):
         before, pressed = view.picture(), toggle.get_attribute("aria-pressed")
         view.page.keyboard.press(key)
-        until(lambda toggle=toggle, was=pressed: toggle.get_attribute("aria-pressed") != was, key, page=view.page)
-        assert until(lambda before=before: view.changed(before) > 100, key, page=view.page)
+        wait_until(lambda toggle=toggle, was=pressed: toggle.get_attribute("aria-pressed") != was, key, page=view.page)
+        assert wait_until(lambda before=before: view.changed(before) > 100, key, page=view.page)
     before = view.picture()
     view.page.fill("#network-height", "2")
-    assert until(lambda: view.changed(before) > 1000, "higher bars", page=view.page)
+    assert wait_until(lambda: view.changed(before) > 1000, "higher bars", page=view.page)
     spot = view.ask("project", "Output", 0)
     view.button("Lean").click()
-    until(lambda: view.ask("project", "Output", 0) != spot, "an upright stack", page=view.page)
+    wait_until(lambda: view.ask("project", "Output", 0) != spot, "an upright stack", page=view.page)
     modes = view.page.get_by_role("radiogroup", name="Mode")
     for mode, form in (("Cells", "cells"), ("Auto", "bars"), ("Cells", "cells"), ("Bars", "bars")):
         modes.get_by_role("radio", name=mode).click()
-        until(lambda form=form: view.ask("form", "Output") == form, mode, page=view.page)
+        wait_until(lambda form=form: view.ask("form", "Output") == form, mode, page=view.page)
     for key, mode in (
         ("ArrowRight", "Cells"),
         ("ArrowRight", "Raster"),
@@ -220,7 +221,7 @@ def test_every_way_to_draw_it_has_its_control(open_page: Pages) -> None:
     ):
         view.page.keyboard.press(key)
         chosen = modes.get_by_role("radio", name=mode, checked=True)
-        until(lambda chosen=chosen: chosen.count() == 1, mode, page=view.page)
+        wait_until(lambda chosen=chosen: chosen.count() == 1, mode, page=view.page)
         assert chosen.evaluate("(one) => one === document.activeElement && one.tabIndex === 0")
     assert modes.locator("[tabindex='0']").count() == 1, "Tab goes to the group, arrows inside it"
 
@@ -233,14 +234,14 @@ def test_nothing_is_drawn_while_nothing_changes(open_page: Pages) -> None:
         view.page.evaluate(FRAMES, frames)
         return bool(view.ask("drawn") == before)
 
-    until(lambda: rests(20), "the end of all flights", page=view.page)
+    wait_until(lambda: rests(20), "the end of all flights", page=view.page)
     assert rests(60)
 
 
 def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     view.page.mouse.move(2, 2)
-    until(view._still, "a camera that stands still", page=view.page)
+    wait_until(view._still, "a camera that stands still", page=view.page)
     with view.page.expect_download() as waiting:
         view.page.get_by_role("button", name="Save picture as PNG").click()
     saved = waiting.value
@@ -251,7 +252,7 @@ def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     clip = {"x": box["x"], "y": box["y"], "width": wide, "height": high}
     screen = pixels(view.page, view.page.screenshot(clip=clip)).reshape(high, wide, 3)
     for one in (view.page.locator(".network-legend"), *view.page.locator(".network-label:visible").all()):
-        place = until(one.bounding_box, "its place", page=view.page)
+        place = wait_until(one.bounding_box, "its place", page=view.page)
         left, top = round(place["x"] - box["x"]), round(place["y"] - box["y"])
         part = slice(top, top + round(place["height"])), slice(left, left + round(place["width"]))
         assert file[part].std() > 10 and np.abs(file[part] - screen[part]).mean() < 12, one.inner_text()
@@ -262,7 +263,9 @@ def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
 def test_pixels_are_as_fine_as_the_screen_but_not_finer_than_two(open_page: Pages) -> None:
     view, _ = look_at(open_page, device_scale_factor=3, viewport={"width": 700, "height": 600}, states=3)
     script = "(one) => one.width === 2 * one.clientWidth"
-    assert until(lambda: view.page.eval_on_selector(".network-picture canvas", script), "fine pixels", page=view.page)
+    assert wait_until(
+        lambda: view.page.eval_on_selector(".network-picture canvas", script), "fine pixels", page=view.page
+    )
 
 
 def test_dark_is_dark_and_follows_the_switch(open_page: Pages) -> None:
@@ -272,11 +275,11 @@ def test_dark_is_dark_and_follows_the_switch(open_page: Pages) -> None:
         clip = {"x": view.box["x"] + 30, "y": view.box["y"] + 60, "width": 2, "height": 2}
         return int(pixels(view.page, view.page.screenshot(clip=clip))[0].sum())
 
-    assert until(lambda: ground() < 150, "dark", page=view.page)
+    assert wait_until(lambda: ground() < 150, "dark", page=view.page)
     view.click("Output", 4)
     view.until_colour("Output", 4, GREEN["dark"])
     view.page.keyboard.press("d")
-    assert until(lambda: ground() > 600, "light", page=view.page)
+    assert wait_until(lambda: ground() > 600, "light", page=view.page)
     view.until_colour("Output", 4, GREEN["light"])
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_pages import Pages, opened, pixels, until  # noqa: F401
+from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import COLD_HOT, Made, View, look_at, ramp
 from studio_stage import Stage
+from waiting import wait_until
 
 from torcheer.network.network_records import Layer
 
@@ -42,14 +43,14 @@ def test_five_million_units_are_cells_with_the_right_colours(open_page: Pages) -
     assert np.float32(told) == np.float32(said[row * 2000 + column])
     view.click("Huge", 2000 * 1260 + 700)
     marker = view.page.locator(".network-marker")
-    until(lambda: marker.is_visible(), "a ring around what is too small to be seen green", page=view.page)
+    wait_until(lambda: marker.is_visible(), "a ring around what is too small to be seen green", page=view.page)
 
 
 @pytest.mark.slow
 def test_a_million_units_in_bars_are_cells_all_the_same(open_page: Pages) -> None:
     view, _ = look_at(open_page, Made(Layer("Wide", (1000, 1000), "Linear", "plane"), Layer("Small", (10,))))
     view.page.get_by_role("radio", name="Bars").click()
-    until(lambda: view.ask("form", "Small") == "bars", "bars", page=view.page)
+    wait_until(lambda: view.ask("form", "Small") == "bars", "bars", page=view.page)
     assert view.ask("form", "Wide") == "cells"
 
 

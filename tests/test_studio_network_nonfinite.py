@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, pixels, until  # noqa: F401
+from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import COLD_HOT, GREEN, VIRIDIS, Made, View, look_at, ramp, strong
 from studio_stage import Stage, value
+from waiting import wait_until
 
 from torcheer.control.control_records import State
 from torcheer.network.network_records import Layer, Projection
@@ -36,7 +37,7 @@ def test_where_there_is_nothing_to_see_it_says_why(open_page: Pages) -> None:
         page.wait_for_selector(".connection.open")
         hint = page.locator(".network-empty")
         return bool(
-            until(lambda: hint.count() and all(one in hint.inner_text() for one in words), str(words), page=page)
+            wait_until(lambda: hint.count() and all(one in hint.inner_text() for one in words), str(words), page=page)
         )
 
     assert says("No network yet", "first forward pass", kind="live")
@@ -62,9 +63,9 @@ def test_without_values_it_says_how_to_get_them(open_page: Pages) -> None:
     url, source = open_page.stage(Stage(paused=True))
     page = open_page(url)
     page.get_by_text("No values yet", exact=True).wait_for()
-    until(lambda: page.locator(".network-label:visible").count() == 6, "its layers all the same", page=page)
+    wait_until(lambda: page.locator(".network-label:visible").count() == 6, "its layers all the same", page=page)
     page.locator(".control button", has_text="Trial").first.click()
-    until(lambda: page.get_by_text("No values yet", exact=True).count() == 0, "values", page=page)
+    wait_until(lambda: page.get_by_text("No values yet", exact=True).count() == 0, "values", page=page)
     assert View(page).at(0) and source.moments[0].id == 0
 
 
@@ -80,7 +81,7 @@ def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None
     page.reload()
     view = View(page)
     page.get_by_text("This browser draws no 3D").wait_for()
-    until(lambda: view.moment == 77, "a state", page=page)
+    wait_until(lambda: view.moment == 77, "a state", page=page)
     said = value(77, "Hidden1", "Act", 35)
     for unit in strong(said, range(35))[:3]:
         view.until_colour("Hidden1", unit, ramp(COLD_HOT, (said[unit] + 1) / 2))
@@ -92,7 +93,9 @@ def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None
     page.get_by_text("ending at this moment").wait_for()
     page.mouse.move(x, y)
     tip = page.locator(".network-tip")
-    until(lambda: tip.count() and "…" not in tip.inner_text() and "≈" not in tip.inner_text(), "a value", page=page)
+    wait_until(
+        lambda: tip.count() and "…" not in tip.inner_text() and "≈" not in tip.inner_text(), "a value", page=page
+    )
     hit = view.ask("at", x - view.box["x"], y - view.box["y"])
     moment = 77 - 63 + hit["column"]
     assert hit["layer"] == "Hidden1" and f"step {moment + 1}" in tip.inner_text()
@@ -101,7 +104,7 @@ def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None
     page.mouse.move(2, 2)
     clip, wanted = {"x": x, "y": y, "width": 1, "height": 1}, ramp(COLD_HOT, (said + 1) / 2)
     drawn = lambda: pixels(page, page.screenshot(clip=clip))[0]  # noqa: E731
-    assert until(lambda: np.abs(drawn() - wanted).max() < 40, "near its colour: a cell is a few pixels", page=page)
+    assert wait_until(lambda: np.abs(drawn() - wanted).max() < 40, "near its colour: a cell is a few pixels", page=page)
 
 
 def test_a_page_that_is_slow_to_draw_misses_no_state(open_page: Pages) -> None:
@@ -115,7 +118,7 @@ def test_a_page_that_is_slow_to_draw_misses_no_state(open_page: Pages) -> None:
         window.cancelAnimationFrame = (timer) => window.clearTimeout(timer);
     """)
     page.reload()
-    until(lambda: page.evaluate("!!window.__studio"), "the picture", page=page)
+    wait_until(lambda: page.evaluate("!!window.__studio"), "the picture", page=page)
     assert View(page).at(77)
 
 
@@ -134,7 +137,7 @@ def test_a_canvas_that_is_taken_away_comes_back(open_page: Pages) -> None:
     view.page.fill("#network-slider", "30")  # nothing is drawn, and nothing breaks
     assert view.at(30)
     view.page.evaluate("window.taken.restoreContext()")
-    until(lambda: note.count() == 0, "the canvas", page=view.page)
+    wait_until(lambda: note.count() == 0, "the canvas", page=view.page)
     said = value(30, "Output", "Act", 10)
     for unit in strong(said, range(10))[:3]:
         view.until_colour("Output", unit, ramp(COLD_HOT, (said[unit] + 1) / 2))
@@ -146,25 +149,25 @@ def test_names_that_every_object_has_are_only_names(open_page: Pages) -> None:
     source = Made(*layers, projections=joined, variables=(*NAMES, "Act"), name="__proto__")
     view, _ = look_at(open_page, source)
     names = view.page.locator(".network-label:visible b")
-    until(lambda: set(names.all_inner_texts()) == set(NAMES), "four names", page=view.page)
+    wait_until(lambda: set(names.all_inner_texts()) == set(NAMES), "four names", page=view.page)
     for name in NAMES:
         view.page.select_option("#network-variable", name)
         view.page.select_option("#network-range", "fixed")
-        until(lambda name=name: view.ask("seen")["variable"] == name, name, page=view.page)
+        wait_until(lambda name=name: view.ask("seen")["variable"] == name, name, page=view.page)
         view.click(name, 2)
-        until(lambda name=name: view.page.inner_text(".network-unit h2") == name, name, page=view.page)
+        wait_until(lambda name=name: view.page.inner_text(".network-unit h2") == name, name, page=view.page)
     said = source.units(2, "__proto__", "__proto__")
     view.page.select_option("#network-variable", "__proto__")
     view.page.select_option("#network-map", "Viridis")
     view.until_colour("__proto__", 1, ramp(VIRIDIS, (said[1] + 1) / 2))
-    until(lambda: "5 lines over 3 moments" in _plot(view).get_attribute("aria-label"), "a plot", page=view.page)
+    wait_until(lambda: "5 lines over 3 moments" in _plot(view).get_attribute("aria-label"), "a plot", page=view.page)
     for name in NAMES:
         expect(view.page.locator(".network-readout")).to_contain_text(name)
     expect(view.page.locator("#network-map")).to_have_value("Viridis")
     view.button("View 1, empty").click(modifiers=["Shift"])
     view.page.reload()
     view.button("View 1").wait_for()
-    assert until(lambda: view.moment >= 0 and view.page.input_value("#network-map") == "ColdHot", page=view.page)
+    assert wait_until(lambda: view.moment >= 0 and view.page.input_value("#network-map") == "ColdHot", page=view.page)
 
 
 def _plot(view: View) -> Any:
@@ -182,7 +185,7 @@ def test_long_names_crush_nothing_and_hide_nothing(open_page: Pages) -> None:
         view.point(layer, 43)
         tall = {"#network-value": 40, ".network-tip": 200, "[aria-label='Clear the selection']": 40}
         for part, most in tall.items():
-            box = until(view.page.locator(part).first.bounding_box, part, page=view.page)
+            box = wait_until(view.page.locator(part).first.bounding_box, part, page=view.page)
             assert box["height"] < most and box["x"] >= 0 and box["y"] >= 0, part
             assert box["x"] + box["width"] <= width and box["y"] + box["height"] <= height, part
         bar, name = (view.page.locator(f".network-legend {part}").bounding_box() for part in (".bar", "b"))
@@ -192,7 +195,7 @@ def test_long_names_crush_nothing_and_hide_nothing(open_page: Pages) -> None:
 def test_of_many_variables_the_first_ones_are_plotted(open_page: Pages) -> None:
     view, _ = look_at(open_page, Made(Layer("Some", (4, 4)), variables=tuple(f"V{n}" for n in range(40))))
     view.click("Some", 5)
-    until(lambda: "32 lines over 3 moments" in _plot(view).get_attribute("aria-label"), "a plot", page=view.page)
+    wait_until(lambda: "32 lines over 3 moments" in _plot(view).get_attribute("aria-label"), "a plot", page=view.page)
     expect(view.page.get_by_text("The first 32 of 40 variables")).to_be_visible()
 
 
@@ -200,7 +203,7 @@ def test_a_deep_network_is_in_the_picture_whole_and_its_names_hide_nothing(open_
     layers = [Layer(f"layer number {n}", (16,), "Linear") for n in range(90)]
     joined = tuple(Projection(f"p{n}", f"layer number {n}", f"layer number {n + 1}") for n in range(89))
     view, _ = look_at(open_page, Made(*layers, projections=joined))
-    until(view._still, "a camera that stands still", page=view.page)
+    wait_until(view._still, "a camera that stands still", page=view.page)
     box = view.box
     spots = [view.ask("project", layer.name, unit) for layer in layers for unit in (0, 15)]
     assert all(0 < one["x"] < box["width"] and 0 < one["y"] < box["height"] for one in spots)

@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from studio_pages import Pages, opened, until  # noqa: F401
+from studio_pages import Pages, opened  # noqa: F401
 from studio_scene import View, look_at
 from studio_stage import KEPT, Stage
+from waiting import wait_until
 
 
 def _slider(view: View) -> dict[str, Any]:
@@ -66,12 +67,12 @@ def test_keys_do_the_same_and_play(open_page: Pages) -> None:
     assert view.page.get_by_role("button", name="Live").get_attribute("aria-pressed") == "true"
     view.page.select_option("#network-speed", "2")
     view.page.keyboard.press("k")
-    until(lambda: 0 < view.moment < 20, "some moments from the start", page=view.page)
+    wait_until(lambda: 0 < view.moment < 20, "some moments from the start", page=view.page)
     _press(view, "Pause")
     view.page.get_by_role("button", name="Play", exact=True).wait_for()
     at = view.moment
     view.page.keyboard.press("k")
-    until(lambda: view.moment > at + 1, "it goes on", page=view.page)
+    wait_until(lambda: view.moment > at + 1, "it goes on", page=view.page)
     view.page.keyboard.press("k")
     assert view.page.get_by_role("button", name="Play", exact=True).is_visible()
 
@@ -80,7 +81,7 @@ def test_pause_holds_though_the_page_is_slow(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     view.page.select_option("#network-speed", "30")
     _press(view, "Play")
-    until(lambda: 0 < view.moment < 60, "some moments", page=view.page)
+    wait_until(lambda: 0 < view.moment < 60, "some moments", page=view.page)
     script = """async () => {
         const wait = window.setTimeout;
         window.requestAnimationFrame = () => 0; // no picture comes, and nothing that is done after the next one
@@ -113,14 +114,14 @@ def test_new_moments_never_move_the_view_of_one_who_looks_back(open_page: Pages)
     view.at(12)
     view.settle()
     picture, count = view.picture(), len(source.moments)
-    until(lambda: len(source.moments) >= count + 15, "new moments", page=view.page)
-    until(lambda: _slider(view)["max"] >= count + 10, "a longer slider", page=view.page)
+    wait_until(lambda: len(source.moments) >= count + 15, "new moments", page=view.page)
+    wait_until(lambda: _slider(view)["max"] >= count + 10, "a longer slider", page=view.page)
     assert view.moment == 12 and _slider(view)["value"] == 12
     assert view.changed(picture) == 0
     _press(view, "Live")
-    until(lambda: view.moment > count + 10, "the newest", page=view.page)
+    wait_until(lambda: view.moment > count + 10, "the newest", page=view.page)
     before = view.moment
-    until(lambda: view.moment > before, "live goes on", page=view.page)
+    wait_until(lambda: view.moment > before, "live goes on", page=view.page)
 
 
 def test_a_short_click_does_not_hold_the_slider_for_ever(open_page: Pages) -> None:
@@ -134,26 +135,26 @@ def test_a_short_click_does_not_hold_the_slider_for_ever(open_page: Pages) -> No
     )
     view.settle()
     source._trial()  # while nobody clicks anywhere
-    assert until(lambda: _slider(view)["max"] == 78, "a longer slider", page=view.page)
+    assert wait_until(lambda: _slider(view)["max"] == 78, "a longer slider", page=view.page)
 
 
 def test_of_moments_that_went_during_a_drag_the_nearest_is_shown(open_page: Pages) -> None:
     view, source = look_at(open_page, states=KEPT)
-    box = until(view.page.locator("#network-slider").bounding_box, "the slider", page=view.page)
+    box = wait_until(view.page.locator("#network-slider").bounding_box, "the slider", page=view.page)
     middle = box["y"] + box["height"] / 2
     view.page.mouse.move(box["x"] + box["width"] * 0.9, middle)
     view.page.mouse.down()
-    until(lambda: view.moment == _slider(view)["value"], "what it stands on", page=view.page)
+    wait_until(lambda: view.moment == _slider(view)["value"], "what it stands on", page=view.page)
     for _ in range(30):
         source._trial()  # the first thirty are not kept any longer
-    until(lambda: "Epoch 9 Trial 15" in " ".join(view.page.inner_text(".status").split()), "them", page=view.page)
+    wait_until(lambda: "Epoch 9 Trial 15" in " ".join(view.page.inner_text(".status").split()), "them", page=view.page)
     view.page.mouse.move(box["x"] + box["width"] * 0.02, middle, steps=3)
     assert view.at(source.moments[0].id)
     assert view.ask("seen")["missing"] == []
     held = _slider(view)
     assert held["max"] == KEPT - 1 and held["value"] < 10, "it stays under the hand"
     view.page.mouse.up()
-    until(lambda: _slider(view)["value"] == 0, "the first of those that there are", page=view.page)
+    wait_until(lambda: _slider(view)["value"] == 0, "the first of those that there are", page=view.page)
 
 
 def test_a_state_that_comes_too_late_makes_the_next_one_wait_for_nothing(open_page: Pages) -> None:
@@ -166,7 +167,7 @@ def test_a_state_that_comes_too_late_makes_the_next_one_wait_for_nothing(open_pa
 
     view.page.on("websocket", listen)
     view.page.reload()
-    until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "a state", page=view.page)
+    wait_until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "a state", page=view.page)
 
     def told(kind: str) -> list[tuple[int, int]]:
         texts = [json.loads(one) for one in said if isinstance(one, str)]
@@ -185,8 +186,8 @@ def test_a_state_that_comes_too_late_makes_the_next_one_wait_for_nothing(open_pa
         )
         return view.at(59) and len(told("shown")) > 4
 
-    assert until(scrub, "some that come too late", page=view.page)
-    assert until(lambda: set(told("seen")) == set(told("shown")), "an answer to each", page=view.page)
+    assert wait_until(scrub, "some that come too late", page=view.page)
+    assert wait_until(lambda: set(told("seen")) == set(told("shown")), "an answer to each", page=view.page)
 
 
 def test_a_slider_that_is_held_does_not_grow_under_the_hand(open_page: Pages) -> None:
@@ -196,13 +197,15 @@ def test_a_slider_that_is_held_does_not_grow_under_the_hand(open_page: Pages) ->
     view.page.mouse.move(box["x"] + box["width"] * 0.3, middle)
     view.page.mouse.down()
     view.page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
-    until(lambda: view.moment == view.page.evaluate("+document.querySelector('#network-slider').value"), page=view.page)
+    wait_until(
+        lambda: view.moment == view.page.evaluate("+document.querySelector('#network-slider').value"), page=view.page
+    )
     held, count = _slider(view), len(source.moments)
-    until(lambda: len(source.moments) >= count + 8, "new moments", page=view.page)
+    wait_until(lambda: len(source.moments) >= count + 8, "new moments", page=view.page)
     view.settle()
     assert _slider(view) == held
     view.page.mouse.up()
-    until(lambda: _slider(view)["max"] > held["max"], "a longer slider", page=view.page)
+    wait_until(lambda: _slider(view)["max"] > held["max"], "a longer slider", page=view.page)
     assert view.moment == held["value"] == _slider(view)["value"]
 
 
@@ -212,7 +215,7 @@ def test_what_is_thinned_away_does_not_throw_one_forward(open_page: Pages) -> No
     view.at(2)
     source.trial_secs = 0.03
     view.page.locator(".control button", has_text="Train").first.click()
-    until(lambda: source.moments[0].id > 40, "the first ones to go", page=view.page)
+    wait_until(lambda: source.moments[0].id > 40, "the first ones to go", page=view.page)
     assert view.moment < source.moments[-1].id - 100, "the oldest there is, not the newest"
     assert view.page.get_by_role("button", name="Live").get_attribute("aria-pressed") == "false"
 
@@ -221,18 +224,18 @@ def test_play_runs_to_the_end_and_stays_there(open_page: Pages) -> None:
     view, source = look_at(open_page, states=12)
     view.page.select_option("#network-speed", "5")
     _press(view, "Play")
-    until(lambda: view.moment < 11, "a film from the start", page=view.page)
+    wait_until(lambda: view.moment < 11, "a film from the start", page=view.page)
     seen: list[int] = []
 
     def ended() -> bool:
         seen.append(view.moment)
         return view.page.get_by_role("button", name="Play", exact=True).count() == 1 and view.moment == 11
 
-    until(ended, "the end", page=view.page)
+    wait_until(ended, "the end", page=view.page)
     assert seen == sorted(seen) and len(set(seen)) >= 3
     assert view.page.get_by_role("button", name="Live").get_attribute("aria-pressed") == "false"
     view.page.locator(".control button", has_text="Trial").first.click()
-    until(lambda: len(source.moments) == 13, "a new moment", page=view.page)
+    wait_until(lambda: len(source.moments) == 13, "a new moment", page=view.page)
     view.settle()
     assert view.moment == 11
 
@@ -244,7 +247,7 @@ def test_another_variable_of_the_same_moment(open_page: Pages) -> None:
     variables = view.page.eval_on_selector_all("#network-variable option", "all => all.map((one) => one.value)")
     for variable in (*variables[1:], variables[0]):  # once around
         view.page.keyboard.press("v")
-        until(lambda name=variable: view.page.input_value("#network-variable") == name, variable, page=view.page)
+        wait_until(lambda name=variable: view.page.input_value("#network-variable") == name, variable, page=view.page)
     view.page.keyboard.press("v")
-    until(lambda: view.ask("seen")["variable"] == "Grad", "gradients", page=view.page)
+    wait_until(lambda: view.ask("seen")["variable"] == "Grad", "gradients", page=view.page)
     assert view.moment == 30

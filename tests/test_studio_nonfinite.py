@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
+from studio_pages import Pages, opened, pixels, settled  # noqa: F401
 from studio_scene import View
 from studio_stage import Stage
+from waiting import wait_until
 
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.network.placement import net_of
@@ -53,7 +54,7 @@ def has(page: Any, *colours: tuple[int, int, int]) -> bool:
 def shown(open_page: Pages, **options: Any) -> Any:
     url, _ = open_page.stage(Broken())
     page = open_page(url, **options)
-    until(lambda: page.evaluate("!!window.__studio") and View(page).moment >= 0, "a state", page=page)
+    wait_until(lambda: page.evaluate("!!window.__studio") and View(page).moment >= 0, "a state", page=page)
     return settled(page)
 
 
@@ -70,7 +71,7 @@ def picture(page: Any) -> Any:
 def test_each_kind_has_its_colour_in_the_picture(open_page: Pages, form: str) -> None:
     page = shown(open_page)
     page.get_by_text(form, exact=True).first.click()
-    until(lambda: has(page, NAN, PLUS, MINUS), "all kinds to be drawn", page=page)
+    wait_until(lambda: has(page, NAN, PLUS, MINUS), "all kinds to be drawn", page=page)
 
 
 def test_the_legend_has_an_entry_for_each_kind_that_is_there(open_page: Pages) -> None:
@@ -82,7 +83,7 @@ def test_the_legend_has_an_entry_for_each_kind_that_is_there(open_page: Pages) -
 def test_a_network_without_any_has_no_such_entries(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True, states=3)
     page = open_page(url)
-    until(lambda: page.evaluate("!!window.__studio") and View(page).moment >= 0, "a state", page=page)
+    wait_until(lambda: page.evaluate("!!window.__studio") and View(page).moment >= 0, "a state", page=page)
     assert page.locator(".network-legend").count() == 1 and page.locator(".strange-ones").count() == 0
 
 
@@ -94,13 +95,13 @@ def test_hover_and_the_selected_unit_say_what_it_is(open_page: Pages) -> None:
         x, y = view.spot("Broken", unit)
         page.mouse.move(x, y)
         page.mouse.move(x + 1, y)
-        until(lambda text=text: text in "".join(page.locator(".network-tip").all_inner_texts()), text, page=page)
+        wait_until(lambda text=text: text in "".join(page.locator(".network-tip").all_inner_texts()), text, page=page)
     x, y = view.spot("Broken", 2)
     page.mouse.click(x, y)
-    until(lambda: page.locator("#network-value").inner_text() == "NaN", "the selected unit's value", page=page)
+    wait_until(lambda: page.locator("#network-value").inner_text() == "NaN", "the selected unit's value", page=page)
     facts = page.locator(".network-unit dl").inner_text().split()
     assert "NaN" in facts and "Infinite" in facts
-    until(
+    wait_until(
         lambda: page.locator(".network-readout").inner_text().split()[-1] == "∞", "the newest of its trace", page=page
     )
 
@@ -128,6 +129,6 @@ def test_a_plot_marks_what_has_no_place_in_it_and_says_so(open_page: Pages) -> N
 def test_it_looks_so_in_the_dark_too(open_page: Pages) -> None:
     url, _ = open_page.stage(Broken())
     page = open_page(url, color_scheme="dark")
-    until(lambda: page.evaluate("!!window.__studio") and View(page).moment >= 0, "a state", page=page)
+    wait_until(lambda: page.evaluate("!!window.__studio") and View(page).moment >= 0, "a state", page=page)
     light = (0xFF, 0x6B, 0xBD), (0xFF, 0xFF, 0xFF), (0x2D, 0xD4, 0xBF)
-    until(lambda: has(page, *light), "all kinds to be drawn", page=page)
+    wait_until(lambda: has(page, *light), "all kinds to be drawn", page=page)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from host_viewer import until
 from studio_socket import Page
 from torch import nn
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.studio.sources.layer_frames import MINUS, NAN, PLUS
@@ -41,10 +41,10 @@ def test_a_live_models_values_arrive_as_what_they_are(dtype: torch.dtype) -> Non
             time.sleep(0.01)
             return frame_of(page, "Input") if view.host.moments else page.say("look", look=1, variable="Act")
 
-        head, payload = until(seen, "the inputs")
+        head, payload = wait_until(seen, "the inputs")
         assert [int(byte) for byte in payload[:4]][1:] == [NAN, PLUS, MINUS]
         assert (head.lo, head.hi, head.nans, head.infs, head.negative_infs) == (0.5, 0.5, 1, 2, 1)
-        rows = until(lambda: seen() and told_rows(page), "the rows")
+        rows = wait_until(lambda: seen() and told_rows(page), "the rows")
         assert rows["columns"]["loss"][0] == "NaN" and rows["columns"]["rate"][0] == "Infinity"
         about = {"layer": "Input", "unit": 1, "variables": ["Act"]}
         assert set(page.ask("ask_trace", 3, **about)["values"]["Act"]) == {"NaN"}
@@ -63,6 +63,6 @@ def test_a_sequence_that_is_shorter_than_in_the_picture_has_no_data_there() -> N
             time.sleep(0.01)
             return frame_of(page, "0") if view.host.moments else page.say("look", look=1, variable="Act")
 
-        head, payload = until(seen, "the layer")
+        head, payload = wait_until(seen, "the layer")
         assert head.nans == 0 and not payload[15:].any() and payload[:15].all()
     view.close()

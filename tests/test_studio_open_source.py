@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studio_hosts import NETWORK, until
+from studio_hosts import NETWORK
 from studio_runs import captured, fake, recorded
 from studio_socket import Page
+from waiting import wait_until
 
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument, NotAnArchive, UnknownLayer
@@ -106,7 +107,7 @@ def test_the_live_run_is_shown_first_and_others_can_be_opened(tmp_path: Path) ->
             (0, "a", "ended"), (1, "b", "live"), (2, "c", "ended"),
         ]  # fmt: skip
         assert place.run == 1 and place.first().kind == "live"
-        until(lambda: place.first().net is not None, place.first())
+        wait_until(lambda: place.first().net is not None, poll=place.first().poll)
         assert host.viewer == "http://127.0.0.1:5/"
         other = place.open_run(2)
         assert other.tables["train_epoch"].count == 3
@@ -159,7 +160,7 @@ def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_p
         place.open_run(0)
     fake(tmp_path / "first")
     changes: list[Any] = []
-    until(lambda: (changes.append(source.poll()), source.kind == "run")[1])
+    wait_until(lambda: (changes.append(source.poll()), source.kind == "run")[1])
     assert changes[-1].state and changes[-1].tables == {"train_epoch"} and source.title == "first"
 
 
@@ -168,7 +169,7 @@ def test_what_is_saved_of_a_run_that_came_later_can_be_opened(tmp_path: Path) ->
     source = place.first()
     captured(fake(tmp_path / ".made") / "captures")
     (tmp_path / ".made").rename(tmp_path / "run")
-    until(lambda: (source.poll(), source.moments)[1])
+    wait_until(lambda: (source.poll(), source.moments)[1])
     source.saving("kept")()
     assert [one.name for one in place.recordings] == ["kept"]
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
+from studio_pages import Pages, opened, pixels, served, settled  # noqa: F401
 from studio_stage import MARKUP, Stage
+from waiting import wait_until
 
 from torcheer.control.control_records import Every
 
@@ -49,16 +50,16 @@ def test_tabs_are_tabs_for_mouse_keys_and_screen_readers(open_page: Pages) -> No
 def test_what_is_hidden_is_not_looked_at(open_page: Pages) -> None:
     url, source = open_page.stage(states=3)
     page = open_page(url)
-    until(lambda: source.wanted and source.wanted[-1].variables, "a look", page=page)
+    wait_until(lambda: source.wanted and source.wanted[-1].variables, "a look", page=page)
     page.keyboard.press("2")
-    until(lambda: not source.wanted[-1].variables, "no look", page=page)
+    wait_until(lambda: not source.wanted[-1].variables, "no look", page=page)
     page.keyboard.press("1")
-    until(lambda: source.wanted[-1].variables == ("Act",), "a look again", page=page)
+    wait_until(lambda: source.wanted[-1].variables == ("Act",), "a look again", page=page)
     page.evaluate("""() => {
         Object.defineProperty(document, "visibilityState", {value: "hidden", configurable: true});
         document.dispatchEvent(new Event("visibilitychange"));
     }""")
-    assert until(lambda: not source.wanted[-1].variables, "no look of a hidden page", page=page)
+    assert wait_until(lambda: not source.wanted[-1].variables, "no look of a hidden page", page=page)
 
 
 RATES = {"10 trials": ("trial", 10), "100 trials": ("trial", 100), "epoch": ("epoch", 1), "10 epochs": ("epoch", 10),
@@ -72,7 +73,7 @@ def test_how_often_the_view_is_updated_reaches_the_host(open_page: Pages) -> Non
         for title, (unit, count) in RATES.items():
             page.get_by_label(label).select_option(label=title)
             wanted = Every(unit, count)
-            assert until(
+            assert wait_until(
                 lambda side=side, wanted=wanted: source.wanted and getattr(source.wanted[-1], side) == wanted,
                 f"{label} {title}",
                 page=page,

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, served, until  # noqa: F401
+from studio_pages import Pages, opened, served  # noqa: F401
 from studio_stage import TRIALS, Stage, StagePlace
+from waiting import wait_until
 
 from torcheer.control.control_records import Parameter
 from torcheer.runlog.table_records import Column, TableHead, TableRows
@@ -40,9 +41,9 @@ def test_recordings_are_saved_without_a_name_and_dialogs_close_by_a_click_outsid
     page.wait_for_selector(".chip.recording")
     moment = "window.__studio.seen().moment"
     page.keyboard.press("Home")
-    until(lambda: page.evaluate(moment) == 0, "the first moment", page=page)
+    wait_until(lambda: page.evaluate(moment) == 0, "the first moment", page=page)
     page.get_by_role("button", name="Newest").click()
-    assert until(lambda: page.evaluate(moment) == 11, "the newest moment", page=page)
+    assert wait_until(lambda: page.evaluate(moment) == 11, "the newest moment", page=page)
 
 
 def test_alerts_are_still_counted_when_the_oldest_are_forgotten(open_page: Pages) -> None:
@@ -110,7 +111,7 @@ def test_names_of_parts_of_javascript_are_names_like_others(open_page: Pages) ->
     field = page.locator(".parameters").get_by_label("__proto__", exact=True)
     field.fill("5")
     field.press("Enter")
-    assert until(lambda: source.orders and source.orders[-1].name == "__proto__", page=page)
+    assert wait_until(lambda: source.orders and source.orders[-1].name == "__proto__", page=page)
     page.get_by_role("tab", name="Tables").click()
     page.locator(".grid th", has_text="__proto__").get_by_role("button").click()
     assert page.locator(".grid tbody tr:not(.spare) td").all_inner_texts() == ["1"] * 4 + ["2"] * 4

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
+from studio_pages import Pages, opened, pixels, settled  # noqa: F401
 from studio_stage import MARKUP, Stage
+from waiting import wait_until
 
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 
@@ -96,7 +97,7 @@ def test_lines_grow_while_it_trains(open_page: Pages) -> None:
     page = open_page(url, tab="plots")
     shown = page.locator(".readout b").first
     first = int(shown.inner_text())
-    assert until(lambda: int(shown.inner_text()) > first + 1, "two more epochs", page=page)
+    assert wait_until(lambda: int(shown.inner_text()) > first + 1, "two more epochs", page=page)
 
 
 def test_smoothing_draws_a_line_over_the_raw_one(open_page: Pages) -> None:
@@ -292,9 +293,9 @@ def test_new_rows_do_not_move_a_zoomed_view(open_page: Pages) -> None:
     drag(page, (0.25, 0.5), (0.5, 0.5))
     zoomed = seen_range(page)
     rows = source.tables["train_epoch"].count
-    until(lambda: source.tables["train_epoch"].count > rows + 3, page=page)
+    wait_until(lambda: source.tables["train_epoch"].count > rows + 3, page=page)
     shown = page.get_by_role("radiogroup", name="Table").locator("label").first
-    until(lambda: int(shown.inner_text().split()[-1]) > rows + 2, page=page)
+    wait_until(lambda: int(shown.inner_text().split()[-1]) > rows + 2, page=page)
     assert seen_range(page) == zoomed
 
 
@@ -302,7 +303,7 @@ def test_hovering_reads_the_values_there(open_page: Pages) -> None:
     url, source = open_page.stage(epochs(20))
     page = open_page(url, tab="plots")
     page.locator(".u-over").hover(position={"x": 3, "y": 50})
-    until(lambda: page.locator(".readout b").first.inner_text() == "1", page=page)
+    wait_until(lambda: page.locator(".readout b").first.inner_text() == "1", page=page)
     loss = source.tables["train_epoch"].columns["loss"][0]
     assert float(page.locator(".readout b").nth(1).inner_text()) == pytest.approx(loss, rel=1e-3)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_python
 from safetensors.torch import load_file, save_file
-from studio_hosts import NETWORK, started, until
+from studio_hosts import NETWORK, started
 from studio_runs import captured, fake, trained
 from torch import nn
+from waiting import wait_until
 from watch_checks import small, train
 
 import torcheer as tl
@@ -262,7 +262,7 @@ def test_a_run_that_is_hosted_is_live_with_the_rows_of_its_past(tmp_path: Path) 
         host.row("train_epoch", {"Epoch": 4, "loss": 0.2})
         source = open_source(run, url="http://127.0.0.1:9/")
         assert source.kind == "live"
-        until(lambda: source.net is not None and source.tables["train_epoch"].count == 4, source)
+        wait_until(lambda: source.net is not None and source.tables["train_epoch"].count == 4, poll=source.poll)
         assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4]
         assert source.tables["train_epoch"].columns["val loss"] == [0.6, 0.35, None, None]
         assert host.viewer == "http://127.0.0.1:9/" and source.home == run / "recordings"
@@ -275,18 +275,14 @@ def test_a_run_at_rest_becomes_live_when_somebody_trains_it_and_stays_when_that_
     source = open_source(run)
     assert source.kind == "run" and len(source.moments) == 2
     source.wants(Wants(("Act",)))
-    process = started(run, 2, 3)
     came: list[Any] = []
-    try:
-        until(lambda: (came.append(source.poll()), source.kind == "live" and len(source.moments) > 2)[1])
+    with started(run, 2, 3):
+        wait_until(lambda: (came.append(source.poll()), source.kind == "live" and len(source.moments) > 2)[1])
         changes = next(one for one in came if one.moments_gone)
         assert changes.net and changes.state and changes.moments_gone == [0, 1]
         assert min(one.id for one in source.moments) > 1
         assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4]
-    finally:
-        process.kill()
-        process.wait()
-    until(lambda: source.state.status == "lost", source)
+    wait_until(lambda: source.state.status == "lost", poll=source.poll)
     assert source.units(source.moments[-1].id, "in", "Act", 0) is not None
     source.close()
 
@@ -298,6 +294,6 @@ def test_the_viewer_needs_no_torch(run: Path) -> None:
         "assert source.units(source.moments[0].id, 'body.0', 'Act', 0) is not None; print('torch' in sys.modules)"
     )
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code, str(run.parent)], capture_output=True, text=True)
+    done = run_python("-c", code, run.parent)
     assert done.stdout == "False\n", done.stderr
     assert time.monotonic() - began < 30

@@ -6,8 +6,7 @@ import asyncio
 import gzip
 import http.client
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from studio_socket import Page, cookie_of
 from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePlace, stage, value
+from waiting import wait_until
 
 from torcheer.control.control_records import ACTIONS, Every, Wants
 from torcheer.network.network_records import Layer, Network
@@ -27,15 +27,6 @@ from torcheer.studio.routes import page_file
 from torcheer.studio.sources.layer_frames import GAP
 
 NAMES = [layer.name for layer in LAYERS]
-
-
-def eventually(condition: Callable[[], Any]) -> Any:
-    """Wait until something is so."""
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture
@@ -194,7 +185,7 @@ def test_one_state_is_in_flight_until_it_is_seen() -> None:
     with stage(states=3) as (url, source), Page(url) as page:
         page.say("look", look=1, variable="Act")
         first = page.until("shown")
-        eventually(lambda: source.moments[-1].id > first["moment"] + 5)
+        wait_until(lambda: source.moments[-1].id > first["moment"] + 5)
         unread = [one for one in page.quiet(0.001)[-50:] if isinstance(one, dict)]
         assert all(one["kind"] != "shown" for one in unread)
         page.say("seen", look=1, moment=first["moment"])
@@ -223,7 +214,7 @@ def test_a_look_at_the_past_is_answered_once_and_does_not_move() -> None:
         page.state(look=1, variable="Act", moment=7)
         assert source.pinned == {7}
         begin = source.moments[-1].id
-        eventually(lambda: source.moments[-1].id > begin + 4)
+        wait_until(lambda: source.moments[-1].id > begin + 4)
         page.say("ask_value", question=1, layer="Input", unit=0, variable="Act", moment=7)
         page.until("answer")
         shown = [one for one in page.heard if isinstance(one, dict) and one["kind"] == "shown"]
@@ -238,9 +229,9 @@ def test_the_host_is_told_the_union_of_what_pages_look_at(still: tuple[str, Stag
         other.state(look=1, variable="r.Wt", layer="Hidden1", unit=3, item=5, train={"unit": "trial"})
         assert source.wanted[-1] == Wants(("Act",), True, (("Hidden1", 3),), 5, Every("trial"), items=(0, 5))
         one.say("look", look=2, variable="")
-        eventually(lambda: source.wanted[-1].train == Every("trial"))
+        wait_until(lambda: source.wanted[-1].train == Every("trial"))
         assert source.wanted[-1].variables == ("Act",)  # weights alone still say that somebody looks
-    eventually(lambda: source.wanted[-1] == Wants())
+    wait_until(lambda: source.wanted[-1] == Wants())
 
 
 def test_looks_that_are_the_same_tell_the_host_nothing(still: tuple[str, Stage]) -> None:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from studio_socket import Page
 from studio_stage import ITEMS, Stage, stage
+from waiting import wait_until
 
 from torcheer.control.control_records import ACTIONS, Order
-
-
-def eventually(condition: Callable[[], Any]) -> Any:
-    """Wait until something is so."""
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture
@@ -36,7 +27,7 @@ def test_every_button_becomes_an_order(still: tuple[str, Stage], action: str) ->
     url, source = still
     with Page(url) as page:
         page.say("act", action=action, count=3, item=4)
-        eventually(lambda: source.orders)
+        wait_until(lambda: source.orders)
         assert source.orders == [Order("act", action, 3, 4)]
         assert page.until("state_came")["controller"] == "you"
 
@@ -93,7 +84,7 @@ def test_the_first_page_that_acts_controls_and_others_must_take_control_first(st
         other.until("state_came", lambda told: told["controller"] == "you")
         one.until("state_came", lambda told: told["controller"] == "other")
         other.say("act", action="stop")
-        eventually(lambda: len(source.orders) == 2)
+        wait_until(lambda: len(source.orders) == 2)
         assert [order.action for order in source.orders] == ["new_seed", "stop"]
 
 
@@ -125,7 +116,7 @@ def test_closing_every_page_leaves_the_run_going() -> None:
             page.say("act", action="train")
             page.until("state_came", lambda told: told["controller"] == "you")
         seen = source.state.counters
-        eventually(lambda: source.state.counters != seen)
+        wait_until(lambda: source.state.counters != seen)
         assert [order.action for order in source.orders] == ["train"]
 
 
@@ -167,7 +158,7 @@ def test_another_run_is_opened_once_for_all_and_closed_when_nobody_looks(still: 
         assert one.until("hello")["run"] == 0
         assert not opened[0].closed
         other.close()
-        eventually(lambda: opened[0].closed)
+        wait_until(lambda: opened[0].closed)
 
 
 @pytest.mark.parametrize(("kind", "id"), [("open_run", 3), ("open_run", 77), ("open_recording", 0)])
@@ -213,7 +204,7 @@ def test_a_server_whose_terminal_is_gone_serves_on(still: tuple[str, Stage], mon
     monkeypatch.setattr("sys.stderr", io.TextIOWrapper(nobody, write_through=True))
     with Page(url) as page, nobody:
         source.poll = fails_once  # type: ignore[method-assign]
-        eventually(lambda: failed)
+        wait_until(lambda: failed)
         source.alert("news after that")
         assert page.until("alerts_came")["alerts"][0]["text"] == "news after that"
 

@@ -8,11 +8,9 @@ import os
 import resource
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from children import Child
 from studio_socket import WAIT_SECS, Page, cookie_of
 from studio_stage import Stage, stage
+from waiting import wait_until
 from websockets.exceptions import ConnectionClosed
 
 from torcheer.network.network_records import Layer, Network, Variable
@@ -38,32 +38,13 @@ MEGABYTE = 1 << 20
 @contextmanager
 def stage_process(*arguments: str) -> Iterator[tuple[str, int]]:
     """The stage as a process of its own: its URL and its number."""
-    process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("studio_stage.py")), *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip(), process.pid
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with Child(Path(__file__).with_name("studio_stage.py"), *arguments) as process:
+        yield process.line(), process.pid
 
 
 def resident(pid: int) -> int:
     """Bytes of memory that a process has."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def eventually(condition: Callable[[], Any], secs: float = 30) -> Any:
-    """Wait until something is so."""
-    deadline = time.monotonic() + secs
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 def raw_page(url: str, *texts: str) -> socket.socket:
@@ -167,7 +148,7 @@ def test_who_asks_and_does_not_listen_is_not_listened_to() -> None:
         with pytest.raises(TimeoutError):  # the server has stopped reading
             for number in range(20_000):
                 send_text(connection, json.dumps({**about, "question": number}) + " " * 20_000)
-        heard = eventually(lambda: len(asked) == eventually_same(asked) and len(asked))
+        heard = wait_until(lambda: len(asked) == eventually_same(asked) and len(asked))
         assert MOST_ANSWERS <= heard < 1_000
         connection.close()
 
@@ -217,7 +198,7 @@ def test_there_is_an_end_to_how_many_pages_are_open(monkeypatch: Any) -> None:
             Page(url)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1013
         second.close()
-        eventually(lambda: _opens(url))
+        wait_until(lambda: _opens(url))
 
 
 def _opens(url: str) -> bool:

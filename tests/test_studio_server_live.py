@@ -5,29 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from studio_hosts import NETWORK, tell
 from studio_socket import Page
+from waiting import wait_until
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.host.host import Host
 from torcheer.wire.open_viewer import start
-
-
-def eventually(condition: Callable[[], Any]) -> Any:
-    """Wait until something is so."""
-    deadline = time.monotonic() + 30
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture
@@ -74,10 +64,10 @@ def test_values_and_orders_go_all_the_way(host: Host) -> None:
         page.say("act", action="stop")
         page.say("change", name="lr", value=0.5)
         orders: list[Order] = []
-        eventually(lambda: orders.extend(host.orders()) or len(orders) == 2)
+        wait_until(lambda: orders.extend(host.orders()) or len(orders) == 2)
         assert orders == [Order("act", "stop"), Order("change", name="lr", value=0.5)]
         assert host.viewer == viewer.url
-    eventually(lambda: host.viewer == "")
+    wait_until(lambda: host.viewer == "")
     assert host.wants == Wants()
 
 
@@ -85,7 +75,7 @@ def test_a_value_that_is_asked_for_is_exact(host: Host, tmp_path: Path) -> None:
     values = {"in": np.array([[2**53 + 1, -(2**62) - 1, 0, 7]]), "out": np.array([[0.1, np.nan, -np.inf, 1e300, 0, 1]])}
     with start(tmp_path, browser=False, quiet=True) as viewer, Page(viewer.url) as page:
         page.say("look", look=1, variable="Act", train={"unit": "trial"})
-        eventually(lambda: host.wants.variables)
+        wait_until(lambda: host.wants.variables)
         number = host.begin(1)
         for layer, value in values.items():
             assert host.offer(number, value, layer, "Act")
@@ -102,8 +92,8 @@ def test_a_page_that_closes_leaves_nothing_wanted(host: Host, tmp_path: Path) ->
     with start(tmp_path, browser=False, quiet=True) as viewer:
         with Page(viewer.url) as page:
             page.say("look", look=1, variable="Act")
-            eventually(lambda: host.wants.variables == ("Act",))
-        eventually(lambda: host.wants == Wants())
+            wait_until(lambda: host.wants.variables == ("Act",))
+        wait_until(lambda: host.wants == Wants())
         assert viewer.alive
 
 
@@ -115,8 +105,8 @@ def test_a_killed_server_is_replaced_and_the_training_goes_on(host: Host, tmp_pa
             page.until("shown", lambda one: one["moment"] >= 0)
             os.kill(first.pid, signal.SIGKILL)
         seen = len(steps)
-        eventually(lambda: len(steps) > seen + 20)
-        eventually(lambda: host.viewer == "")
+        wait_until(lambda: len(steps) > seen + 20)
+        wait_until(lambda: host.viewer == "")
         with start(tmp_path, browser=False, quiet=True) as second, Page(second.url) as page:
             page.say("look", look=1, variable="Act", train={"unit": "trial"})
             page.until("shown", lambda one: one["moment"] >= 0 and not one["missing"])
@@ -127,9 +117,9 @@ def test_a_killed_server_is_replaced_and_the_training_goes_on(host: Host, tmp_pa
 
 def test_a_second_viewer_prints_the_address_of_the_first(host: Host, tmp_path: Path) -> None:
     with start(tmp_path, browser=False, quiet=True) as first:
-        eventually(lambda: host.viewer == first.url)
+        wait_until(lambda: host.viewer == first.url)
         with start(tmp_path, browser=False, quiet=True) as second:
-            eventually(lambda: first.url in second.said)
+            wait_until(lambda: first.url in second.said)
             assert host.viewer == first.url
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
+from studio_pages import Pages, opened, pixels, served, settled  # noqa: F401
 from studio_stage import MARKUP, Stage, value
+from waiting import wait_until
 
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 
@@ -42,7 +43,7 @@ def test_headers_sort_up_down_and_back(open_page: Pages) -> None:
     loss = source.tables["train_epoch"].columns["loss"]
     header(page, "loss").get_by_role("button").click()
     expect(header(page, "loss")).to_have_attribute("aria-sort", "ascending")
-    until(lambda: len(column(page, 2)) == len(loss), "all rows", page=page)
+    wait_until(lambda: len(column(page, 2)) == len(loss), "all rows", page=page)
     shown = [float(text) for text in column(page, 2)]
     assert shown == sorted(shown) and len(shown) == len(loss)
     header(page, "loss").get_by_role("button").press("Enter")
@@ -58,7 +59,7 @@ def test_missing_values_are_dashes_and_sort_last(open_page: Pages) -> None:
     page = open_page(url, tab="tables")
     for _direction in range(2):
         header(page, "accuracy").get_by_role("button").click()
-        assert until(lambda: column(page, 4)[-1] == "–", "a dash", page=page)
+        assert wait_until(lambda: column(page, 4)[-1] == "–", "a dash", page=page)
 
 
 def test_a_filter_leaves_what_fits(open_page: Pages) -> None:
@@ -90,7 +91,7 @@ def test_tensors_are_little_pictures_with_values(open_page: Pages) -> None:
     warm = colours[..., 0] - colours[..., 2]  # red over blue
     assert (np.sign(warm[np.abs(right) > 0.2]) == np.sign(right[np.abs(right) > 0.2])).all()
     picture.hover(position={"x": 2, "y": 2})
-    until(lambda: picture.get_attribute("title") == f"[0, 0] = {right[0, 0]:.6g}", page=page)
+    wait_until(lambda: picture.get_attribute("title") == f"[0, 0] = {right[0, 0]:.6g}", page=page)
     shot = pixels(page, picture.screenshot())
     assert shot.std() > 20  # it is drawn, not only known
 
@@ -129,7 +130,7 @@ def test_of_a_hundred_thousand_rows_only_those_in_sight_are_there(open_page: Pag
     page.wait_for_selector("td:text-is('99999')")  # it stands at its end, where news come
     box = page.locator(".grid-box")
     box.evaluate("box => { box.scrollTop = box.scrollHeight / 2 }")
-    until(lambda: 49_000 < int(column(page, 1)[0]) < 51_000, page=page)
+    wait_until(lambda: 49_000 < int(column(page, 1)[0]) < 51_000, page=page)
     box.focus()
     page.keyboard.press("Home")
     page.wait_for_selector("td:text-is('0')")
@@ -145,14 +146,16 @@ def test_new_rows_are_followed_at_the_end_only(open_page: Pages) -> None:
     page = open_page(url, tab="tables")
     page.get_by_text("Train steps").click()
     box = page.locator(".grid-box")
-    until(lambda: int(page.inner_text(".count").split()[0]) >= 1500 and int(column(page, 1)[-1]) >= 1500, page=page)
+    wait_until(
+        lambda: int(page.inner_text(".count").split()[0]) >= 1500 and int(column(page, 1)[-1]) >= 1500, page=page
+    )
     before = int(column(page, 1)[-1])
-    until(lambda: int(column(page, 1)[-1]) > before + 20, page=page)
+    wait_until(lambda: int(column(page, 1)[-1]) > before + 20, page=page)
     box.evaluate("box => { box.scrollTop = 1000 }")
     settled(page)
     top = column(page, 1)[0]
     rows = source.tables["train_step"].count
-    until(lambda: source.tables["train_step"].count > rows + 30, page=page)
+    wait_until(lambda: source.tables["train_step"].count > rows + 30, page=page)
     assert box.evaluate("box => box.scrollTop") == 1000
     assert column(page, 1)[0] == top
 
@@ -190,9 +193,9 @@ def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
     expect(reading).to_have_text(f"pattern 1 and pattern 2: {alike[1, 2]:.4g}")
-    box = until(picture.bounding_box, "the picture", page=page)
+    box = wait_until(picture.bounding_box, "the picture", page=page)
     page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2)
-    until(lambda: reading.inner_text() == f"pattern 0 and pattern 24: {alike[0, 24]:.4g}", page=page)
+    wait_until(lambda: reading.inner_text() == f"pattern 0 and pattern 24: {alike[0, 24]:.4g}", page=page)
     dialog.get_by_text("Principal components").click()
     points = dialog.locator("svg .point circle")
     points.first.wait_for()
@@ -203,7 +206,7 @@ def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
     right = max(range(25), key=lambda row: float(points.nth(row).get_attribute("cx")))
     expect(reading).to_have_text(re.compile(f"^pattern {right}: "))
     points.nth(7).hover()
-    until(lambda: reading.inner_text().startswith("pattern 7: "), page=page)
+    wait_until(lambda: reading.inner_text().startswith("pattern 7: "), page=page)
     dialog.get_by_text("Clusters").click()
     dialog.locator(".tree path").first.wait_for()
     assert dialog.locator(".tree path").count() == 24
@@ -249,13 +252,13 @@ def test_a_page_comes_back_by_itself_with_everything_right(open_page: Pages) -> 
     with served(source, keys, keys.port):
         page.wait_for_selector(".connection.open")
         expect(page.locator(".banner")).to_have_count(0)
-        until(lambda: page.locator(".readout b").first.inner_text() == "6", page=page)
+        wait_until(lambda: page.locator(".readout b").first.inner_text() == "6", page=page)
         expect(rate).to_have_value("0.01")  # the run's, as nobody was told of the other
         assert source.wanted == [] or not source.wanted[-1].variables
         page.keyboard.press("1")
-        until(lambda: source.wanted and source.wanted[-1].variables, "the look, said again", page=page)
+        wait_until(lambda: source.wanted and source.wanted[-1].variables, "the look, said again", page=page)
         page.get_by_role("button", name="New seed").click()
-        until(lambda: source.orders, page=page)
+        wait_until(lambda: source.orders, page=page)
         page.context.close()
 
 

@@ -6,8 +6,6 @@ import copy
 import inspect
 import io
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import run_python
 from torch import Tensor, nn
 from watch_checks import batch, small
 
@@ -152,7 +151,7 @@ def test_a_compiled_model_is_compiled_once() -> None:
                 compiled(batch()[0])
             print("forward" in vars(model), len(graphs), w.step - before)
     """  # in a process of its own: whether a frame is compiled depends on what was compiled before
-    done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True)
+    done = run_python("-c", script, cwd=Path(__file__).parent)
     assert done.stdout == "True 1 0\n", done.stderr
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from inspector_spine import until
 from torch import nn
+from waiting import wait_until
 from watch_checks import Probed, small, train
 
 import torcheer as tl
@@ -196,9 +196,9 @@ def test_numbers_never_wait_for_their_turn_and_drops_are_counted_by_key(tmp_path
     ) as w:  # fmt: skip
         for step in range(12):
             model(LARGE)
-            assert until(lambda: w._link is not None and not w._link.waiting)  # or it may be full to its last byte
+            assert wait_until(lambda: w._link is not None and not w._link.waiting)  # or it may be full to its last byte
             w.log(loss=step)
-            assert until(lambda: not w._link.waiting)
+            assert wait_until(lambda: not w._link.waiting)
     found, account = open_watch(tmp_path), w.account
     often = {key: len(found[key]) for key in found.keys() if key[1] == "output" or key[0] == "loss"}
     assert all(often[key] + account.dropped.get(key, 0) == 12 for key in often) and len(often) == 13

@@ -10,13 +10,13 @@ import random
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Child
 from training_cases import session
 
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
@@ -296,9 +296,8 @@ with locked(Path({str(tmp_path)!r})):
     print("locked", flush=True)
     input()
 """
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with Child("-c", script, stdin=subprocess.PIPE) as other:
+        assert other.line() == "locked"
         with pytest.raises(ArchiveBusy, match="is being trained by another process"):
             CheckpointStore(tmp_path).save(Standing())
         other.kill()

@@ -8,16 +8,16 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Child, run_python
 from torch import nn
+from waiting import WAIT_SECS, wait_until
 
 from torcheer import cli
 from torcheer.training import Graph, Input, Loader, Measure, Node, Options, Pipeline, Processor, Session, Term
@@ -137,16 +137,8 @@ def run(*arguments: str) -> int:
     return cli.main(list(arguments))
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "import sys; from torcheer.cli import main; sys.exit(main())", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(found: Any, secs: float = 60.0) -> None:
-    end = time.monotonic() + secs
-    while not found() and time.monotonic() < end:
-        time.sleep(0.02)
-    assert found()
+def started(*arguments: str, **options: Any) -> Child:
+    return Child("-m", "torcheer", *arguments, **options)
 
 
 # init
@@ -273,13 +265,14 @@ def test_a_checkpoint_that_was_cut_is_not_said_to_be_saved(project: Path) -> Non
 
 def test_ending_at_once_does_not_say_that_all_is_saved(project: Path) -> None:
     (project / "my_net.py").write_text(fails_at(3, "SystemExit(hang())") + HANG)
-    trainer, beats = started("train", "training.json"), Path("beats")
-    for _ in range(2):  # the first asks, and the step never ends
-        wait_for(lambda: beats.exists() and beats.stat().st_size > 2)
-        trainer.send_signal(signal.SIGINT)
-        os.truncate(beats, 0)  # bytes that come now come after the signal
-    assert trainer.wait(timeout=60) == 130 and trainer.stderr is not None
-    said = trainer.stderr.read()
+    beats = Path("beats")
+    with started("train", "training.json") as trainer:
+        for _ in range(2):  # the first asks, and the step never ends
+            wait_until(lambda: beats.exists() and beats.stat().st_size > 2)
+            trainer.send_signal(signal.SIGINT)
+            os.truncate(beats, 0)  # bytes that come now come after the signal
+        trainer.ends(130)
+        said = trainer.error_text
     assert said.startswith(
         "Stopped: ended at once. The newest checkpoint is pretrained/checkpoints/0: step 0, saved at "
     )
@@ -290,16 +283,13 @@ def test_a_terminal_that_is_closed_saves_and_ends(project: Path) -> None:
     """Its kernel sends SIGHUP to all that run in it, workers included; nobody can be told anything."""
     workers = "initialize.definitions.3.spec.kwargs.num_workers=2"
     master, slave = pty.openpty()
-    command = [sys.executable, "-c", "import sys; from torcheer.cli import main; sys.exit(main())"]
-    trainer = subprocess.Popen(
-        [*command, "train", "training.json", SLOW, workers, "checkpoint_steps=1", "--plain"],
-        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(slave)
-    wait_for(lambda: Path("pretrained/checkpoints/2").exists())
-    os.close(master)
-    assert trainer.wait(timeout=60) == 130
+    options = {"stdin": slave, "stdout": slave, "stderr": slave}
+    options["preexec_fn"] = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # of the session that it begins
+    with started("train", "training.json", SLOW, workers, "checkpoint_steps=1", "--plain", **options) as trainer:
+        os.close(slave)
+        wait_until(lambda: Path("pretrained/checkpoints/2").exists())
+        os.close(master)
+        assert trainer.wait(WAIT_SECS) == 130
     assert run("train", "pretrained", "initialize.definitions.0.spec.kwargs.wait_secs=0") == 0
     rows = Path("pretrained/metrics/0.csv").read_text().splitlines()[1:]
     assert [row.split(",")[0] for row in rows] == ["1", "2", "3"]
@@ -394,11 +384,10 @@ def test_a_config_that_was_edited_since_is_said_to_be_another(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_ends_with_130_and_train_goes_on(project: Path, number: int) -> None:
-    trainer = started("train", "training.json", SLOW, "checkpoint_steps=1")
-    wait_for(lambda: Path("pretrained/checkpoints/2").exists())
-    trainer.send_signal(number)
-    out, err = trainer.communicate(timeout=60)
-    assert trainer.returncode == 130
+    with started("train", "training.json", SLOW, "checkpoint_steps=1") as trainer:
+        wait_until(lambda: Path("pretrained/checkpoints/2").exists())
+        trainer.send_signal(number)
+        out, err = trainer.ends(130), trainer.error_text
     step = max(int(path.name) for path in Path("pretrained/checkpoints").iterdir())
     name = signal.Signals(number).name
     assert err == (
@@ -411,34 +400,29 @@ def test_a_signal_saves_and_ends_with_130_and_train_goes_on(project: Path, numbe
 
 
 def test_where_nobody_reads_it_saves_and_stops(project: Path) -> None:
-    trainer = started("train", "training.json", SLOW)
-    assert trainer.stdout is not None and trainer.stderr is not None
-    assert trainer.stdout.readline() == "Training stage 0 in progress\n"
-    trainer.stdout.close()  # as `head -1` does
-    assert trainer.wait(timeout=60) == 130
-    assert trainer.stderr.read().startswith("Stopped: nobody reads what it prints. Saved in pretrained/checkpoints/")
+    with started("train", "training.json", SLOW) as trainer:
+        assert trainer.line() == "Training stage 0 in progress" and trainer.stdout is not None
+        trainer.stdout.close()  # as `head -1` does
+        assert trainer.wait(WAIT_SECS) == 130
+        assert trainer.error_text.startswith("Stopped: nobody reads what it prints. Saved in pretrained/checkpoints/")
 
 
 def test_where_there_is_no_output_at_all_it_trains(project: Path) -> None:
     text = "import sys; sys.stdout = None; from torcheer.cli import main; sys.exit(main(['train', 'training.json']))"
-    subprocess.run([sys.executable, "-c", text], check=True)
+    run_python("-c", text)
     assert len(Path("pretrained/metrics/0.csv").read_text().splitlines()) == 4
 
 
 def test_a_second_trainer_is_refused_and_show_names_the_first(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer = started("train", "training.json", SLOW, "checkpoint_steps=1")
-    wait_for(lambda: Path("pretrained/checkpoints/1").exists())
-    try:
+    with started("train", "training.json", SLOW, "checkpoint_steps=1") as trainer:
+        wait_until(lambda: Path("pretrained/checkpoints/1").exists())
         assert run("train", "pretrained") == 1
         assert "pretrained is being trained by another process" in capsys.readouterr().err
         assert run("show", "pretrained") == 0
         if sys.platform == "linux":
             assert f"; process {trainer.pid} trains it now\n" in capsys.readouterr().out
-    finally:
-        trainer.terminate()
-        trainer.communicate(timeout=60)
 
 
 # evaluate
@@ -550,7 +534,7 @@ def test_show_needs_neither_torch_nor_the_users_code(project: Path) -> None:
     assert run("init", "training.json") == 0
     (project / "my_net.py").unlink()
     text = "import sys; from torcheer.cli import main; main(['show', 'pretrained']); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.DEVNULL)
+    run_python("-c", text)
 
 
 def test_show_says_where_there_is_a_session_instead(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from control_cases import Looker, Running, until
+from control_cases import Looker, Running
 from training_cases import Noisy, noisy_collate, results, run, session
+from waiting import wait_until
 
 from torcheer.errors import CannotWrite
 from torcheer.studio.sources.run_source import RunSource
@@ -106,7 +107,7 @@ def test_a_run_without_a_viewer_is_not_held_up(tmp_path: Path, one_thread: None,
     monkeypatch.setattr(session_control, "ALONE_SECS", 0.3)
     running = Running(session("plain", tmp_path))
     running.looker.paused(0)
-    until(lambda: not running.control.is_waiting_for_viewer)
+    wait_until(lambda: not running.control.is_waiting_for_viewer)
     running.looker.close()
     (waited,) = [event for event in running.join() if type(event) is Continued]
     assert waited.secs >= 0.3
@@ -123,7 +124,7 @@ def test_a_viewer_that_comes_late_finds_every_row(tmp_path: Path, one_thread: No
     looker.act("step_epoch")
     looker.paused(Epoch=2)
     looker.close()
-    until(lambda: not running.control.host.viewer)
+    wait_until(lambda: not running.control.host.viewer)
     late = Looker(tmp_path / "control.sock")
     late.until(lambda: late.rows("train_epoch") == 2 and late.rows("test_epoch") == 3 and late.rows("test_trial"))
     header = (tmp_path / "metrics" / "0.csv").read_text().splitlines()[0].split(",")
@@ -165,7 +166,7 @@ def test_a_limit_of_time_does_not_count_what_was_paused(
     looker.paused(0)
     looker.act("step_n", count=3)
     looker.paused(3)
-    until(lambda: Paused(3) in running.events)
+    wait_until(lambda: Paused(3) in running.events)
     passed[0] = 5000.0  # as if it had been paused for that long
     running.control._began_waiting -= 5000.0
     looker.act("train")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stdout
+from contextlib import ExitStack, chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import Child
 from control_cases import Looker, page_at
 
 from torcheer import cli
@@ -39,11 +37,7 @@ class Net(nn.Module):
     def forward(self, x):
         return self.last(self.drop(torch.relu(self.first(x))))
 """
-PYTHON = [
-    sys.executable,
-    "-c",
-    "import sys, torch; torch.set_num_threads(1)\nfrom torcheer.cli import main\nsys.exit(main())",
-]
+COMMAND = "import sys, torch; torch.set_num_threads(1)\nfrom torcheer.cli import main\nsys.exit(main())"
 
 EPOCHS = "train.stages.0.stop_condition.kwargs.num_epochs"
 
@@ -64,20 +58,15 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.run = folder, folder / "run"
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes = ExitStack()
         (folder / "points.py").write_text(CODE)
         self.configure()
 
     def configure(self, **changes: Any) -> None:
         (self.folder / "training.json").write_text(json.dumps(config_of(**changes)))
 
-    def train(self, *arguments: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [*PYTHON, "train", "training.json", *arguments], cwd=self.folder, stdout=pipe, stderr=pipe, text=True
-        )
-        self.processes.append(process)
-        return process
+    def train(self, *arguments: str) -> Child:
+        return self.processes.enter_context(Child("-c", COMMAND, "train", "training.json", *arguments, cwd=self.folder))
 
     def trained(self, *arguments: str) -> str:
         """Run to the end, in this process; what it printed."""
@@ -99,11 +88,8 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path, one_thread: None) -> Iterator[Project]:
     made = Project(tmp_path)
-    yield made
-    for process in made.processes:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    with made.processes:
+        yield made
 
 
 def test_a_run_from_the_command_line_can_be_looked_at_paused_and_killed_and_loses_nothing(
@@ -119,8 +105,8 @@ def test_a_run_from_the_command_line_can_be_looked_at_paused_and_killed_and_lose
     assert (epochs["value"], epochs["editable"], epochs["group"]) == (3, False, "train")
     looker.act("step_n", count=3)
     looker.paused(3)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.ends(-signal.SIGKILL)
     project.trained()
     assert not (project.run / "control.sock").exists()
     other = Project(tmp_path_factory.mktemp("undisturbed"))
@@ -134,10 +120,11 @@ def test_a_paused_run_answers_sigterm_as_ever(project: Project) -> None:
     looker.act("step_trial")
     looker.paused(1)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "Paused after step 1 by the studio; Ctrl-C saves and ends" in out
-    assert "Stopped: SIGTERM was received. Saved in run/checkpoints/1; go on with: torcheer train run" in err
+    assert "Paused after step 1 by the studio; Ctrl-C saves and ends" in process.ends(130)
+    assert (
+        "Stopped: SIGTERM was received. Saved in run/checkpoints/1; go on with: torcheer train run"
+        in process.error_text
+    )
 
 
 def test_init_and_new_seed_begin_another_run_and_lose_nothing(project: Project) -> None:
@@ -168,9 +155,7 @@ def test_init_and_new_seed_begin_another_run_and_lose_nothing(project: Project) 
     assert looker.tables["run"]["Epochs"] == [3, 3, 0, 3]
     assert looker.tables["run"]["val loss"][:2] == [looker.tables["run"]["val loss"][0]] * 2
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "Another run begins, with seed 6; the one before lies under run/earlier/2" in out
+    assert "Another run begins, with seed 6; the one before lies under run/earlier/2" in process.ends()
     assert json.loads((project.run / "earlier" / "3" / "result.json").read_text())["seed"] == 6
 
 
@@ -185,8 +170,8 @@ def test_a_run_with_another_seed_goes_on_with_it_and_is_that_of_a_session_begun_
     looker.until(lambda: looker.state["counters"]["Run"] == 2 and looker.state["status"] == "paused")
     looker.act("step_n", count=2)
     looker.paused(2)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.ends(-signal.SIGKILL)
     project.trained()
     other = Project(tmp_path_factory.mktemp("other"))
     other.configure(seed=6)
@@ -209,14 +194,11 @@ def test_a_directory_that_takes_no_socket_does_not_stop_training(
 
 def test_the_studio_beside_a_run_prints_its_address_first_and_ends_with_it(project: Project) -> None:
     process = project.train("--studio", "--no-browser", "--paused")
-    assert process.stdout is not None
-    url = process.stdout.readline().strip()
+    url = process.line()
     assert url.startswith("http://127.0.0.1:") and "?token=" in url
     assert page_at(url) == 200
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "Look at it again with: torcheer studio run" in out
+    assert "Look at it again with: torcheer studio run" in process.ends(130)
     with pytest.raises(OSError):
         page_at(url)
 
@@ -237,7 +219,7 @@ def test_the_watch_looks_as_often_as_the_form_says_also_after_a_resume(project: 
     looker.act("step_n", count=4)
     looker.paused(9)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=120)
+    process.ends(130)
     watch = json.loads((project.run / "spec.json").read_text())["watch"]
     assert (watch["every"], watch["stop_on"]) == (2, ["nan_inf"])
     assert watch["rules"] == {"dead_relu": {"share": 0.75}}

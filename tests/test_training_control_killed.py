@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import run_python
 
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.control import Control
@@ -60,8 +59,7 @@ def train(directory: Path, kill: str = "", checkpoint_steps: int = STEPS, tests_
 def killed(directory: Path, **asked: Any) -> None:
     """The same in a process of its own, which does not reach its end."""
     code = f"import test_training_control_killed as t, pathlib; t.train(pathlib.Path({str(directory)!r}), **{asked!r})"
-    found = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=False)
-    assert found.returncode == -signal.SIGKILL
+    run_python("-c", code, cwd=Path(__file__).parent, status=-signal.SIGKILL)
 
 
 def rows(directory: Path) -> list[tuple[int, int]]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from control_cases import Running, until
+from control_cases import Running
 from training_cases import results, run, session
+from waiting import wait_until
 
 from torcheer.archive import Archive
 from torcheer.control.control_records import Every
@@ -43,7 +44,7 @@ def test_the_network_is_known_before_the_first_step(tmp_path: Path, one_thread: 
         ("Input", [5]), ("0", [7]), ("2", [3]),
     ]  # fmt: skip
     assert [one["name"] for one in looker.network["projections"]] == ["0.weight", "2.weight"]
-    until((tmp_path / "network.json").exists)
+    wait_until((tmp_path / "network.json").exists)
     assert json.loads((tmp_path / "network.json").read_text()) == looker.network
     looker.act("train")
     running.join()
@@ -54,7 +55,7 @@ def test_every_trial_is_seen_with_activations_gradients_and_weights(tmp_path: Pa
     looker, model = running.looker, running.session.models["net"]
     looker.until(lambda: looker.network)
     looker.look(variables=("Act", "Grad"), weights=True, train=Every("trial"))
-    until(lambda: running.control.host.wants.variables)
+    wait_until(lambda: running.control.host.wants.variables)
     before = model[0].weight.detach().numpy().copy()
     looker.act("step_trial")
     looker.paused(1)
@@ -123,7 +124,7 @@ def test_an_item_that_is_tested_is_seen_as_the_model_gives_it(tmp_path: Path, on
     looker, held = running.looker, running.session
     looker.until(lambda: looker.network)
     looker.look(variables=("Act",))
-    until(lambda: running.control.host.wants.variables)
+    wait_until(lambda: running.control.host.wants.variables)
     looker.act("test_item", item=17)
     looker.until(lambda: looker.moments)
     sample = held.feeds["val"].loader.dataset[17][0]
@@ -144,7 +145,7 @@ def test_each_batch_of_a_test_is_seen(tmp_path: Path, one_thread: None) -> None:
     looker = running.looker
     looker.until(lambda: looker.network)
     looker.look(variables=("Act",), train=Every("off"), test=Every("trial"))
-    until(lambda: running.control.host.wants.variables)
+    wait_until(lambda: running.control.host.wants.variables)
     looker.act("test_all")
     looker.until(lambda: len(looker.moments) == 4)
     assert all(one["test"] for one in looker.moments)
@@ -158,7 +159,7 @@ def test_every_epoch_means_the_last_trial_of_each(tmp_path: Path, one_thread: No
     looker = running.looker
     looker.until(lambda: looker.network)
     looker.look(variables=("Act",), train=Every("epoch"))
-    until(lambda: running.control.host.wants.variables)
+    wait_until(lambda: running.control.host.wants.variables)
     looker.act("train")
     running.join()
     looker.until(lambda: looker.said_bye)
@@ -171,7 +172,7 @@ def test_a_run_that_is_looked_at_ends_with_the_same_bits(case: str, tmp_path: Pa
     running = Running(session(case, tmp_path / "seen"))
     looker = running.looker
     looker.look(variables=("Act", "Grad", "Net"), weights=True, train=Every("trial"))
-    until(lambda: running.control.host.wants.variables)
+    wait_until(lambda: running.control.host.wants.variables)
     looker.act("test_item", item=1)
     looker.act("train")
     looker.until(lambda: looker.said_bye)
@@ -186,7 +187,7 @@ def test_a_watch_and_a_capture_see_the_same_when_somebody_else_looks_too(tmp_pat
     running = Running(session("plain", tmp_path / "seen", **options))
     looker = running.looker
     looker.look(variables=("Act", "Grad"), weights=True, train=Every("trial"))
-    until(lambda: running.control.host.wants.variables)
+    wait_until(lambda: running.control.host.wants.variables)
     looker.act("test_all")
     looker.act("train")
     running.join()
@@ -202,7 +203,7 @@ def test_no_hook_is_left_when_nobody_looks_any_more(tmp_path: Path, one_thread: 
     looker, model = running.looker, running.session.models["net"]
     looker.until(lambda: looker.network)
     looker.look(variables=("Act", "Grad"), train=Every("trial"))
-    until(lambda: running.control.host.wants.variables)
+    wait_until(lambda: running.control.host.wants.variables)
     looker.act("step_n", count=2)
     looker.paused(2)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

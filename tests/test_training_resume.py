@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler as rates
 from training_cases import CASES, Noisy, Nursery, results, run, session
+from waiting import wait_until
 
 from torcheer.errors import ArchiveBusy, BadArgument, CannotWrite
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -243,12 +244,15 @@ def test_a_run_killed_while_it_saves_ends_the_same(nursery: Nursery, tmp_path: P
 def test_a_reader_finds_a_whole_checkpoint_at_any_time(nursery: Nursery, tmp_path: Path) -> None:
     list(session("stages", tmp_path).save())
     nursery.start("stages", tmp_path, checkpoint_steps=1, keep_last=1, keep_best="")
-    until = time.monotonic() + 60
     found: list[tuple[int, int]] = []
-    while time.monotonic() < until and (not found or found[-1][0] < 2):  # there are two stages
+
+    def read_on() -> bool:
         state, _, problems = CheckpointStore(tmp_path).newest()
         assert state is not None and not problems
         found.append((state["place"]["stage"], state["place"]["step"]))
+        return found[-1][0] == 2  # there are two stages
+
+    wait_until(read_on, "the end of both stages")
     assert nursery.wait() == 0 and found == sorted(found) and len(set(found)) > 2
 
 
@@ -261,9 +265,7 @@ def test_a_signal_to_the_whole_group_saves_and_ends_with_130(nursery: Nursery, t
     asked = tmp_path / "asked"
     for number, step in ((signal.SIGTERM, 7), (signal.SIGINT, 15), (signal.SIGHUP, 20)):
         process = nursery.start("workers", asked, checkpoint_steps=None, waits_at=step)
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (asked / f"at-{step}").exists():
-            time.sleep(0.001)
+        wait_until((asked / f"at-{step}").exists, f"step {step}")
         os.killpg(process, number)
         assert nursery.wait() == 130
         assert steps_of(asked)[-1] == step

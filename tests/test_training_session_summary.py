@@ -6,13 +6,13 @@ import io
 import json
 import os
 import pty
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Child
 from torch import nn
 from training_loop_cases import network, session, sgd
 
@@ -184,13 +184,13 @@ for _ in perceptron().run(progress=False):
 def test_on_a_terminal_a_script_shows_it_unless_asked_not_to() -> None:
     master, slave = pty.openpty()
     code = SCRIPT.format(tests=str(Path(__file__).parent))
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=slave, stderr=slave)
-    os.close(slave)
-    text = b""
-    while piece := read(master):
-        text += piece
-    os.close(master)
-    assert process.wait(timeout=60) == 0
+    with Child("-c", code, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        text = b""
+        while piece := read(master):
+            text += piece
+        os.close(master)
+        process.ends()
     shown, quiet = text.decode().split("quiet now")
     assert "139 parameters" in shown and "Training is completed" in shown and not quiet.strip()
 

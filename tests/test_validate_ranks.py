@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import run_ranks
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 
-SCRIPT = textwrap.dedent("""
+SCRIPT = """
     import json, os, sys, warnings
     import torch, torch.distributed as dist
     import torch.distributed._functional_collectives as collectives
@@ -120,29 +115,13 @@ SCRIPT = textwrap.dedent("""
     with open(f"told{rank}.json", "w") as file:
         json.dump(told, file)
     dist.destroy_process_group()  # gloo's threads abort a process that ends with them, now and then
-""")
+"""
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks found."""
-    folder: Path = tmp_path_factory.mktemp("ranks")
-    (folder / "script.py").write_text(SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "script.py", str(rank)], cwd=folder, env=environment, text=True, stderr=subprocess.PIPE
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        for rank in ranks:
-            _, errors = rank.communicate(timeout=300)
-            assert rank.returncode == 0, errors
-    finally:
-        for rank in ranks:
-            rank.kill()
-    return [json.loads((folder / f"told{rank}.json").read_text()) for rank in (0, 1)]
+    return run_ranks(SCRIPT, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize(

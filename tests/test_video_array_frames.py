@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import run_python
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
@@ -318,7 +318,7 @@ from torcheer.inspector import data_recorder as recorder
 pictures.draw(numpy.eye(3), pictures.Caption("a", "b", "c"))
 print("torch" in sys.modules, "av" in sys.modules)
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = run_python("-c", code)
     assert found.stdout.split() == ["False", "False"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import Child, run_python
 from video_checks import SMALL, decoded, error_db, paths, step_in, steps
 
 from torcheer.errors import BadArgument, TorcheerError
@@ -161,7 +162,7 @@ from torcheer.records import Sample
 
 
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WRITER + code, *map(str, arguments)], capture_output=True, text=True)
+    return run_python("-c", WRITER + code, *arguments, status=None)
 
 
 def test_all_but_the_last_frame_survive_a_kill(tmp_path: Path) -> None:
@@ -264,14 +265,12 @@ for count, frame in enumerate(steps(4000), 1):
     video.write(frame)
     print(count, flush=True)
 """
-    command = [sys.executable, "-c", WRITER + code, str(tmp_path / "a.mp4"), str(Path(__file__).parent)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
+    with Child("-c", WRITER + code, tmp_path / "a.mp4", Path(__file__).parent) as writer:
         last, wanted = 0, int(np.random.default_rng(seed).integers(2, 120))
         while last < wanted:
-            last = int(writer.stdout.readline())
+            last = int(writer.line())
         writer.kill()
-        last = max([last, *(int(line) for line in writer.stdout if line.strip())])
+        last = max([last, *map(int, writer.ends(-signal.SIGKILL).split())])
     found = [frame for frame in decoded(tmp_path / "a.mp4") if frame.size]
     assert len(found) >= last - 1
     assert [step_in(frame, (640, 480)) for frame in found] == list(range(len(found)))

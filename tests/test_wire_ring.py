@@ -6,8 +6,6 @@ import math
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from children import Child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspector_spine import PATH, SCRIPTS, all_of, checksums, offer, reader_of  # noqa: F401
@@ -327,13 +326,11 @@ def test_a_forked_process_writes_nothing() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_producer_killed_in_the_middle_of_a_copy_leaves_no_half_record(policy: str) -> None:
-    command = [sys.executable, str(SCRIPTS / "half_a_copy.py"), policy]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=PATH)
-    assert process.stdout is not None
-    number = int(process.stdout.readline())
-    reader = RingReader(os.open(f"/proc/{process.pid}/fd/{number}", os.O_RDWR))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    with Child(SCRIPTS / "half_a_copy.py", policy, env=PATH) as process:
+        number = int(process.line())
+        reader = RingReader(os.open(f"/proc/{process.pid}/fd/{number}", os.O_RDWR))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     found = {sent.sample.step: sent.sample.array for sent in all_of(reader)}
     assert set(found) == ({0, 1} if policy == "latest" else {0, 1, 2})  # the box of the third was being overwritten
     assert all((array == step).all() for step, array in found.items()) and reader.damaged == 0

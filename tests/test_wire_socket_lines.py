@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from host_viewer import Viewer, until
+from host_viewer import Viewer
+from waiting import wait_until
 
 from torcheer.control.control_records import Every, Order, Wants
 from torcheer.errors import BadArgument
@@ -36,7 +37,7 @@ def test_messages_arrive_in_their_order_and_a_descriptor_with_its_own(ends: tupl
     read_end, write_end = os.pipe()
     assert one.send({"kind": "first"}) and one.send({"kind": "second", "n": 2}, write_end) and one.send({"kind": "é"})
     os.close(write_end)  # the wire has its own
-    found = until(lambda: other.receive(), "messages")
+    found = wait_until(lambda: other.receive(), "messages")
     assert [message for message, _ in found] == [{"kind": "first"}, {"kind": "second", "n": 2}, {"kind": "é"}]
     descriptor = found[1][1]
     assert found[0][1] is None and found[2][1] is None and descriptor is not None
@@ -49,7 +50,7 @@ def test_messages_arrive_in_their_order_and_a_descriptor_with_its_own(ends: tupl
 def test_many_messages_that_are_sent_at_once_arrive_one_by_one(ends: tuple[Wire, Wire]) -> None:
     one, other = ends
     assert one.send_all({"kind": "moment", "id": number} for number in range(1000)) and one.send_all([])
-    found = until(lambda: other.receive(), "messages")
+    found = wait_until(lambda: other.receive(), "messages")
     assert [message["id"] for message, _ in found] == list(range(1000))
 
 
@@ -92,7 +93,7 @@ def test_a_line_that_is_no_message_closes_the_connection(line: bytes, why: str) 
     wire = Wire(there, line_bytes=1 << 20)
     sender = threading.Thread(target=_send_all, args=(here, line))
     sender.start()
-    until(lambda: (wire.receive(), wire.closed)[1], "the end")
+    wait_until(lambda: (wire.receive(), wire.closed)[1], "the end")
     sender.join()
     assert wire.why == why
     here.close()
@@ -120,7 +121,7 @@ def test_descriptors_that_nobody_asked_for_are_closed_and_too_many_end_the_conne
     for _ in range(20):
         rights = array.array("i", [here.fileno()])
         here.sendmsg([b'{"kind": "x"}\n'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-    until(lambda: (wire.receive(), wire.closed)[1], "the end")
+    wait_until(lambda: (wire.receive(), wire.closed)[1], "the end")
     here.close()
     wire.close()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -151,7 +152,7 @@ def test_ten_thousand_corrupted_messages_close_connections_and_crash_nothing() -
                 sock.shutdown(socket.SHUT_WR)
                 heard += _heard(sock)  # until the host has read all of it, or left
         assert heard > 100_000  # bytes: many were welcome
-        until(lambda: host.viewer == "", "the last one to be gone")
+        wait_until(lambda: host.viewer == "", "the last one to be gone")
         assert not host.problems  # nothing was the host's own fault
         host.orders()
         with Viewer(host, Wants(("Act",))) as viewer:

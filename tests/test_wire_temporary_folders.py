@@ -6,17 +6,16 @@ import fcntl
 import gc
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-from host_viewer import until
+from children import Child, has_ended
 from studio_socket import Page
 from torch import nn
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.host.show import Viewer
@@ -52,30 +51,16 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def program(text: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def program(text: str) -> Iterator[tuple[Child, int]]:
     """A Python program that prints an address and its viewer's number."""
-    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline().startswith("http://")
-        yield process, int(process.stdout.readline())
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with Child("-c", text) as process:
+        assert process.line().startswith("http://")
+        yield process, int(process.line())
 
 
 def left(folder: Path) -> list[Path]:
     """Folders of ours that are still there."""
     return sorted(folder.glob("torcheer-*"))
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process runs."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
@@ -87,7 +72,7 @@ def test_nothing_is_left_of_a_show_whose_process_is_ended_by_a_signal(folder: Pa
         assert left(folder)
         process.send_signal(number)
         process.wait(60)
-        until(lambda: not is_there(viewer), "the viewer to end")
+        wait_until(lambda: has_ended(viewer), "the viewer to end")
         assert left(folder) == []
 
 
@@ -95,7 +80,7 @@ def test_nothing_is_left_of_a_show_whose_process_is_ended_by_a_signal(folder: Pa
 def test_a_viewer_that_is_ended_by_a_signal_takes_its_folder_along(folder: Path, number: int) -> None:
     with program(SHOWS) as (process, viewer):
         os.kill(viewer, number)
-        until(lambda: not is_there(viewer), "the viewer to end")
+        wait_until(lambda: has_ended(viewer), "the viewer to end")
         assert left(folder) == [] and process.poll() is None
 
 
@@ -113,7 +98,7 @@ def test_a_start_clears_what_dead_viewers_left_and_nothing_else(folder: Path) ->
         process.kill()
         process.wait()
         os.kill(viewer, signal.SIGKILL)
-        until(lambda: not is_there(viewer), "the viewer to be gone")
+        wait_until(lambda: has_ended(viewer), "the viewer to be gone")
     (dead,) = left(folder)
     strangers = [folder / "torcheer-show-mine", folder / "torcheer-run"]
     for stranger in strangers:
@@ -130,7 +115,7 @@ def test_the_socket_of_a_killed_loop_is_cleared_by_the_next(folder: Path, number
     with program(LIVES) as (process, viewer):
         process.send_signal(number)
         process.wait()
-        until(lambda: not is_there(viewer), "the viewer to end")
+        wait_until(lambda: has_ended(viewer), "the viewer to end")
     with tl.live(nn.Linear(2, 2), open_server=False) as view:
         assert view.path is not None and [view.path.parent] == left(folder)
     assert left(folder) == []
@@ -215,7 +200,7 @@ def _looked_at() -> object:
             MODEL(torch.ones(1, 3))
             return view.host.moments > 0
 
-        until(stepped, "a state to be shown")
+        wait_until(stepped, "a state to be shown")
     view.close()
     return view
 
@@ -278,6 +263,6 @@ def test_a_viewer_that_died_is_let_go_by_the_next_start(tmp_path: Path) -> None:
     before = descriptors()
     dead = shown()
     os.kill(dead.pid, signal.SIGKILL)
-    until(lambda: not dead.alive, "it to be dead")
+    wait_until(lambda: not dead.alive, "it to be dead")
     shown().close()
     assert descriptors() == before and repr(dead) == "Viewer(ended)"

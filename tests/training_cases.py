@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from contextlib import suppress
@@ -17,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from children import Child
 from torch import nn
 from torch.optim import lr_scheduler as rates
+from waiting import wait_until
 
 from torcheer.training.loop.events import StepDone, Stopped
 from torcheer.training.loop.stop_signals import stop_on_signals
@@ -178,29 +179,23 @@ class Nursery:
     """A process that has imported torch and forks another for each run: an import takes longer than a run."""
 
     def __init__(self) -> None:
-        # Workers whose trainer was killed complain as they go.
-        self._said, pipe = tempfile.TemporaryFile("w+"), subprocess.PIPE
-        self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=pipe, stdout=pipe, stderr=self._said, text=True
-        )
-        self._answer()
+        self._process = Child(__file__, stdin=subprocess.PIPE)
+        self._process.line()
 
     def start(self, case: str, directory: Path, **changes: Any) -> int:
         """Start a run; the number of its process."""
         assert self._process.stdin is not None
         print(json.dumps([case, str(directory), changes]), file=self._process.stdin, flush=True)
-        return int(self._answer())
+        return int(self._process.line())
 
     def wait(self) -> int:
         """The status of the run that was started, once it has ended; negative where a signal ended it."""
-        return int(self._answer())
+        return int(self._process.line())
 
     def finish(self, case: str, directory: Path, **changes: Any) -> None:
         """Run to the end."""
         self.start(case, directory, **changes)
-        if self.wait():
-            self._said.seek(0)
-            raise AssertionError(self._said.read())
+        assert self.wait() == 0, self._process.error_text
 
     def killed(self, case: str, directory: Path, secs: float, **changes: Any) -> bool:
         """Run and kill after a while; whether it had not ended before."""
@@ -221,14 +216,8 @@ class Nursery:
         return kills
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._said.close()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        with self._process:
+            pass
 
 
 def serve() -> None:
@@ -270,9 +259,7 @@ def run_until_asked(one: Session, step: int) -> int:
             stopped = stopped or isinstance(event, Stopped)
             if isinstance(event, StepDone) and event.step == step:
                 (one.directory / f"at-{step}").touch()
-                until = time.monotonic() + 60
-                while not one.stop_reason and time.monotonic() < until:
-                    time.sleep(0.001)
+                wait_until(lambda: one.stop_reason)
     return 130 if stopped else 0
 
 
