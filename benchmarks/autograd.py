@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from autograd_models import GPT, AlexNet, LeNet, Recurrent, ResNetBlock, images, labels
+from models import GPT, AlexNet, LeNet, Recurrent, ResNetBlock, images, labels
 
 from torcheer import autograd
 

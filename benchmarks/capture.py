@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from models import CASES
+from capture_models import CASES
 from processes import processor, python, version_of
 from report import mark, table, write_section
 

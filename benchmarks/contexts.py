@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import numpy
 import torch
+from capture_models import torchvision_models
 from contexts_models import CASES
-from models import torchvision_models
 from zoo_check import DIFFERENT_EACH_TIME, Finding, examine
 
 # Another name for memory that is there: an array of numpy's comes in, a result is put aside. Nothing is computed.

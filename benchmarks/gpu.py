@@ -25,8 +25,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
+from capture_models import Built, torchvision_models, transformers
 from measure import Run, hooks, plain, torcheer, torcheer_records
-from models import Built, torchvision_models, transformers
 from report import mark, table, write_section
 from torch import nn
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from models import CASES, build
+from capture_models import CASES, build
 from processes import resident
 from torch import nn
 

@@ -59,7 +59,7 @@ def mlp() -> tuple[nn.Module, torch.Tensor]:
 
 
 def lenet() -> tuple[nn.Module, torch.Tensor]:
-    from autograd_models import LeNet
+    from models import LeNet
 
     return LeNet(), torch.rand(32, 1, 28, 28)
 

@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from autograd_models import LeNet
+from models import LeNet
 
 BATCH = 32
 Epoch = Callable[[], int]  # trains an epoch; how many steps it had

@@ -81,14 +81,6 @@ def judged(values: Iterator[Delivery], rules: Any = "default") -> list[Alert]:
     return alerts
 
 
-def mlp(activation: Callable[[], nn.Module] = nn.ReLU, layers: int = 3) -> nn.Sequential:
-    """A perceptron from 20 numbers to four classes."""
-    torch.manual_seed(0)
-    sizes = [20] + [32] * layers
-    parts = [part for size in sizes[:-1] for part in (nn.Linear(size, 32), activation())]
-    return nn.Sequential(*parts, nn.Linear(32, 4))
-
-
 def blobs(classes: int = 4, features: int = 20, size: int = 32, shape: tuple[int, ...] = ()) -> Batches:
     """Batches of points around a centre for each class; the same for the same step."""
     centres = torch.randn(classes, features, generator=torch.Generator().manual_seed(1)) * 1.5

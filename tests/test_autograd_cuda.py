@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from autograd_models import CASES
+from models import CASES
 from torch import nn
 
 from torcheer import autograd

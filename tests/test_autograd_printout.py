@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from autograd_models import Block, ResNetBlock
+from models import Block, ResNetBlock
 from torch import Tensor, nn
 
 import torcheer as tl

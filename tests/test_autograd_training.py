@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from autograd_models import CASES, AlexNet, images, labels
+from models import CASES, AlexNet, images, labels
 from torch import Tensor, nn
 
 from torcheer import autograd

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from models import Does
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, rnn
@@ -91,15 +92,6 @@ PROGRAMS = {
         "ctc_loss",
     ),
 }
-
-
-class Does(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

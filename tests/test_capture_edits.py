@@ -2,17 +2,13 @@
 
 import pytest
 import torch
+from models import TanhLoop, relu_net
 from torch import nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
 
 X = torch.rand(3, 4)
-
-
-def net(inplace=False):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=inplace), nn.Linear(4, 2))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +27,7 @@ def net(inplace=False):
 @pytest.mark.parametrize("key", ["relu_1", "relu_1_2", "1", 2, "relu_*"])
 @pytest.mark.parametrize("inplace", [False, True])
 def test_an_edit_changes_the_layer_and_everything_after_it(edit, expected, key, inplace):
-    model = net(inplace)
+    model = relu_net(inplace)
     history = tl.log_forward_pass(model, X, edits={key: edit})
     hidden = expected(model[0](X).relu())
     assert torch.allclose(history["relu_1"].tensor_contents, hidden)
@@ -42,15 +38,15 @@ def test_an_edit_changes_the_layer_and_everything_after_it(edit, expected, key, 
 
 
 def test_noise_is_replayed_from_its_own_random_state():
-    history = tl.log_forward_pass(net(), X, edits={"relu_1": tl.edits.noise(0.5)})
+    history = tl.log_forward_pass(relu_net(), X, edits={"relu_1": tl.edits.noise(0.5)})
     assert history.validate()
-    assert not torch.equal(history["relu_1"].tensor_contents, net()[0](X).relu())
+    assert not torch.equal(history["relu_1"].tensor_contents, relu_net()[0](X).relu())
 
 
 def test_a_layer_is_patched_in_from_another_history():
-    donor = tl.log_forward_pass(net(), X + 1)
+    donor = tl.log_forward_pass(relu_net(), X + 1)
     for edit in (tl.edits.patch(donor), tl.edits.patch(donor, "relu_1")):
-        history = tl.log_forward_pass(net(), X, edits={"relu_1": edit})
+        history = tl.log_forward_pass(relu_net(), X, edits={"relu_1": edit})
         assert torch.equal(history["output_1"].tensor_contents, donor["output_1"].tensor_contents)
         assert not torch.equal(history["linear_1"].tensor_contents, donor["linear_1"].tensor_contents)
 
@@ -70,7 +66,7 @@ def test_a_module_output_that_was_read_before_the_edit_keeps_its_old_readers():
 
 
 def test_gradients_flow_through_edits():
-    model = net()
+    model = relu_net()
     history = tl.log_forward_pass(model, X, edits={"relu_1": tl.edits.scale(0.0)}, save_gradients=True)
     history.backward()
     assert model[0].weight.grad.abs().sum() == 0
@@ -88,24 +84,24 @@ def test_edits_also_work_while_recording_and_for_one_pass():
 
 def test_an_edit_that_changes_the_shape_is_refused():
     with pytest.raises(BadArgument, match=r"\(3, 4\)"):
-        tl.log_forward_pass(net(), X, edits={"relu_1": lambda x: x[:1]})
+        tl.log_forward_pass(relu_net(), X, edits={"relu_1": lambda x: x[:1]})
     with pytest.raises(BadArgument, match=r"\(5,\)"):
-        tl.log_forward_pass(net(), X, edits={"relu_1": tl.edits.replace(torch.rand(5))})
+        tl.log_forward_pass(relu_net(), X, edits={"relu_1": tl.edits.replace(torch.rand(5))})
 
 
 def test_edits_that_mean_nothing_are_refused():
     with pytest.raises(UnknownLayer, match="relu_1"):
-        tl.log_forward_pass(net(), X, edits={"relu_7": tl.edits.zero()})
+        tl.log_forward_pass(relu_net(), X, edits={"relu_7": tl.edits.zero()})
     with pytest.raises(BadArgument, match="function"):
-        tl.log_forward_pass(net(), X, edits={"relu_1": 0})
+        tl.log_forward_pass(relu_net(), X, edits={"relu_1": 0})
     with pytest.raises(BadArgument, match="dict"):
-        tl.log_forward_pass(net(), X, edits=[tl.edits.zero()])
+        tl.log_forward_pass(relu_net(), X, edits=[tl.edits.zero()])
     with pytest.raises(BadArgument, match="from the end"):
-        tl.log_forward_pass(net(), X, edits={-1: tl.edits.zero()})
+        tl.log_forward_pass(relu_net(), X, edits={-1: tl.edits.zero()})
 
 
 def test_inputs_and_outputs_can_be_edited_too():
-    model = net()
+    model = relu_net()
     history = tl.log_forward_pass(model, X, edits={"input_1": tl.edits.zero()})
     assert torch.equal(history["output_1"].tensor_contents, model(X * 0))
     assert history.validate()
@@ -115,8 +111,8 @@ def test_inputs_and_outputs_can_be_edited_too():
 
 
 def test_several_edits_of_one_layer_apply_in_turn():
-    history = tl.log_forward_pass(net(), X, edits={"relu_1": lambda x: x + 1, "1": tl.edits.scale(3)})
-    assert torch.allclose(history["relu_1"].tensor_contents, (net()[0](X).relu() + 1) * 3)
+    history = tl.log_forward_pass(relu_net(), X, edits={"relu_1": lambda x: x + 1, "1": tl.edits.scale(3)})
+    assert torch.allclose(history["relu_1"].tensor_contents, (relu_net()[0](X).relu() + 1) * 3)
     assert "then scaled by 3" in history["relu_1"].edited
     assert history.validate()
 
@@ -142,14 +138,8 @@ def test_a_function_in_a_loop_is_edited_by_layer_and_by_pass():
 
 
 def test_a_loop_that_cannot_be_numbered_on_the_way_says_so():
-    class Plain(nn.Module):
-        def forward(self, x):
-            for _ in range(4):
-                x = torch.tanh(x + 1)
-            return x
-
     with pytest.raises(BadArgument, match="numbered when the run is over"):
-        tl.log_forward_pass(Plain(), X, edits={"add_1": tl.edits.zero()})
+        tl.log_forward_pass(TanhLoop(), X, edits={"add_1": tl.edits.zero()})
 
 
 def test_a_patch_finds_each_operation_in_the_other_history():
@@ -175,7 +165,7 @@ def test_another_output_than_the_first_is_edited_and_patched():
 
 
 def test_the_printed_history_names_what_was_edited():
-    assert "Edited: relu_1_2 (zeroed)." in str(tl.log_forward_pass(net(), X, edits={"relu_1": tl.edits.zero()}))
+    assert "Edited: relu_1_2 (zeroed)." in str(tl.log_forward_pass(relu_net(), X, edits={"relu_1": tl.edits.zero()}))
 
 
 def test_an_edit_of_a_module_that_only_passes_a_value_on_leaves_its_maker_alone():
@@ -211,7 +201,7 @@ def test_gradients_flow_through_the_edit_of_an_operation_in_place():
 def test_gradients_flow_through_the_edit_of_a_module_that_works_in_place(key):
     found = []
     for inplace in (False, True):
-        model = net(inplace)
+        model = relu_net(inplace)
         history = tl.log_forward_pass(model, X, edits={key: tl.edits.scale(3)}, save_gradients=True)
         assert history.validate()
         history.backward()

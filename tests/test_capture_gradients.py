@@ -2,20 +2,16 @@
 
 import pytest
 import torch
+from models import relu_net
 from torch import nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument
 
 
-def net(inplace=False):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=inplace), nn.Linear(4, 2))
-
-
 @pytest.mark.parametrize("inplace", [False, True])
 def test_every_layer_gets_the_gradient_autograd_computes(inplace):
-    model, x = net(inplace), torch.rand(3, 4, requires_grad=True)
+    model, x = relu_net(inplace), torch.rand(3, 4, requires_grad=True)
     history = tl.log_forward_pass(model, x, save_gradients=True)
     history.backward()
     a = model[0](x)
@@ -28,7 +24,7 @@ def test_every_layer_gets_the_gradient_autograd_computes(inplace):
 
 
 def test_the_users_own_backward_is_heard_and_each_call_is_kept():
-    model = net()
+    model = relu_net()
     history = tl.log_forward_pass(model, torch.rand(3, 4), save_gradients=True)
     loss = history["output_1"].tensor_contents.sum()
     loss.backward(retain_graph=True)
@@ -50,7 +46,7 @@ def test_a_backward_call_that_does_not_reach_a_layer_leaves_none():
 
 
 def test_only_saved_layers_get_gradients():
-    history = tl.log_forward_pass(net(), torch.rand(3, 4), save_gradients=True, layers_to_save=["relu_1", "2"])
+    history = tl.log_forward_pass(relu_net(), torch.rand(3, 4), save_gradients=True, layers_to_save=["relu_1", "2"])
     history.trace.value(history["linear_2"].index, 0).sum().backward()
     assert history["relu_1"].grad_contents is not None
     assert history["linear_2"].grad_contents is not None
@@ -58,7 +54,7 @@ def test_only_saved_layers_get_gradients():
 
 
 def test_hooks_leave_the_model_with_the_history():
-    model = net()
+    model = relu_net()
     history = tl.log_forward_pass(model, torch.rand(3, 4), save_gradients=True)
     assert model[0].weight._backward_hooks
     del history
@@ -66,20 +62,20 @@ def test_hooks_leave_the_model_with_the_history():
 
 
 def test_backward_without_gradients_or_without_a_scalar_says_what_to_do():
-    history = tl.log_forward_pass(net(), torch.rand(3, 4))
+    history = tl.log_forward_pass(relu_net(), torch.rand(3, 4))
     with pytest.raises(BadArgument, match="save_gradients=True"):
         history.backward()
-    history = tl.log_forward_pass(net(), torch.rand(3, 4), save_gradients=True)
+    history = tl.log_forward_pass(relu_net(), torch.rand(3, 4), save_gradients=True)
     with pytest.raises(BadArgument, match="single number"):
         history.backward(history["output_1"].tensor_contents)
     with torch.no_grad():
-        history = tl.log_forward_pass(net(), torch.rand(3, 4), save_gradients=True)
+        history = tl.log_forward_pass(relu_net(), torch.rand(3, 4), save_gradients=True)
     with pytest.raises(BadArgument, match="require grad"):
         history.backward()
 
 
 def test_positions_from_the_end_get_gradients_too():
-    history = tl.log_forward_pass(net(), torch.rand(3, 4), save_gradients=True, layers_to_save=["relu_1", -1, -2])
+    history = tl.log_forward_pass(relu_net(), torch.rand(3, 4), save_gradients=True, layers_to_save=["relu_1", -1, -2])
     history.backward(history[-1].tensor_contents.sum())
     assert all(history[key].grad_contents is not None for key in ("relu_1", -1, -2))
 
@@ -87,7 +83,7 @@ def test_positions_from_the_end_get_gradients_too():
 def test_listening_for_gradients_adds_nothing_to_the_record():
     found = []
     for listen in (False, True):
-        model = net()
+        model = relu_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with tl.recording(model, save_gradients=listen) as history:
             for _ in range(2):

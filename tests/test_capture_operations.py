@@ -2,27 +2,15 @@
 
 import pytest
 import torch
+from models import DoesWith
 from torch import nn
 from torch.nn import functional
 
 import torcheer as tl
 
 
-class Does(nn.Module):
-    """A model from a function."""
-
-    def __init__(self, function, **modules):
-        super().__init__()
-        self.function = function
-        for name, module in modules.items():
-            setattr(self, name, module)
-
-    def forward(self, *args, **kwargs):
-        return self.function(self, *args, **kwargs)
-
-
 def capture(function, *inputs, **modules):
-    history = tl.log_forward_pass(Does(function, **modules), inputs)
+    history = tl.log_forward_pass(DoesWith(function, **modules), inputs)
     report = history.validate()
     assert report, report
     return history
@@ -120,7 +108,9 @@ def test_an_lstm_has_three_outputs_and_they_are_told_apart():
 
 def test_multi_head_attention_is_opened_into_its_operations():
     attention = nn.MultiheadAttention(8, 2)
-    history = tl.log_forward_pass(Does(lambda m, x: m.attention(x, x, x)[0], attention=attention), torch.rand(3, 1, 8))
+    history = tl.log_forward_pass(
+        DoesWith(lambda m, x: m.attention(x, x, x)[0], attention=attention), torch.rand(3, 1, 8)
+    )
     assert history.validate()
     assert {"linear", "softmax", "bmm"} <= set(names(history))
 
@@ -139,7 +129,7 @@ def test_the_fused_encoder_stays_one_operation_when_asked_and_is_announced_when_
 
 
 def test_a_constant_held_by_the_model_is_marked_unseen_not_dropped():
-    model = Does(lambda m, x: x * m.constant)
+    model = DoesWith(lambda m, x: x * m.constant)
     model.constant = torch.rand(3)
     history = tl.log_forward_pass(model, torch.rand(3))
     unseen = history["unseen_1"]

@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 import torch
+from models import TanhLoop
 from torch import nn
 
 import torcheer as tl
@@ -85,17 +86,11 @@ def test_what_is_not_asked_for_is_free_while_the_model_still_runs():
 
 
 def test_loops_are_saved_by_layer_and_by_pass():
-    class Loop(nn.Module):
-        def forward(self, x):
-            for _ in range(4):
-                x = torch.tanh(x + 1)
-            return x
-
-    history = tl.log_forward_pass(Loop(), X, layers_to_save=["tanh_1"])
+    history = tl.log_forward_pass(TanhLoop(), X, layers_to_save=["tanh_1"])
     assert saved(history) == [f"tanh_1_2:{number}" for number in (1, 2, 3, 4)]
-    history = tl.log_forward_pass(Loop(), X, layers_to_save=["tanh_1:3"])
+    history = tl.log_forward_pass(TanhLoop(), X, layers_to_save=["tanh_1:3"])
     assert saved(history) == ["tanh_1_2:3"]
-    history = tl.log_forward_pass(Loop(), X, layers_to_save=["tanh_1:[12]"])
+    history = tl.log_forward_pass(TanhLoop(), X, layers_to_save=["tanh_1:[12]"])
     assert saved(history) == ["tanh_1_2:1", "tanh_1_2:2"]
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from drawing_checks import faults, leaves, words
 from fake_trace import FakeTrace
+from models import LinearRelu, Swap
 from torch import nn
 
 import torcheer as tl
@@ -113,12 +114,7 @@ def test_addition_needs_no_names() -> None:
 
 
 def test_several_results_are_numbered() -> None:
-    class Split(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            one, two = x.split([2, 3], 1)
-            return torch.cat([two, one], 1)
-
-    found = words(tl.draw(Split(), X))
+    found = words(tl.draw(Swap(), X))
     assert {"0: 2×2", "1: 2×3"} <= set(found)
 
 
@@ -141,7 +137,7 @@ def test_edges_say_where_gradients_flow() -> None:
 
 
 def test_identical_blocks_are_one_box_that_unfolds() -> None:
-    history = tl.log_forward_pass(nn.Sequential(*(Twice() for _ in range(6))), X, layers_to_save="none")
+    history = tl.log_forward_pass(nn.Sequential(*(LinearRelu() for _ in range(6))), X, layers_to_save="none")
     assert "×6" in words(draw_history(history))
     unrolled = draw_history(history, depth="all")
     assert "×6" not in words(unrolled) and unrolled.boxes == len(history)
@@ -164,7 +160,7 @@ def test_blocks_whose_results_are_kept_are_not_made_one() -> None:
     class Keeper(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.blocks = nn.ModuleList(Twice() for _ in range(3))
+            self.blocks = nn.ModuleList(LinearRelu() for _ in range(3))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             kept = []
@@ -209,17 +205,6 @@ def test_calls_of_a_recording_are_boxes_of_their_own() -> None:
         loss.backward()
     found = words(history.draw(depth="all"))
     assert found.count("call 1") == found.count("call 2") == 1 and "sum" in found
-
-
-class Twice(nn.Module):
-    """Two operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(5, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.fc(x))
 
 
 # How it is asked for

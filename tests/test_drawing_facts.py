@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from drawing_checks import leaves, words
+from models import LinearRelu, Swap
 from torch import nn
 
 import torcheer as tl
@@ -15,17 +16,6 @@ from torcheer.drawing import Style
 from torcheer.errors import BadArgument
 
 X = torch.rand(2, 5)
-
-
-class Twice(nn.Module):
-    """Two operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(5, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.fc(x))
 
 
 class Attend(nn.Module):
@@ -211,13 +201,8 @@ def test_what_varies_from_pass_to_pass_is_not_said_as_if_it_did_not() -> None:
 
 
 def test_dot_text_has_every_edge() -> None:
-    class Swap(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            one, two = x.split([2, 3], 1)
-            return torch.cat([two, one], 1)
-
     assert tl.draw(Swap(), X).dot().count("->") == 4
-    six = tl.draw(nn.Sequential(nn.Linear(5, 5), *(Twice() for _ in range(6)), nn.Linear(5, 5)), X)
+    six = tl.draw(nn.Sequential(nn.Linear(5, 5), *(LinearRelu() for _ in range(6)), nn.Linear(5, 5)), X)
     assert "×6" in six.dot() and six.dot().count("->") == 5
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import Noisy
 from torch import nn
 
 import torcheer as tl
@@ -73,10 +74,6 @@ def test_values_on_the_cpu_and_on_the_gpu_come_together(tmp_path: Path) -> None:
 
 
 def test_the_gpus_own_numbers_are_drawn_again_and_its_generator_is_left_alone(tmp_path: Path) -> None:
-    class Noisy(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + torch.randn_like(x)
-
     before = torch.cuda.get_rng_state()
     one, two = (
         tl.extract(Noisy(), torch.rand(40, 4), layers={"add_1": lambda value, batch: value - batch.cuda()},

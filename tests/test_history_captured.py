@@ -8,25 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import DoesWith
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import torcheer as tl
 from torcheer.errors import ValueUnavailable
 from torcheer.history.value_arrays import excerpt, to_numpy
-
-
-class Made(nn.Module):
-    """A model from a function of itself and its input."""
-
-    def __init__(self, forward: Callable[..., Any], **modules: nn.Module) -> None:
-        super().__init__()
-        self.body = forward
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.body(self, *inputs)
 
 
 def passes(model: nn.Module, *inputs: torch.Tensor) -> dict[str, int]:
@@ -38,33 +26,33 @@ X = torch.rand(2, 4)
 
 
 def test_a_module_and_a_function_in_a_loop_are_one_layer_each() -> None:
-    def forward(self: Made, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: DoesWith, x: torch.Tensor) -> torch.Tensor:
         for _ in range(5):
             x = torch.relu(self.fc(x))
         return x
 
-    assert passes(Made(forward, fc=nn.Linear(4, 4)), X) == {"linear_1": 5, "relu_1": 5}
+    assert passes(DoesWith(forward, fc=nn.Linear(4, 4)), X) == {"linear_1": 5, "relu_1": 5}
 
 
 def test_a_recurrence_without_modules_is_rolled() -> None:
-    def forward(self: Made, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    def forward(self: DoesWith, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         for _ in range(4):
             h = torch.tanh(h + x)
         return h
 
-    assert passes(Made(forward), X, X.clone()) == {"add_1": 4, "tanh_1": 4}
+    assert passes(DoesWith(forward), X, X.clone()) == {"add_1": 4, "tanh_1": 4}
 
 
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("relu_first", [True, False])
 def test_a_relu_in_a_loop_over_different_layers_is_different_relus(count: int, relu_first: bool) -> None:
-    def forward(self: Made, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: DoesWith, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:  # type: ignore[union-attr]
             x = layer(torch.relu(x)) if relu_first else torch.relu(layer(x))
         return x
 
     layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(count))
-    assert set(passes(Made(forward, layers=layers), X).values()) == {1}
+    assert set(passes(DoesWith(forward, layers=layers), X).values()) == {1}
 
 
 def test_a_shared_relu_module_between_different_layers_is_different_relus() -> None:
@@ -79,7 +67,7 @@ def test_a_reused_block_repeats_all_its_layers() -> None:
 
 
 def test_a_gated_cell_over_a_sequence_is_rolled() -> None:
-    def forward(self: Made, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: DoesWith, x: torch.Tensor) -> torch.Tensor:
         h = c = torch.zeros(2, 4)
         for t in range(6):
             i, f, g, o = (self.a(x[:, t]) + self.b(h)).chunk(4, 1)  # type: ignore[operator]
@@ -87,7 +75,7 @@ def test_a_gated_cell_over_a_sequence_is_rolled() -> None:
             h = torch.sigmoid(o) * torch.tanh(c)
         return h
 
-    model = Made(forward, a=nn.Linear(4, 16), b=nn.Linear(4, 16))
+    model = DoesWith(forward, a=nn.Linear(4, 16), b=nn.Linear(4, 16))
     found = passes(model, torch.rand(2, 6, 4))
     repeated = {name: count for name, count in found.items() if count > 1}
     assert set(repeated.values()) == {6}
@@ -120,7 +108,7 @@ MATRIX_PRODUCTS = {
         (nn.Conv3d(2, 3, 2), (1, 2, 4, 4, 4)),
         (nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2), (2, 4, 5, 5)),
         (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
-        (Made(lambda self, x: torch.einsum("bi,bj->ij", x, x) @ x.T), (3, 4)),
+        (DoesWith(lambda self, x: torch.einsum("bi,bj->ij", x, x) @ x.T), (3, 4)),
     ],
     ids=lambda value: type(value).__name__,
 )

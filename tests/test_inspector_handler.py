@@ -52,13 +52,6 @@ def read(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-class Parrot(nn.Module):
-    """Returns what it is given."""
-
-    def forward(self, x):
-        return x
-
-
 def net(inplace):
     torch.manual_seed(5)
     return nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=inplace), nn.Linear(3, 2))
@@ -89,7 +82,7 @@ class Scene:
         made = notes(path)
         handler = ParallelHandler(made.run, made.close, frequency=2.0, timeout=60.0)
         self.model, plain = net(inplace=True), net(inplace=False)
-        parrots = {name: Parrot() for name in VALUES}
+        parrots = {name: nn.Identity() for name in VALUES}
         self.first = handler.track_model(-1, {"model": self.model, "part": self.model[0]})
         self.attached = handler.track_layer(0, {"grad0": self.model[0], "grad1": self.model[1]})
         handler.track_tensor(0, {"weight": self.model[2].weight})
@@ -97,9 +90,11 @@ class Scene:
         handler.track_model(0, {"none": self.model}, callback_transform=lambda tensor: None)
         handler.track_model(0, {"list": self.model}, callback_transform=lambda tensor: [1, 2])
         handler.track_model(0, parrots)
-        self.bad = Parrot()
+        self.bad = nn.Identity()
         handler.track_model(0, {"bad": self.bad})
-        self.shared = handler.track_model(77, {"a": Parrot(), "b": Parrot(), "c": Parrot()}, num_process=2)
+        self.shared = handler.track_model(
+            77, {"a": nn.Identity(), "b": nn.Identity(), "c": nn.Identity()}, num_process=2
+        )
         self.outputs, self.gradients, self.weights = [], [], []
         for step in range(7):
             handler.set_pass_to_process(step != 4)
@@ -351,7 +346,7 @@ def test_eight_bits_arrive_as_they_were(kind, tmp_path):
     def note(input_data, **values):
         (tmp_path / "notes").write_text(f"{input_data.dtype} {input_data.float().tolist()}")
 
-    handler, model = ParallelHandler(note), Parrot()
+    handler, model = ParallelHandler(note), nn.Identity()
     handler.track_model(-1, {"model": model})
     model(torch.tensor([[0.5, -1.5], [3.0, 0.0]]).to(kind))
     handler.stop(True)

@@ -103,7 +103,7 @@ def test_of_a_tensor_too_large_the_beginning_is_sent_and_that_is_said_once(tmp_p
             print(key, *input_data.shape, input_data.flatten()[-1].item(), file=file)
 
     handler = ParallelHandler(note, ring_bytes=1 << 20)
-    layers = {name: Identity() for name in ("rows", "one_row", "blocks")}
+    layers = {name: nn.Identity() for name in ("rows", "one_row", "blocks")}
     _, queue_to, _, _ = handler.track_model(-1, layers)
     numbers = torch.arange(1e6)
     sent = [("rows", 100, 10_000), ("rows", 50, 20_000), ("one_row", 1, 1_000_000), ("blocks", 2, 5, 100_000)]
@@ -148,7 +148,7 @@ def test_odd_values_are_drawn_too(tmp_path):
         "complex": torch.ones(2, 2, dtype=torch.complex64), "all_nan": torch.full((4, 4), math.nan),
     }  # fmt: skip
     handler = ParallelHandler(*recorder(tmp_path))
-    layers = {name: Identity() for name in values}
+    layers = {name: nn.Identity() for name in values}
     handler.track_model(-1, layers)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -198,7 +198,7 @@ def test_a_callback_whose_object_holds_the_handler_and_the_model_travels(tmp_pat
 
 def test_a_child_ends_after_its_timeout_counted_from_the_last_data_and_new_data_starts_another(tmp_path):
     pytest.importorskip("av")
-    handler, model = ParallelHandler(*recorder(tmp_path), timeout=2.0), Identity()
+    handler, model = ParallelHandler(*recorder(tmp_path), timeout=2.0), nn.Identity()
     _, _, _, (process,) = handler.track_model(-1, {"model": model})
     first = process.pid
     begun, sent = time.monotonic(), 0
@@ -220,14 +220,9 @@ def test_a_child_ends_after_its_timeout_counted_from_the_last_data_and_new_data_
     assert handler.accounts[0].handled == sent + 1
 
 
-class Identity(nn.Module):
-    def forward(self, x):
-        return x
-
-
 def test_a_killed_child_is_started_again_and_the_training_does_not_notice(tmp_path):
     pytest.importorskip("av")
-    handler, model = ParallelHandler(*recorder(tmp_path)), Identity()
+    handler, model = ParallelHandler(*recorder(tmp_path)), nn.Identity()
     _, _, queue_from, (process,) = handler.track_model(-1, {"model": model})
     for _ in range(5):
         model(torch.ones(4, 4))
@@ -255,7 +250,7 @@ def test_children_that_hang_are_ended_together_when_the_time_is_over():
 
 def test_stop_without_waiting_lets_the_children_finish_by_themselves(tmp_path):
     pytest.importorskip("av")
-    handler, model = ParallelHandler(*recorder(tmp_path)), Identity()
+    handler, model = ParallelHandler(*recorder(tmp_path)), nn.Identity()
     handler.track_model(-1, {"model": model})
     for _ in range(20):
         model(torch.ones(4, 4))
@@ -446,7 +441,7 @@ def test_a_compiled_model_is_compiled_whole_and_sends_what_it_returns():
 def test_a_value_that_was_put_by_hand_did_come():
     import torch._dynamo  # as any torch.compile does
 
-    handler, layer = ParallelHandler(None), Identity()
+    handler, layer = ParallelHandler(None), nn.Identity()
     _, queue_to, _, _ = handler.track_model(-1, {"layer": layer})
     queue_to.put(ProcessInfoData("layer", "", "0", torch.ones(2)))
     with warnings.catch_warnings(record=True) as said:
@@ -467,7 +462,7 @@ def test_a_value_that_was_put_by_hand_did_come():
 def test_of_a_name_from_which_nothing_came_it_is_said_why(track, use, why):
     import torch._dynamo  # noqa: F401, as any torch.compile does
 
-    handler, layer = ParallelHandler(None), Identity()
+    handler, layer = ParallelHandler(None), nn.Identity()
     getattr(handler, track)(-1, {"layer": layer})
     use(layer)
     with pytest.warns(RuntimeWarning, match=f"nothing came from layer: {why}"):
@@ -475,7 +470,7 @@ def test_of_a_name_from_which_nothing_came_it_is_said_why(track, use, why):
 
 
 def test_what_has_no_values_is_passed_over_and_the_next_is_sent():
-    handler, model = ParallelHandler(None), Identity()
+    handler, model = ParallelHandler(None), nn.Identity()
     handler.track_model(-1, {"model": model})
     with pytest.warns(RuntimeWarning, match="model is not sent: ") as said:
         torch.vmap(model)(torch.ones(3, 2))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from inspector_runs import blobs, mlp
+from inspector_runs import blobs
+from models import mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 from watch_checks import Probed

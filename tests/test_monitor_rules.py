@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from inspector_runs import blobs, judged, mlp, training
+from inspector_runs import blobs, judged, training
+from models import Transformer, mlp
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,20 +41,6 @@ class Residual(nn.Module):
         for block in self.blocks:
             x = x + block(x)
         return self.last(self.norm(x))
-
-
-class Transformer(nn.Module):
-    """Two small encoder layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.last = nn.Linear(20, 32), nn.Linear(32, 4)
-        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(self, x: Any) -> Any:
-        return self.last(self.layers(self.first(x)).mean(1))
 
 
 # Healthy

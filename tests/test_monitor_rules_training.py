@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from inspector_runs import blobs, mlp
+from inspector_runs import blobs
+from models import Transformer, mlp
 from torch import Tensor, nn
 from watch_checks import Probed
 
@@ -30,18 +31,6 @@ def lenet() -> nn.Sequential:
         nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 3, padding=1), nn.ReLU(),
         nn.Flatten(), nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, 4),
     )  # fmt: skip
-
-
-class Transformer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.last = nn.Linear(20, 32), nn.Linear(32, 4)
-        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.last(self.layers(self.first(x)).mean(1))
 
 
 def told(

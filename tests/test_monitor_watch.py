@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 import torch
 from children import run_python
+from models import Sparse, small
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from waiting import wait_until
-from watch_checks import batch, hooks_of, small, train
+from watch_checks import batch, hooks_of, train
 
 import torcheer as tl
 from torcheer.errors import BadArgument
@@ -300,10 +301,6 @@ def test_on_alert_may_fail() -> None:
 
 
 def test_warnings_that_are_errors_do_not_reach_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    class Sparse(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.to_sparse()
-
     model = nn.Sequential(nn.ReLU(), Sparse())
     with tl.watch(model, what="output", every=1, transport=RING) as w:
         for _ in range(2):
@@ -312,11 +309,11 @@ def test_warnings_that_are_errors_do_not_reach_the_model(capsys: pytest.CaptureF
 
 
 def test_a_flood_of_problems_is_not_a_flood_of_warnings() -> None:
-    class Sparse(nn.Module):
+    class SparseAgain(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.to_dense().to_sparse()
 
-    model = nn.Sequential(*[Sparse() for _ in range(30)])
+    model = nn.Sequential(*[SparseAgain() for _ in range(30)])
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         with tl.watch(model, what="output", every=1, transport={"bytes": 1 << 20}) as w:

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from models import small
 from torch import nn
 from waiting import wait_until
-from watch_checks import small, train
+from watch_checks import train
 
 import torcheer as tl
 from torcheer.errors import BadArgument

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from models import small
 from torch import nn
-from watch_checks import batch, small
+from watch_checks import batch
 
 import torcheer as tl
 from torcheer.inspector import open_watch

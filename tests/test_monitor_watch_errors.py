@@ -14,10 +14,11 @@ import pytest
 import torch
 from children import Child, has_ended, run_python
 from inspector_spine import balanced, traces
+from models import small
 from torch import nn
 from video_checks import decoded
 from waiting import wait_until
-from watch_checks import hooks_of, small, train
+from watch_checks import hooks_of, train
 
 import torcheer as tl
 from torcheer.inspector import open_watch

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from children import run_python
+from models import small
 from torch import nn
 from waiting import wait_until
-from watch_checks import batch, small
+from watch_checks import batch
 
 import torcheer as tl
 from torcheer.inspector import open_watch
@@ -123,10 +124,11 @@ def test_of_a_model_that_is_compiled_in_part_the_gradients_come_once(tmp_path: P
 
 
 def test_a_model_that_is_called_by_a_compiled_one_is_watched_by_its_optimizer(tmp_path: Path) -> None:
-    script = """if True:
+    script = """
         import sys, warnings, torch
         import torcheer as tl
-        from watch_checks import batch, small
+        from models import small
+        from watch_checks import batch
         warnings.simplefilter("ignore")
         model = small().double()
         compiled = torch.compile(lambda x: model(x), backend="eager")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from models import small
 from torch import nn
 from waiting import wait_until
-from watch_checks import small, train
+from watch_checks import train
 
 import torcheer as tl
 from torcheer.monitor.watch import Transport

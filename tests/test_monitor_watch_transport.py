@@ -13,9 +13,10 @@ import pytest
 import torch
 from children import has_ended
 from inspector_spine import balanced
+from models import small
 from torch import nn
 from waiting import wait_until
-from watch_checks import hooks_of, small, train
+from watch_checks import hooks_of, train
 
 import torcheer as tl
 from torcheer.inspector import open_watch

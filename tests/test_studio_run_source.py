@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 from children import run_python
+from models import small
 from safetensors.torch import load_file, save_file
 from studio_hosts import NETWORK, started
 from studio_runs import captured, fake, trained
 from torch import nn
 from waiting import wait_until
-from watch_checks import small, train
+from watch_checks import train
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
+from models import small
 from torch import nn
-from watch_checks import small
 
 from torcheer.errors import BadArgument, NotAModel, TorcheerError, UnknownLayer
 from torcheer.models import plain_name

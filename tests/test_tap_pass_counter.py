@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 from children import run_python
+from models import small
 from torch import Tensor, nn
-from watch_checks import batch, small
+from watch_checks import batch
 
 import torcheer as tl
 from torcheer.inspector import Every
@@ -135,7 +136,7 @@ def test_a_forward_of_somebodys_own_is_not_touched() -> None:
 
 
 def test_a_compiled_model_is_compiled_once() -> None:
-    script = """if True:
+    script = """
         import torch
         from test_tap_pass_counter import asleep
         from watch_checks import batch

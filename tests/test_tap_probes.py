@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import small
 from torch import nn
-from watch_checks import EVERYTHING, Probed, batch, hooks_of, small, train
+from watch_checks import EVERYTHING, Probed, batch, hooks_of, train
 
 
 def reference(model: nn.Sequential, x: torch.Tensor, y: torch.Tensor) -> dict[tuple[str, str], torch.Tensor]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import Sparse, small
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from watch_checks import Probed, batch, hooks_of, small
+from watch_checks import Probed, batch, hooks_of
 
 import torcheer as tl
 
@@ -75,10 +76,6 @@ def test_inside_vmap_and_grad_tensors_are_left_out_with_a_word() -> None:
 
 
 def test_what_cannot_be_sent_is_said_once_and_the_rest_goes_on() -> None:
-    class Sparse(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.to_sparse()
-
     model = nn.Sequential(nn.ReLU(), Sparse())
     with Probed(model, what="output") as probed:
         for _ in range(3):

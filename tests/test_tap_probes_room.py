@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from models import small
 from torch import nn
 from waiting import wait_until
-from watch_checks import Probed, small, train
+from watch_checks import Probed, train
 
 import torcheer as tl
 from torcheer.inspector import open_watch

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.ao.quantization as quantization
 from children import run_python
+from models import Does
 from torch import nn
 from torch.ao.quantization._learnable_fake_quantize import _LearnableFakeQuantize
 from torch.autograd import forward_ad
@@ -20,15 +21,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import torcheer as tl
 from torcheer.capture.proof.replay import Replay
 from torcheer.errors import CannotReplay
-
-
-class Does(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
 
 
 def capture():

@@ -1,4 +1,4 @@
-"""What the tests of the producer share: small models, a loop, and a ring that is read in this process."""
+"""What the tests of the producer share: batches, a loop, and a ring that is read in this process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,6 @@ from torcheer.tap.step_schedule import schedule_of
 from torcheer.wire.ring import Ring, RingReader
 
 EVERYTHING = ("output", "grad", "weight", "weight_grad", "update")
-
-
-def small(inplace: bool = True) -> nn.Sequential:
-    """A little of everything: a batch norm, an in-place module, a layer without parameters."""
-    torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=inplace), nn.Flatten(), nn.Dropout(0.2)]
-    return nn.Sequential(*layers, nn.Linear(4 * 6 * 6, 3))
 
 
 def batch(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,12 +1,113 @@
-"""Small models as people write them, with a loss, for training on both backwards."""
+"""Models that several test files share: from a single function to a small GPT."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+class Does(nn.Module):
+    """A function as a model."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+class DoesWith(nn.Module):
+    """A function of the model itself and its inputs, with some modules."""
+
+    def __init__(self, function: Callable[..., Any], **modules: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
+
+
+class LinearRelu(nn.Module):
+    """Two operations, one of them no module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.fc(x))
+
+
+class Swap(nn.Module):
+    """An operation with two results, which change places."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = x.split([2, 3], 1)
+        return torch.cat([two, one], 1)
+
+
+class TanhLoop(nn.Module):
+    """A loop without parameters."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = torch.tanh(x + 1)
+        return x
+
+
+class Noisy(nn.Module):
+    """Says something else every time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x)
+
+
+class Sparse(nn.Module):
+    """Its output has no dense numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to_sparse()
+
+
+def relu_net(inplace: bool = False) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=inplace), nn.Linear(4, 2))
+
+
+def small(inplace: bool = True) -> nn.Sequential:
+    """A little of everything: a batch norm, an in-place module, a layer without parameters."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=inplace), nn.Flatten(), nn.Dropout(0.2)]
+    return nn.Sequential(*layers, nn.Linear(4 * 6 * 6, 3))
+
+
+def mlp(activation: Callable[[], nn.Module] = nn.ReLU, layers: int = 3) -> nn.Sequential:
+    """A perceptron from 20 numbers to four classes."""
+    torch.manual_seed(0)
+    sizes = [20] + [32] * layers
+    parts = [part for size in sizes[:-1] for part in (nn.Linear(size, 32), activation())]
+    return nn.Sequential(*parts, nn.Linear(32, 4))
+
+
+class Transformer(nn.Module):
+    """Two small encoder layers, from 20 numbers to four classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(20, 32), nn.Linear(32, 4)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layers(self.first(x)).mean(1))
 
 
 class LeNet(nn.Module):
@@ -128,7 +229,7 @@ def labels(count: int, classes: int) -> Tensor:
     return torch.randint(0, classes, (count,), generator=torch.Generator().manual_seed(4))
 
 
-# name -> how to build it, what it reads, what it should say
+# Models to train on both backwards: name -> how to build it, what it reads, what it should say
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], Tensor]] = {
     "LeNet": (LeNet, lambda: images(4, 1, 28), labels(4, 10)),
     "AlexNet": (lambda: AlexNet(1 / 16), lambda: images(3, 3, 96), labels(3, 10)),
