@@ -225,32 +225,10 @@ def test_no_parameters_are_an_error(empty):
         optim.SGD(empty)
 
 
-def test_an_unknown_setting_is_an_error_with_the_nearest_known_one():
-    with pytest.raises(BadArgument, match=r"SGD has no setting 'momentun'. Did you mean 'momentum'\?"):
-        optim.SGD([{"params": tracers(), "momentun": 0.9}])
-    with pytest.raises(BadArgument, match=r"SGD has no setting 'zzz'. It has lr, momentum"):
-        optim.SGD([{"params": tracers(), "zzz": 0.9}])
-
-
-def test_a_group_without_parameters_is_an_error():
-    with pytest.raises(BadArgument, match=r"a group of parameters is \{'params'"):
-        optim.SGD([{"lr": 0.1}])
-
-
 def test_a_parameter_that_stands_twice_is_an_error():
     a = tracer([1.0]).requires_grad_()
     with pytest.raises(BadArgument, match=r"parameter 0 of shape \(1,\) stands in the optimizer twice"):
         optim.SGD([{"params": [a]}, {"params": [a]}])
-
-
-def test_a_computed_tensor_is_no_parameter():
-    with pytest.raises(BadArgument, match=r"parameter 0 of shape .* was computed from others"):
-        optim.SGD([tracer([1.0]).requires_grad_() * 2])
-
-
-def test_something_else_is_no_parameter():
-    with pytest.raises(BadArgument, match="parameter 1 of SGD is str, not a tensor"):
-        optim.SGD([tracer([1.0]), "weight"])
 
 
 @pytest.mark.parametrize(
@@ -279,3 +257,35 @@ def test_a_state_of_other_shapes_is_refused():
     train(optimizer, params, 1)
     with pytest.raises(BadArgument, match=r"saved velocity has shape \(4, 3\), its parameter \(3,\)"):
         optim.SGD(params[::-1], momentum=0.9).load_state_dict(optimizer.state_dict())
+
+
+# What is refused
+
+REFUSED = {
+    "an unknown setting is an error with the nearest known one": (
+        lambda: optim.SGD([{"params": tracers(), "momentun": 0.9}]),
+        r"SGD has no setting 'momentun'. Did you mean 'momentum'\?",
+    ),
+    "a setting that is like none is an error with those there are": (
+        lambda: optim.SGD([{"params": tracers(), "zzz": 0.9}]),
+        r"SGD has no setting 'zzz'. It has lr, momentum",
+    ),
+    "a group without parameters is an error": (
+        lambda: optim.SGD([{"lr": 0.1}]),
+        r"a group of parameters is \{'params'",
+    ),
+    "a computed tensor is no parameter": (
+        lambda: optim.SGD([tracer([1.0]).requires_grad_() * 2]),
+        r"parameter 0 of shape .* was computed from others",
+    ),
+    "something else is no parameter": (
+        lambda: optim.SGD([tracer([1.0]), "weight"]),
+        "parameter 1 of SGD is str, not a tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "says"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_and_it_says_why(call, says):
+    with pytest.raises(BadArgument, match=says):
+        call()

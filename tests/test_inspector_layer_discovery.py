@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -139,26 +141,6 @@ def test_patterns_choose_by_name_or_type(match, found):
     assert len(discover(AlexNet(10), match=match)) == found
 
 
-def test_a_pattern_that_fits_nothing_names_the_nearest():
-    with pytest.raises(UnknownLayer, match=r"no layer or module named 'traned' .* Did you mean 'trained'\?"):
-        discover(Branches(), match="traned")
-
-
-def test_gradients_without_inputs_are_refused():
-    with pytest.raises(BadArgument, match="give inputs too"):
-        discover(Branches(), gradients=True)
-
-
-def test_an_output_without_a_gradient_is_refused():
-    with pytest.raises(BadArgument, match="no tensor with a gradient; try pick="):
-        discover(Branches().requires_grad_(False), torch.rand(2, 3), gradients=True)
-
-
-def test_something_else_than_a_model_is_refused():
-    with pytest.raises(NotAModel, match="this is a dict"):
-        discover({"a": 1})
-
-
 # As text
 
 
@@ -212,11 +194,6 @@ def test_the_explorer_of_pytorch_inspector_has_the_same_verbs(tmp_path):
     assert ModelExplorer.get_layers(model)[0][1:] == ("features.0", "Conv2d", "features", "AlexNet.Sequential")
 
 
-def test_layers_found_by_name_are_errors_of_ours_when_missing():
-    with pytest.raises(TorcheerError):
-        find_layers(Branches(), ["nothing"])
-
-
 def test_the_first_tensor_is_found_in_what_models_return():
     x = torch.rand(2)
     packed = nn.utils.rnn.pack_sequence([torch.rand(3, 2)])
@@ -224,3 +201,36 @@ def test_the_first_tensor_is_found_in_what_models_return():
     assert first_tensor(packed) is packed.data
     assert first_tensor("text") is None
     assert first_tensor((x, x.clone().requires_grad_()), requires_grad=True) is not x
+
+
+# What is refused
+
+REFUSED = {
+    "a pattern that fits nothing names the nearest": (
+        lambda: discover(Branches(), match="traned"),
+        UnknownLayer,
+        r"no layer or module named 'traned' .* Did you mean 'trained'\?",
+    ),
+    "gradients without inputs are refused": (
+        lambda: discover(Branches(), gradients=True),
+        BadArgument,
+        "give inputs too",
+    ),
+    "an output without a gradient is refused": (
+        lambda: discover(Branches().requires_grad_(False), torch.rand(2, 3), gradients=True),
+        BadArgument,
+        "no tensor with a gradient; try pick=",
+    ),
+    "something else than a model is refused": (lambda: discover({"a": 1}), NotAModel, "this is a dict"),
+    "layers found by name are errors of ours when missing": (
+        lambda: find_layers(Branches(), ["nothing"]),
+        TorcheerError,
+        "no layer 'nothing'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "says"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_and_it_says_why(call: Callable[..., Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        call()

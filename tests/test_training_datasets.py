@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,6 @@ def test_a_split_that_is_not_shuffled_keeps_the_order() -> None:
     assert [list(part) for part in Split(range(5), [0.6, 0.4], shuffle=False)] == [[0, 1, 2], [3, 4]]
 
 
-def test_a_part_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(BadArgument, match=r"no part 'test': it has 2 parts, train, val, or \[0\] and up"):
-        Split(range(5), [0.6, 0.4]).test  # noqa: B018
-    with pytest.raises(BadArgument, match="no part 2"):
-        Split(range(5), [0.6, 0.4])[2]
-
-
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
@@ -149,16 +143,6 @@ def test_merged_datasets_stand_one_behind_the_other(counts: list[int]) -> None:
     assert [merged[-index - 1] for index in range(len(merged))] == expected[::-1]
 
 
-def test_a_merged_dataset_ends_where_the_last_ends() -> None:
-    with pytest.raises(IndexError, match="no sample 4 among 4"):
-        Merged(Bare(1), Bare(3))[4]
-
-
-def test_nothing_cannot_be_merged() -> None:
-    with pytest.raises(BadArgument, match="nothing to merge"):
-        Merged()
-
-
 def double(value: Any) -> Any:
     return value * 2
 
@@ -178,16 +162,6 @@ def test_a_sample_that_is_no_tuple_stays_none() -> None:
 
 def test_dicts_take_a_dict_of_preprocessors() -> None:
     assert Preprocessed([{"x": 1, "y": 2}], {"x": double})[0] == {"x": 2, "y": 2}
-
-
-def test_more_preprocessors_than_places_are_refused() -> None:
-    with pytest.raises(BadArgument, match="3 preprocessors for the 2 places of a sample"):
-        Preprocessed(Bare(1), [None, None, double])[0]
-
-
-def test_an_unfitted_preprocessor_is_not_taken_for_none() -> None:
-    with pytest.raises(BadArgument, match="CharTokenizer has seen no dataset yet"):
-        Preprocessed(["text"], [CharTokenizer()])[0]
 
 
 def test_a_loader_batches_a_preprocessed_split_in_workers() -> None:
@@ -332,11 +306,6 @@ def test_labels_may_be_tensors_or_numpy_numbers() -> None:
     assert encoder(torch.tensor(5)) == 1
 
 
-def test_a_label_that_was_never_there_is_named_with_the_nearest() -> None:
-    with pytest.raises(BadArgument, match=r"label 'dgo' is none of the 2 that were there. Did you mean 'dog'\?"):
-        LabelEncoder(classes=["cat", "dog"])("dgo")
-
-
 def test_a_label_becomes_one_hot() -> None:
     assert OneHot(3)(2).tolist() == [0, 0, 1]
     assert OneHot(classes=["a", "b"])("a").tolist() == [1, 0]
@@ -382,3 +351,46 @@ def test_a_dataset_with_fitted_preprocessors_can_be_pickled() -> None:
     tokenizer = WordTokenizer(tokens=["a"])
     dataset = Preprocessed([("a", 1)], [tokenizer, OneHot(2)])
     assert repr(pickle.loads(pickle.dumps(dataset))[0]) == repr(dataset[0])
+
+
+# What is refused
+
+REFUSED = {
+    "a part that is not there is named with those that are": (
+        lambda: Split(range(5), [0.6, 0.4]).test,
+        BadArgument,
+        r"no part 'test': it has 2 parts, train, val, or \[0\] and up",
+    ),
+    "a part that is not there by its number is refused": (
+        lambda: Split(range(5), [0.6, 0.4])[2],
+        BadArgument,
+        "no part 2",
+    ),
+    "a merged dataset ends where the last ends": (
+        lambda: Merged(Bare(1), Bare(3))[4],
+        IndexError,
+        "no sample 4 among 4",
+    ),
+    "nothing cannot be merged": (lambda: Merged(), BadArgument, "nothing to merge"),
+    "more preprocessors than places are refused": (
+        lambda: Preprocessed(Bare(1), [None, None, double])[0],
+        BadArgument,
+        "3 preprocessors for the 2 places of a sample",
+    ),
+    "an unfitted preprocessor is not taken for none": (
+        lambda: Preprocessed(["text"], [CharTokenizer()])[0],
+        BadArgument,
+        "CharTokenizer has seen no dataset yet",
+    ),
+    "a label that was never there is named with the nearest": (
+        lambda: LabelEncoder(classes=["cat", "dog"])("dgo"),
+        BadArgument,
+        r"label 'dgo' is none of the 2 that were there. Did you mean 'dog'\?",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "says"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_and_it_says_why(call: Callable[..., Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        call()
