@@ -88,6 +88,16 @@ def one_thread():
 
 
 @pytest.fixture
+def no_handler_left():
+    """A handler of one test is not the first of another."""
+    from torcheer.inspector.handler import _Single
+
+    yield
+    for handler in list(_Single.first.values()):
+        handler.stop()
+
+
+@pytest.fixture
 def doubles():
     """New tensors are of double precision."""
     import torch

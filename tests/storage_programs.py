@@ -174,6 +174,7 @@ def fuzz(examples, seeded):
 
     with open(sys.argv[1], "w") as last:
         programs()
+    print(f"{examples} programs held")
 
 
 if __name__ == "__main__":

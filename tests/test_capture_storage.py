@@ -48,21 +48,16 @@ def test_memory_that_is_freed_and_comes_back_is_not_read_in_between():
     assert "copy_1" in in_a_process("-c", textwrap.dedent(FREED_AND_BACK))
 
 
-def test_programs_that_free_resize_exchange_and_hand_out_memory(tmp_path):
+@pytest.mark.parametrize(
+    ("count", "seed"), [(150, "same"), pytest.param(6000, "fresh", marks=pytest.mark.slow)], ids=["some", "many more"]
+)
+def test_programs_that_free_resize_exchange_and_hand_out_memory_hold(tmp_path, count, seed):
     last = tmp_path / "last_program"
     try:
-        in_a_process(HERE / "storage_programs.py", last, 150, "same")
+        said = in_a_process(HERE / "storage_programs.py", last, count, seed)
     except AssertionError as error:
         raise AssertionError(f"{last.read_text()}\n{error}") from None
-
-
-@pytest.mark.slow
-def test_many_more_such_programs(tmp_path):
-    last = tmp_path / "last_program"
-    try:
-        in_a_process(HERE / "storage_programs.py", last, 6000, "fresh")
-    except AssertionError as error:
-        raise AssertionError(f"{last.read_text()}\n{error}") from None
+    assert said == f"{count} programs held\n"
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")

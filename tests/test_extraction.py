@@ -418,26 +418,9 @@ def test_workers_of_a_killed_process_end_too(tmp_path: Path) -> None:
     assert len(open_extraction(tmp_path / "x")) == 50
 
 
-def test_a_model_of_the_users_script_reaches_the_workers(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("""
-import torch, torcheer as tl
-class Mine(torch.nn.Module):
-    def forward(self, x): return torch.relu(x - 0.5)
-print(tl.extract(Mine(), torch.rand(20, 3), layers=["relu_1"], to="x", batch_size=5, shard_samples=5, workers=2))
-""")
-    done = run_python(script, cwd=tmp_path)
-    assert "20 samples of Mine" in done.stdout, done.stderr
-
-
 def test_a_generator_cannot_be_shared_by_workers(tmp_path: Path) -> None:
     with pytest.raises(BadArgument, match="only once"):
         run(tmp_path / "x", (image for image in IMAGES), workers=2)
-
-
-def test_what_a_worker_fails_with_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="network is away"):
-        run(tmp_path / "x", Failing(), workers=1)
 
 
 # Before and beside it

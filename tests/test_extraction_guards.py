@@ -571,7 +571,7 @@ print(tl.extract(Loud(), torch.rand(20, 3), layers=["relu_1"], to="x", batch_siz
 """
 
 
-def test_a_model_that_prints_does_not_disturb_the_workers(tmp_path: Path) -> None:
+def test_a_model_of_the_users_script_that_prints_reaches_the_workers_and_does_not_disturb_them(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(PRINTING)
     done = run_python("script.py", cwd=tmp_path)
     assert "20 samples of Loud" in done.stdout and not done.stderr

@@ -204,4 +204,4 @@ def test_the_page_says_it_on_hover_in_the_selection_and_beside_the_name(open_pag
     wait_until(lambda: tip.count() and tip.inner_text() == "no Grad: gradients do not reach the input", page=page)
     page.mouse.click(x, y)
     text = "no values: gradients do not reach the input"
-    wait_until(lambda: text in page.locator(".network-unit").inner_text(), "the selection", page=page)
+    assert wait_until(lambda: text in page.locator(".network-unit").inner_text(), "the selection", page=page)

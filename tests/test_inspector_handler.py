@@ -16,15 +16,8 @@ from waiting import wait_until
 
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.inspector import ParallelHandler, ParrallelHandler, ProcessInfoData
-from torcheer.inspector.handler import _Single
 
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """A handler of one test is not the first of another."""
-    yield
-    for handler in list(_Single.first.values()):
-        handler.stop()
+pytestmark = pytest.mark.usefixtures("no_handler_left")
 
 
 def notes(path):

@@ -11,17 +11,11 @@ import torch
 from torch import nn
 
 from torcheer.inspector import ParallelHandler
-from torcheer.inspector.handler import _Single
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """A handler of one test is not the first of another."""
-    yield
-    for handler in list(_Single.first.values()):
-        handler.stop()
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.usefixtures("no_handler_left"),
+]
 
 
 def notes(path):

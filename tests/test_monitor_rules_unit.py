@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_python
+from inspector_runs import judged
 
 from torcheer.errors import BadArgument
 from torcheer.monitor.array_statistics import summarise
@@ -22,15 +23,6 @@ RANDOM = np.random.default_rng(0)
 
 def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Delivery:
     return Delivery(Sample(step, layer, variable, array=np.asarray(array)), **extras)
-
-
-def judged(values: Iterable[Delivery], rules: Any = "default") -> list[Alert]:
-    problems: list[str] = []
-    judge = Rules(resolve_rules(rules), problems.append)
-    alerts = [alert for one in values for alert in judge.judge(one, summarise(one))]
-    alerts += judge.close()
-    assert problems == []
-    return alerts
 
 
 def metric(name: str, numbers: Iterable[float]) -> Iterable[Delivery]:

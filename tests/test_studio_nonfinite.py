@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, settled  # noqa: F401
 from studio_scene import View
 from studio_stage import Stage
@@ -71,7 +72,7 @@ def picture(page: Any) -> Any:
 def test_each_kind_has_its_colour_in_the_picture(open_page: Pages, form: str) -> None:
     page = shown(open_page)
     page.get_by_text(form, exact=True).first.click()
-    wait_until(lambda: has(page, NAN, PLUS, MINUS), "all kinds to be drawn", page=page)
+    assert wait_until(lambda: has(page, NAN, PLUS, MINUS), "all kinds to be drawn", page=page)
 
 
 def test_the_legend_has_an_entry_for_each_kind_that_is_there(open_page: Pages) -> None:
@@ -123,7 +124,7 @@ def test_a_plot_marks_what_has_no_place_in_it_and_says_so(open_page: Pages) -> N
     page = shown(open_page)
     page.keyboard.press("2")
     page.wait_for_selector(".readout b")
-    page.wait_for_selector("text=loss is NaN or ∞ or −∞ at 3 points, marked at the edge.")
+    expect(page.get_by_text("loss is NaN or ∞ or −∞ at 3 points, marked at the edge.")).to_be_visible()
 
 
 def test_it_looks_so_in_the_dark_too(open_page: Pages) -> None:
@@ -131,4 +132,4 @@ def test_it_looks_so_in_the_dark_too(open_page: Pages) -> None:
     page = open_page(url, color_scheme="dark")
     wait_until(lambda: page.evaluate("!!window.__studio") and View(page).moment >= 0, "a state", page=page)
     light = (0xFF, 0x6B, 0xBD), (0xFF, 0xFF, 0xFF), (0x2D, 0xD4, 0xBF)
-    wait_until(lambda: has(page, *light), "all kinds to be drawn", page=page)
+    assert wait_until(lambda: has(page, *light), "all kinds to be drawn", page=page)
