@@ -359,7 +359,7 @@ def test_drops_are_counted_by_key_and_said(capsys: pytest.CaptureFixture[str]) -
         ({"what": "outputs"}, "what='outputs': there are output, grad.*Did you mean 'output'"),
         ({"what": ()}, "nothing to look at"),
         ({"every": 0}, "every=0"),
-        ({"layers": "nothing"}, "nothing matches 'nothing'"),
+        ({"layers": "nothing"}, "no layer or module named 'nothing'"),
         ({"stop_on": "nan"}, "stop_on='nan': no such rule is on.*Did you mean 'nan_inf'"),
         ({"rules": ["nan"]}, "no rule named 'nan'"),
         ({"rules": None, "stop_on": "nan_inf"}, "no such rule is on"),

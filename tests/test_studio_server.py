@@ -21,8 +21,7 @@ from torcheer.network.network_records import Layer, Network
 from torcheer.network.placement import net_of
 from torcheer.studio.connections.message_handlers import Hub
 from torcheer.studio.connections.messages import Look
-from torcheer.studio.connections.page_connection import MOST_ANSWERS
-from torcheer.studio.connections.page_connection import Page as ServersPage
+from torcheer.studio.connections.page_connection import MOST_ANSWERS, PageConnection
 from torcheer.studio.routes import page_file
 from torcheer.studio.sources.layer_frames import GAP
 
@@ -358,7 +357,7 @@ def test_a_page_that_is_not_built_says_how_to_build_it_and_then_comes(monkeypatc
         assert (answer.status, answer.read()) == (200, built[0])
 
 
-def written_to(page: ServersPage, sent: list[str | bytes], kind: str) -> Any:
+def written_to(page: PageConnection, sent: list[str | bytes], kind: str) -> Any:
     """The first message of a kind that a page is sent, while nothing but the page itself asks for any."""
 
     async def write() -> Any:
@@ -381,7 +380,7 @@ def test_states_that_are_broken_off_make_nobody_wait() -> None:
         if isinstance(message, bytes) and frames < 9:  # with each frame the reader is elsewhere already
             hub.handle(page, json.dumps({"kind": "look", "look": frames, "variable": "Act", "moment": frames}))
 
-    page = ServersPage(send)
+    page = PageConnection(send)
     hub.join(page)
     hub.handle(page, json.dumps({"kind": "look", "look": 0, "variable": "Act", "moment": 0}))
     assert written_to(page, sent, "shown")["moment"] == 8
@@ -393,7 +392,7 @@ def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> No
     async def send(message: str | bytes) -> None:
         sent.append(message)
 
-    page = ServersPage(send)
+    page = PageConnection(send)
     hub.join(page)
     page.queue_recordings("mine: 2 states")
     page.queue_recordings()
@@ -403,7 +402,7 @@ def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> No
 def test_problems_that_nobody_reads_do_not_pile_up() -> None:
     async def send(message: str | bytes) -> None: ...
 
-    page = ServersPage(send)
+    page = PageConnection(send)
     for number in range(10_000):
         page.warn(f"problem {number}")
     assert len(page._replies) <= MOST_ANSWERS
