@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
+from functools import cache
 from typing import Any, Final
 
 from torcheer.studio.connections import messages
 
 
+@cache
 def kind(cls: type) -> str:
     """A message class's name on the wire: NetCame is "net_came"."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
@@ -25,9 +27,10 @@ def serialize(message: Any) -> str:
 
     NaN and infinities, which JSON lacks, become their JavaScript names.
     """
-    record = {"kind": kind(type(message)), **asdict(message)}
+    # Not asdict, which copies every number of a table; the dataclasses inside are converted as they are met.
+    record = {"kind": kind(type(message)), **{field.name: getattr(message, field.name) for field in fields(message)}}
     try:
-        return json.dumps(record, allow_nan=False, separators=(",", ":"), default=array_to_lists)
+        return json.dumps(record, allow_nan=False, separators=(",", ":"), default=plain_value)
     except ValueError:
         return json.dumps(_without_nan(record), allow_nan=False, separators=(",", ":"))
 
@@ -41,9 +44,11 @@ def _without_nan(value: Any) -> Any:
         return value if math.isfinite(value) else _NAMES[str(value)]
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    return _without_nan(array_to_lists(value))
+    return _without_nan(plain_value(value))
 
 
-def array_to_lists(value: Any) -> Any:
-    """Convert an array or numpy scalar to lists and numbers, anything else to its text."""
+def plain_value(value: Any) -> Any:
+    """Convert a dataclass to a dict, an array or numpy scalar to lists and numbers, anything else to its text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import typing
+from functools import cache
 from typing import Any, Final
 
 from torcheer.control.control_records import ACTIONS, Every
@@ -70,8 +71,11 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+_hints = cache(typing.get_type_hints)
+
+
 def _build(cls: type[Any], fields: dict[str, Any]) -> Any:
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     for name in fields:
         if name not in hints:
             raise InvalidMessage(
