@@ -430,7 +430,7 @@ def test_a_type_that_needs_ml_dtypes_is_not_imported_as_something_else(
 
 
 def test_too_many_values_for_a_safetensors_header_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.archive.exchange.safetensors_format.MAX_HEADER_BYTES", 500)
+    monkeypatch.setattr("torcheer.archive.exchange.safetensors_format.MOST_BYTES", 500)
     with pytest.raises(BadArgument, match=r"6 values make a header .* export to \.parquet"):
         export(small(tmp_path / "a"), tmp_path / "a.safetensors")
 

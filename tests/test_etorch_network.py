@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,17 @@ def test_a_damaged_file_of_weights_is_refused(net: Network, tmp_path: Path) -> N
     (tmp_path / "cut.safetensors").write_bytes(data[:-100])
     with pytest.raises(ArchiveDamaged):
         net.load_weights(tmp_path / "cut.safetensors")
+
+
+def test_a_missing_package_is_named_and_npz_needs_none(
+    net: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net.projections["InputToHidden"].States["Wt"] = np.ones((120, 25))
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(BadArgument, match=r"needs safetensors: pip install 'torcheer\[all\]'; a \.npz needs it not"):
+        net.save_weights(tmp_path / "w.safetensors")
+    assert list(tmp_path.iterdir()) == []
+    net.save_weights(tmp_path / "w.npz")
 
 
 def test_a_network_without_weights_has_none_to_save(net: Network, tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "torcheer"
 
 # What each room may import besides the standard library, and what every room may import.
-COMMON = {"records", "samples", "encoding", "errors", "terminal", "disk", "lazy_names", "numpy"}
+COMMON = {"records", "samples", "encoding", "safetensors_header", "errors", "terminal", "disk", "lazy_names", "numpy"}
 ROOMS = {
     "records": set(),
     "errors": set(),
     "encoding": set(),
+    "safetensors_header": set(),
     "samples": set(),
     "terminal": set(),
     "disk": set(),
@@ -68,6 +69,7 @@ LATE = {
     "drawing": {"reportlab", "resvg_py"},
     "archive": {"pyarrow", "safetensors", "zarr", "zstandard"},
     "encoding": {"isal", "ml_dtypes"},
+    "etorch": {"safetensors"},
     "config": {"yaml"},
     "extraction": {"cloudpickle", "safetensors"},
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
@@ -76,8 +78,8 @@ LATE = {
 # The map's only exceptions: one-line late imports of other rooms, and the names of eTorch that people import from here.
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
-WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "terminal", "disk", "config", "control", "history",
-                 "network", "drawing", "archive", "wire", "video", "studio")  # fmt: skip
+WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
+                 "control", "history", "network", "drawing", "archive", "wire", "video", "studio")  # fmt: skip
 VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
 VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "extract", "load", "watch", "show", "live"}
 

@@ -77,7 +77,8 @@ DTYPES = [one for one in vars(torch).values() if isinstance(one, torch.dtype)]
 KEPT = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
     torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex32, torch.complex64,
-    torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu,
+    torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
 ]  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.encoding import from_bytes
-from torcheer.errors import BadArgument
+from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.network.placement import net_of
+from torcheer.safetensors_header import read_header
 from torcheer.wire.json_codec import from_json
 
 Array = NDArray[Any]
 
-_MOST_BYTES: Final = 64 << 20  # of a description, or of the header of a safetensors file
-_TYPES: Final = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_MOST_BYTES: Final = 64 << 20  # of a description
+_FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
 
 
 def network_in(run: Path) -> Network | None:
@@ -84,28 +85,15 @@ class Checkpoints:
 
 
 def _read_tensors(path: Path) -> dict[str, Array]:
-    """The memory-mapped tensors of a safetensors file; empty if it is invalid."""
+    """The memory-mapped numbers of a safetensors file; empty if it is invalid."""
     try:
-        raw = np.memmap(path, np.uint8, "r")
-        length = int.from_bytes(raw[:8].tobytes(), "little")
-        if length > min(_MOST_BYTES, len(raw) - 8):
-            return {}
-        headers = json.loads(raw[8 : 8 + length].tobytes())
-        arrays = {
-            name: _tensor(raw[8 + length :], header) for name, header in headers.items() if name != "__metadata__"
-        }
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        with open(path, "rb") as file:
+            entries, _ = read_header(file.read, os.path.getsize(path), path)
+            data = np.memmap(path, np.uint8, "r")[file.tell() :]
+    except (OSError, ArchiveDamaged, BadArgument):
         return {}
-    return {name: array for name, array in arrays.items() if array is not None}
-
-
-def _tensor(data: Array, header: Any) -> Array | None:
-    dtype, shape, (begin, end) = _TYPES.get(header["dtype"]), tuple(header["shape"]), header["data_offsets"]
-    if (
-        dtype is None
-        or not all(type(number) is int and number >= 0 for number in (*shape, begin, end))
-        or end > len(data)
-    ):
-        return None
-    size = 2 if dtype in ("float16", "bfloat16") else 4 if dtype == "float32" else 8
-    return from_bytes(dtype, shape, data[begin:end]) if end - begin == prod(shape) * size else None
+    return {
+        entry.name: from_bytes(entry.type, entry.shape, data[entry.begin : entry.end])
+        for entry in entries
+        if entry.type in _FLOATS
+    }

@@ -13,7 +13,7 @@ from torcheer.studio.connections import messages
 
 
 @cache
-def kind(cls: type) -> str:
+def kind(cls: Any) -> str:
     """A message class's name on the wire: NetCame is "net_came"."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
@@ -27,8 +27,9 @@ def serialize(message: Any) -> str:
 
     NaN and infinities, which JSON lacks, become their JavaScript names.
     """
+    cls: Any = type(message)
     # Not asdict, which copies every number of a table; the dataclasses inside are converted as they are met.
-    record = {"kind": kind(type(message)), **{field.name: getattr(message, field.name) for field in fields(message)}}
+    record = {"kind": kind(cls), **{field.name: getattr(message, field.name) for field in fields(message)}}
     try:
         return json.dumps(record, allow_nan=False, separators=(",", ":"), default=plain_value)
     except ValueError:

@@ -71,10 +71,12 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_hints = cache(typing.get_type_hints)
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
-def _build(cls: type[Any], fields: dict[str, Any]) -> Any:
+def _build(cls: Any, fields: dict[str, Any]) -> Any:
     hints = _hints(cls)
     for name in fields:
         if name not in hints:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torcheer.disk import LOCK, lock_holder, read_json, strict_json
+from torcheer.disk import LOCK, lock_holder, read_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.safetensors_header import read_header
 from torcheer.terminal import ProgressCallback, format_table, human_bytes, ignore_progress, plural, printable
 from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
 
@@ -99,12 +100,12 @@ def _numbers(manifest: Mapping[str, Any]) -> dict[str, int]:
     counts: dict[str, int] = {}
     if not manifest:
         return counts
-    with open(manifest["path"] / "model.safetensors", "rb") as file:
-        header = strict_json(file.read(int.from_bytes(file.read(8), "little")), "its header")
-    for name, entry in header.items():
-        if name != "__metadata__":
-            model = name.split(".")[0]
-            counts[model] = counts.get(model, 0) + math.prod(entry["shape"])
+    path = manifest["path"] / "model.safetensors"
+    with open(path, "rb") as file:
+        entries, _ = read_header(file.read, path.stat().st_size, path)
+    for entry in entries:
+        model = entry.name.split(".")[0]
+        counts[model] = counts.get(model, 0) + math.prod(entry.shape)
     return counts
 
 
