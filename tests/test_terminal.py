@@ -10,9 +10,11 @@ import sys
 import termios
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
+from torcheer import terminal
 from torcheer.terminal import (
     Progress,
     did_you_mean,
@@ -25,6 +27,16 @@ from torcheer.terminal import (
     human_shape,
     plural,
 )
+
+# One home
+
+
+def test_no_other_file_compares_names_or_measures_the_terminal() -> None:
+    package = Path(terminal.__file__).parent
+    texts = {file: file.read_text() for file in package.rglob("*.py") if file != Path(terminal.__file__)}
+    words = ("difflib", "get_close_matches", "get_terminal_size", "rich.progress import", "import progress")
+    assert [(file.name, word) for file, text in texts.items() for word in words if word in text] == []
+
 
 # Did you mean
 

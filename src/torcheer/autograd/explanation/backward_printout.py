@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from torcheer.autograd.tape.nodes import FREED_TEXT, Node
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
 from torcheer.history.text.latex_text import latex_to_text
+from torcheer.terminal import is_terminal, line_width
 
 ARROW = "↘︎ "
 MAX_SHAPES = 6  # in a row
@@ -147,7 +147,7 @@ class BackwardPrinter:
         write: Any = print,
     ) -> None:
         self.units, self.names, self.useful = units_of(starts, expand, useful), names, useful
-        self.write = write if write is not print or not sys.stdout.isatty() else _print_clipped
+        self.write = write if write is not print or not is_terminal(sys.stdout) else _print_clipped
         self.unit_by_node = {id(node): unit for unit in self.units for node in unit.nodes}
         names.learn([node for unit in reversed(self.units) for node in reversed(unit.nodes)])
         target_counts = Counter(id(place) for unit in self.units for place in (*unit.parents, *unit.leaves))
@@ -201,7 +201,7 @@ class BackwardPrinter:
 
 def _print_clipped(row: str) -> None:
     """Print a line cut to the width of the terminal: a wrapped line would break the lanes."""
-    width = shutil.get_terminal_size().columns
+    width = line_width()
     print(row if len(row) <= width else row[: width - 1] + "…")
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from torcheer.terminal import can_redraw, is_notebook, is_terminal
+from torcheer.terminal import can_redraw, is_notebook, is_terminal, line_width
 from torcheer.training.loop.events import (
     Alert,
     Continued,
@@ -136,7 +135,7 @@ class ProgressLines:
         began = time.thread_time()  # not the time that other processes took
         text = progress_text(event, running_values(self._session), rounds_of(self._session))
         if self._redraws:
-            text = text[: max(shutil.get_terminal_size().columns - 1, 1)]  # a line that wraps cannot be redrawn
+            text = text[: max(line_width() - 1, 1)]  # a line that wraps cannot be redrawn
             self._out.write(f"\r{text.ljust(self._drawn)}")
             self._out.flush()
             self._drawn = len(text)
