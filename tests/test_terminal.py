@@ -290,6 +290,14 @@ def test_work_of_earlier_runs_counts_as_done_and_not_as_speed() -> None:
     assert re.fullmatch(r"25 of 50 samples, .* left, [\d,]+ a second", progress.text())
 
 
+def test_slow_work_says_how_long_each_piece_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([100.0, 100.0, 125.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    progress = Progress("zoo", 10, "models", progress=False)
+    progress.add(2)
+    assert progress.text() == "2 of 10 models, 1 min 40 s left, 12.5 s each"
+
+
 def test_work_of_unknown_length_says_how_much_is_done() -> None:
     progress = Progress("reading", None, "rows")
     progress.add(2000)

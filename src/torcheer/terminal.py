@@ -272,7 +272,8 @@ class Progress:
         unit = "" if self.unit == "bytes" else f" {self.unit}"
         left = (self.total - self.done) / rate if rate else 0.0
         left_text = f", {human_secs(math.ceil(left))} left" if left > 0 else ""
-        return f"{show(self.done)}{of}{unit}{left_text}, {show(rate)} a second"
+        speed = f"{human_secs(1 / rate)} each" if 0 < rate < 1 else f"{show(rate)} a second"
+        return f"{show(self.done)}{of}{unit}{left_text}, {speed}"
 
     def _show(self) -> None:
         if self._bar is None and can_redraw(sys.stderr):
