@@ -15,7 +15,7 @@ import pytest
 import torch
 from drawing_checks import faults, leaves, overlaps, words
 from test_drawing_colours import contrast
-from test_drawing_page import Page
+from test_drawing_html_page import Page
 from torch import nn
 
 import torcheer as tl
