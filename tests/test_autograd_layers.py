@@ -273,6 +273,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("call", "error", "says"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_and_it_says_why(call, error, says):
+def test_layers_refuse_and_say_why(call, error, says):
     with pytest.raises(error, match=says):
         call()

@@ -286,6 +286,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_and_it_says_why(call, says):
+def test_optimizers_refuse_and_say_why(call, says):
     with pytest.raises(BadArgument, match=says):
         call()

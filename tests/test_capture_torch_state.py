@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
 
 import pytest
 import torch
+from children import run_python
 from torch import nn
 
 import torcheer as tl
@@ -37,9 +35,7 @@ def test_a_name_that_behaves_otherwise_is_reported_by_its_probe(monkeypatch):
 
 
 def answer(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return run_python("-c", code).stdout.strip()
 
 
 def test_a_torch_without_a_name_says_which_one_where_it_is_needed_and_works_elsewhere():

@@ -231,6 +231,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("call", "error", "says"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_and_it_says_why(call: Callable[..., Any], error: type[Exception], says: str) -> None:
+def test_discovery_refuses_and_says_why(call: Callable[..., Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         call()

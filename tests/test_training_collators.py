@@ -185,6 +185,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_and_it_says_why(call: Callable[..., Any], says: str) -> None:
+def test_collators_refuse_and_say_why(call: Callable[..., Any], says: str) -> None:
     with pytest.raises(BadArgument, match=says):
         call()

@@ -523,6 +523,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("call", "error", "says"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_and_it_says_why(call: Callable[..., Any], error: type[Exception], says: str) -> None:
+def test_metrics_and_losses_refuse_and_say_why(call: Callable[..., Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         call()
