@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from archive_checks import disk
 from training_cases import CASES, Nursery, results, run
 
 from torcheer.errors import CannotWrite, TorcheerError
@@ -70,13 +71,8 @@ def test_fifty_kills_while_saving_leave_a_checkpoint_that_loads(nursery: Nursery
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of its own, of 300 KB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", path], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True)
+    with disk(tmp_path / "disk", "300k") as path:
+        yield path
 
 
 def test_a_full_disk_is_named_and_the_old_checkpoints_stay(small_disk: Path, tmp_path: Path) -> None:
