@@ -15,7 +15,7 @@ from waiting import WAIT_SECS, wait_until
 
 ROOT = Path(__file__).parents[1]
 PROJECT = ROOT / "src" / "torcheer" / "demo" / "project"
-GONE = ["ERR_CONNECTION_REFUSED", "WebSocket connection"]  # what a page says when its program ends first
+GONE = ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "WebSocket connection"]  # a page whose program ended first
 
 
 @contextmanager
