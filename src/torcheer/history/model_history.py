@@ -66,11 +66,16 @@ class ModelHistory(Doors):
     def __iter__(self) -> Iterator[OpView]:
         return (OpView(self, op) for op in self.facts.ops)
 
-    def find(self, what: str | int | slice | Callable[[OpView], object]) -> OpList:
-        """Return every operation that matches a pattern ("features.*"), a predicate, or a key."""
+    def find(self, what: Any) -> OpList:
+        """Return every operation that `what` selects, in order of execution; none is an empty list.
+
+        `what` is one or a list of: labels ("relu_1", "relu_1:2"), module paths ("features.6"), positions (7, -1),
+        slices, patterns ("features.*"), module classes ("Conv2d", nn.Conv2d), modules, predicates
+        (lambda layer: (layer.flops or 0) > 1000), "all".
+        """
         return self.pick(lookup.find(self, what))
 
-    def indices(self, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
+    def indices(self, what: Any) -> list[int]:
         """Return the positions of the matches of `find`; raises UnknownLayer if there are none."""
         return lookup.find_or_raise(self, what)
 
