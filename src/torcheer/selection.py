@@ -172,7 +172,8 @@ def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
     classes = {class_name(module) for module in modules.values()}
     if key in classes:
         return Selector(key, "class", key)
-    hint = did_you_mean(address, [*modules, *classes]) or " Layers are named like 'conv2d_3' or 'features.6'."
+    some = ", ".join(repr(name) for name in list(modules)[:4])
+    hint = did_you_mean(address, [*modules, *classes], 3) or (f" There are {some} …" if modules else "")
     raise UnknownLayer(f"no layer or module named {key!r} among {len(modules)} modules.{hint}")
 
 

@@ -52,13 +52,14 @@ def log_forward_pass(
     - `inputs`: a tensor; a tuple or list of arguments; a dict of forward's parameters; or one argument of any kind.
     - `input_kwargs`: keyword arguments of forward, besides `inputs`.
     - `layers_to_save`: "all", "none", or one or a list of: labels ('conv2d_3', 'conv2d_3:2'), module paths
-      ('features.6'), positions (7, -1), patterns ('features.*'), module classes ('Conv2d', nn.Conv2d), modules,
-      predicates (lambda layer: layer.shape[-1] == 512); a `Save` says in which form.
+      ('features.6': what the module returned), positions (7, -1), patterns ('features.*': whatever lies inside),
+      module classes ('Conv2d', nn.Conv2d), modules, predicates (lambda layer: layer.shape[-1:] == (512,)); a `Save`
+      says in which form.
     - `vis_opt`: "rolled" or "unrolled" draws the model to `vis_path`; "none" does not.
     - `vis_path`: the file to draw to; by default the model's name, as SVG, in the working folder.
-    - `save_gradients`: keep the gradients that later `backward` calls send to saved values.
-    - `edits`: functions that change layers' outputs while the model runs: {'relu_1': tl.edits.zero()}; layers are
-      named as for `layers_to_save`.
+    - `save_gradients`: keep the gradients that later `backward` calls send to saved values (`.grad_contents`).
+    - `edits`: functions from a layer's output to a new tensor of that shape, applied while the model runs:
+      {'relu_1': tl.edits.zero(), 'head': lambda output: output * 2}; layers are named as for `layers_to_save`.
     - `seed`: for torch's random numbers; None leaves them as they are.
     - `fused`: keep fused attention kernels one operation, instead of showing what is inside.
     - `level`: "function" records what the code calls, "aten" also what torch runs below.
@@ -146,7 +147,7 @@ def draw(
     - `what`: what is drawn. After a history or a loss the second argument may be the path: `draw(history, "a.svg")`.
     - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
     - `path`: where to write it; the ending says how: .svg, .png, .pdf, .html, .dot, .txt. None writes nothing.
-    - `rolled`: show what ran repeatedly as one box with a loop.
+    - `rolled`: show what ran repeatedly as one box with a loop; False draws every pass.
     - `depth`: how many levels of modules are open; "all" for every operation; None for what fits.
     - `direction`: "down", "right" or "auto".
     - `colour_by`: "kind", "time", "memory", "flops" or "gradient".
@@ -264,7 +265,7 @@ def watch(
     - `what`: of "output", "grad", "weight", "weight_grad", "update".
     - `every`: a number of steps, or an `Every`.
     - `to`: the folder of the log; None writes nothing, alerts come all the same.
-    - `optimizer`: tells steps apart and gives updates, where the model alone does not show them.
+    - `optimizer`: needed only where the model alone does not show where a step ends and what it changed.
     - `rules`: which alerts there are: "default", "all", "none", names, or a dict of names and settings.
     - `video`: True, patterns of keys, or a dict of settings: a film of each.
     - `callback`: called in the other process as `callback(layer, variable, step, array)`.
@@ -302,16 +303,17 @@ def extract(
     """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
 
     - `data`: a tensor, a Dataset, a DataLoader, or any iterable of batches; of (input, label) the first is the input.
-    - `layers`: one or a list, as for `layers_to_save`; a dict gives each a function that reduces its value, or None.
+    - `layers`: one or a list, as for `layers_to_save`; a dict gives each a function of the value of a whole batch (a
+      tensor) that returns one row per sample, or None: {'Conv2d': lambda value: value.mean((-2, -1))}.
     - `to`: the folder of the extraction.
-    - `batch_size`: of a tensor or Dataset. `device`: where the model runs; by default where it is.
+    - `batch_size`: of a tensor or Dataset, 32 by default. `device`: where the model runs; by default where it is.
     - `transform`: makes the model's inputs of a sample.
     - `ids`: a name for each sample.
     - `workers`: further processes that share the work.
     - `shard_samples`: samples in a file; by default what makes files of about 256 MB.
     - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
     - `seed`: for models that draw random numbers, batch by batch.
-    - `dry_run`: run one batch, write nothing and return an `Estimate`.
+    - `dry_run`: run one batch, write nothing and return an `Estimate` of size and time.
     - `progress`: show how far it is; None: on a terminal and in a notebook.
     """
     from torcheer.extraction.extraction_run import extract as run

@@ -25,7 +25,15 @@ from torcheer.selection import keys_of
 
 @dataclass(frozen=True)
 class Save:
-    """Which values to save, and in which form."""
+    """Which values to save, and in which form: `layers_to_save=tl.Save("features.*", dtype=torch.float16)`.
+
+    - `layers`: one or a list, in any form that `layers_to_save` takes.
+    - `device`, `dtype`: move values there, store them in this type.
+    - `transform`: a function of the value; what it returns is stored instead.
+    - `detach`: store values without their autograd graph.
+    - `stop_early`: end the pass as soon as all of `layers` are saved; the history holds what ran until then.
+    - `guard`: "write" copies a value when torch is about to write to it, "clone" copies every value at once.
+    """
 
     layers: Any = "all"  # which layers, in any form of `torcheer.selection`
     device: Any = None  # move values there
