@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,18 @@ def disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@contextmanager
+def unwritable(folder: Path) -> Iterator[Path]:
+    """A folder that cannot be written to; root, whom no mode keeps out, gets a disk that is read-only."""
+    if os.geteuid() == 0:
+        with disk(folder, "1m"):
+            subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+            yield folder
+    else:
+        folder.mkdir(mode=0o500)
+        yield folder
 
 
 def patterns(step: int, large: bool) -> list[Sample]:
