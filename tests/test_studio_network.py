@@ -311,6 +311,7 @@ def _read(view: View, source: Stage, last: int, variable: str, of: tuple[str, in
     moments = source.moments[last - 9 : last + 1]
     told = [source.units(one.id, "Hidden2", variable, 0, of) for one in moments]
     opaque = [[int(unit), column] for column, said in enumerate(told) for unit in strong(said, range(35))]
+    wait_until(view._still, "a picture that stands still: what was chosen may have moved it", page=view.page)
     found = wait_until(lambda: _hit(view, opaque), "a cell under the pointer", page=view.page)
     moment, said = moments[found["column"]], told[found["column"]][found["unit"]]
     clip = {"x": found["at"][0], "y": found["at"][1], "width": 1, "height": 1}
