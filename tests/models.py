@@ -237,3 +237,16 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], Tensor]] =
     "ResNet block": (ResNetBlock, lambda: images(6, 4, 10), labels(6, 3)),
     "GPT": (GPT, lambda: labels(24, 17).view(2, 12), labels(24, 17)),
 }
+
+
+class NamedLayers(nn.Module):
+    """Its operations: input 0, conv2d 1, relu 2, conv2d 3, flatten 4, linear 5, relu 6, output 7."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.features = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 2, 3))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.head(self.features(x).flatten(1)))

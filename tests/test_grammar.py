@@ -1,7 +1,8 @@
-"""One grammar for what people type: every form of a model's inputs means the same to every verb."""
+"""One grammar for what people type: every form of inputs and of layers means the same to every verb."""
 
 from __future__ import annotations
 
+import sys
 from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from models import NamedLayers
 from torch import Tensor, nn
 
 import torcheer as tl
-from torcheer.errors import BadArgument, WrongInputs
+from torcheer import selection
+from torcheer.errors import BadArgument, UnknownLayer, WrongInputs
 from torcheer.inputs import call_arguments
 
 A, B = torch.ones(2, 3), torch.full((2, 3), 2.0)
@@ -167,3 +170,112 @@ def test_one_parameter_given_twice_is_refused() -> None:
 def test_keywords_must_be_a_dict() -> None:
     with pytest.raises(BadArgument, match="input_kwargs is a Tensor"):
         call_arguments(Two(), A, B)  # type: ignore[arg-type]
+
+
+# -- which layers: every form with every verb ------------------------------------------------------------------------
+
+
+X = torch.linspace(-1, 1, 72).reshape(2, 1, 6, 6)
+
+
+def is_conv(layer: Any) -> bool:
+    return bool(layer.module_type == "Conv2d")
+
+
+MODEL = NamedLayers()
+
+CONVS = {"features.0", "features.2"}
+# What is given, its form, and the modules whose results it selects ("" for an operation outside of any).
+LAYERS: dict[str, tuple[Any, str, set[str]]] = {
+    "all": ("all", "all", {"", "features.0", "features.1", "features.2", "head"}),
+    "none": ("none", "none", set()),
+    "label": ("conv2d_2", "label", {"features.2"}),
+    "full label": ("conv2d_2_3", "label", {"features.2"}),
+    "module": ("features.2", "module", {"features.2"}),
+    "pass of a label": ("conv2d_2:1", "pass", {"features.2"}),
+    "call of a module": ("head:1", "pass", {"head"}),
+    "position": (3, "position", {"features.2"}),
+    "position from the end": (-3, "position from the end", {"head"}),
+    "slice": (slice(1, 3), "slice", {"features.0", "features.1"}),
+    "pattern of modules": ("features.[02]", "pattern", CONVS),
+    "pattern of labels": ("conv2d_*", "pattern", CONVS),
+    "pattern of classes": ("Conv?d", "pattern", CONVS),
+    "class": (nn.Conv2d, "class", CONVS),
+    "name of a class": ("Conv2d", "class", CONVS),
+    "module itself": (MODEL.head, "object", {"head"}),
+    "predicate": (is_conv, "predicate", CONVS),
+    "list": (["head", nn.ReLU, is_conv], "predicate", {"head", "features.1", *CONVS}),
+    "list of one": (("head",), "module", {"head"}),
+}
+
+
+def saved_layers(layers: Any, tmp_path: Path) -> set[str]:
+    history = tl.log_forward_pass(MODEL, X, layers_to_save=layers)
+    return {op.module for op in history if op.is_saved}
+
+
+def found_layers(layers: Any, tmp_path: Path) -> set[str]:
+    return {op.module for op in tl.log_forward_pass(MODEL, X).find(layers)}
+
+
+def edited_layers(layers: Any, tmp_path: Path) -> set[str]:
+    keys = layers if isinstance(layers, list | tuple) else [layers]
+    if isinstance(layers, slice) and sys.version_info < (3, 12):
+        pytest.skip("a slice is no key of a dict in this Python")
+    history = tl.log_forward_pass(MODEL, X, edits={key: tl.edits.scale(2) for key in keys})
+    return {op.module for op in history if op.edited}
+
+
+def extracted_layers(layers: Any, tmp_path: Path) -> set[str]:
+    extraction: Any = tl.extract(MODEL, X, layers=layers, to=tmp_path / "x", progress=False)
+    history = tl.log_forward_pass(MODEL, X)
+    for name in extraction.layers:
+        assert torch.equal(torch.tensor(extraction[name][:]), history[name].tensor_contents)
+    return {history[name].module for name in extraction.layers}
+
+
+def watched_layers(layers: Any, tmp_path: Path) -> set[str]:
+    model = MODEL.train()
+    with tl.watch(model, layers, what="output", rules=None, to=tmp_path / "w") as watch:
+        model(X).sum().backward()
+    assert not watch.problems
+    log: Any = tl.load(tmp_path / "w")
+    return {layer for layer, variable in log.keys() if variable == "output"}
+
+
+def live_layers(layers: Any, tmp_path: Path) -> set[str]:
+    view = tl.live(MODEL, layers, inputs=X, open_server=False, browser=False)
+    try:
+        return {place.layer for places in view._probes._places.values() for place in places}
+    finally:
+        view.close()
+
+
+LAYER_VERBS: dict[str, Callable[[Any, Path], set[str]]] = {
+    "layers_to_save": saved_layers, "find": found_layers, "edits": edited_layers, "extract": extracted_layers,
+    "watch": watched_layers, "live": live_layers,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize("verb", LAYER_VERBS)
+def test_every_form_means_the_same_to_every_verb_or_is_refused_by_one_text(
+    verb: str, case: str, tmp_path: Path
+) -> None:
+    layers, form, modules = LAYERS[case]
+    follows_modules = verb in ("watch", "live")
+    if form in selection.REFUSALS[verb]:
+        with pytest.raises(BadArgument) as caught:
+            LAYER_VERBS[verb](layers, tmp_path)
+        refused = selection.REFUSALS[verb]
+        honoured = ", ".join(example for other, (_, example) in selection.FORMS.items() if other not in refused)
+        what = f"{verb} cannot take {selection.FORMS[form][0]}, {layers!r}"
+        assert str(caught.value) == f"{what}: {refused[form]}. It takes {honoured}"
+    elif case == "pattern of labels" and follows_modules:
+        with pytest.raises(UnknownLayer, match=r"nothing among 6 modules matches 'conv2d_\*'"):
+            LAYER_VERBS[verb](layers, tmp_path)
+    else:
+        modules = modules - {""} if follows_modules else modules
+        if verb == "live":  # an activation is shown as its convolution's
+            modules = {{"features.1": "features.0"}.get(name, name) for name in modules}
+        assert LAYER_VERBS[verb](layers, tmp_path) == modules

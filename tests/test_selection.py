@@ -1,15 +1,14 @@
-"""Which layers: one grammar, every form of it with every verb that takes layers."""
+"""Which layers: what each form means, predicates, refusals; `test_grammar` has every form with every verb."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from models import NamedLayers
 from torch import Tensor, nn
 
 import torcheer as tl
@@ -20,118 +19,11 @@ from torcheer.tap.module_selection import choose
 X = torch.linspace(-1, 1, 72).reshape(2, 1, 6, 6)
 
 
-class Net(nn.Module):
-    """Its operations: input 0, conv2d 1, relu 2, conv2d 3, flatten 4, linear 5, relu 6, output 7."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.features = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 2, 3))
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.head(self.features(x).flatten(1)))
-
-
 def is_conv(layer: Any) -> bool:
     return bool(layer.module_type == "Conv2d")
 
 
-MODEL = Net()
-CONVS = {"features.0", "features.2"}
-# What is given, its form, and the modules whose results it selects ("" for an operation outside of any).
-CASES: dict[str, tuple[Any, str, set[str]]] = {
-    "all": ("all", "all", {"", "features.0", "features.1", "features.2", "head"}),
-    "none": ("none", "none", set()),
-    "label": ("conv2d_2", "label", {"features.2"}),
-    "full label": ("conv2d_2_3", "label", {"features.2"}),
-    "module": ("features.2", "module", {"features.2"}),
-    "pass of a label": ("conv2d_2:1", "pass", {"features.2"}),
-    "call of a module": ("head:1", "pass", {"head"}),
-    "position": (3, "position", {"features.2"}),
-    "position from the end": (-3, "position from the end", {"head"}),
-    "slice": (slice(1, 3), "slice", {"features.0", "features.1"}),
-    "pattern of modules": ("features.[02]", "pattern", CONVS),
-    "pattern of labels": ("conv2d_*", "pattern", CONVS),
-    "pattern of classes": ("Conv?d", "pattern", CONVS),
-    "class": (nn.Conv2d, "class", CONVS),
-    "name of a class": ("Conv2d", "class", CONVS),
-    "module itself": (MODEL.head, "object", {"head"}),
-    "predicate": (is_conv, "predicate", CONVS),
-    "list": (["head", nn.ReLU, is_conv], "predicate", {"head", "features.1", *CONVS}),
-    "list of one": (("head",), "module", {"head"}),
-}
-
-
-def saved(layers: Any, tmp_path: Path) -> set[str]:
-    history = tl.log_forward_pass(MODEL, X, layers_to_save=layers)
-    return {op.module for op in history if op.is_saved}
-
-
-def found(layers: Any, tmp_path: Path) -> set[str]:
-    return {op.module for op in tl.log_forward_pass(MODEL, X).find(layers)}
-
-
-def edited(layers: Any, tmp_path: Path) -> set[str]:
-    keys = layers if isinstance(layers, list | tuple) else [layers]
-    if isinstance(layers, slice) and sys.version_info < (3, 12):
-        pytest.skip("a slice is no key of a dict in this Python")
-    history = tl.log_forward_pass(MODEL, X, edits={key: tl.edits.scale(2) for key in keys})
-    return {op.module for op in history if op.edited}
-
-
-def extracted(layers: Any, tmp_path: Path) -> set[str]:
-    extraction: Any = tl.extract(MODEL, X, layers=layers, to=tmp_path / "x", progress=False)
-    history = tl.log_forward_pass(MODEL, X)
-    for name in extraction.layers:
-        assert torch.equal(torch.tensor(extraction[name][:]), history[name].tensor_contents)
-    return {history[name].module for name in extraction.layers}
-
-
-def watched(layers: Any, tmp_path: Path) -> set[str]:
-    model = MODEL.train()
-    with tl.watch(model, layers, what="output", rules=None, to=tmp_path / "w") as watch:
-        model(X).sum().backward()
-    assert not watch.problems
-    log: Any = tl.load(tmp_path / "w")
-    return {layer for layer, variable in log.keys() if variable == "output"}
-
-
-def lived(layers: Any, tmp_path: Path) -> set[str]:
-    view = tl.live(MODEL, layers, inputs=X, open_server=False, browser=False)
-    try:
-        return {place.layer for places in view._probes._places.values() for place in places}
-    finally:
-        view.close()
-
-
-VERBS: dict[str, Callable[[Any, Path], set[str]]] = {
-    "layers_to_save": saved, "find": found, "edits": edited, "extract": extracted, "watch": watched, "live": lived,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_form_means_the_same_to_every_verb_or_is_refused_by_one_text(
-    verb: str, case: str, tmp_path: Path
-) -> None:
-    layers, form, modules = CASES[case]
-    follows_modules = verb in ("watch", "live")
-    if form in REFUSALS[verb]:
-        with pytest.raises(BadArgument) as caught:
-            VERBS[verb](layers, tmp_path)
-        honoured = [example for other, (_, example) in FORMS.items() if other not in REFUSALS[verb]]
-        assert str(caught.value) == (
-            f"{verb} cannot take {FORMS[form][0]}, {layers!r}: {REFUSALS[verb][form]}. It takes {', '.join(honoured)}"
-        )
-    elif case == "pattern of labels" and follows_modules:
-        with pytest.raises(UnknownLayer, match=r"nothing among 6 modules matches 'conv2d_\*'"):
-            VERBS[verb](layers, tmp_path)
-    else:
-        modules = modules - {""} if follows_modules else modules
-        if verb == "live":  # an activation is shown as its convolution's
-            modules = {{"features.1": "features.0"}.get(name, name) for name in modules}
-        assert VERBS[verb](layers, tmp_path) == modules
+MODEL = NamedLayers()
 
 
 @pytest.mark.parametrize("verb", ["capture (config)", "watch (config)", "extract (config)"])
@@ -222,8 +114,8 @@ def test_an_edit_by_a_predicate_needs_what_is_known_at_once() -> None:
 
 def test_a_watch_says_what_a_predicate_can_ask_before_the_model_ran() -> None:
     with pytest.raises(BadArgument, match=r"asked for layer\.shape, .* only layer\.label, layer\.module"):
-        tl.watch(Net(), lambda layer: layer.shape == (2, 3))
-    choice = choose(Net(), lambda layer: any(part.kind == "parameter" for part in layer.stored))
+        tl.watch(NamedLayers(), lambda layer: layer.shape == (2, 3))
+    choice = choose(NamedLayers(), lambda layer: any(part.kind == "parameter" for part in layer.stored))
     assert list(choice.modules) == ["features.0", "features.2", "head"]
     layer = ModuleLayer("head", "head", "Linear")
     assert not hasattr(layer, "__array__") and (layer.label, layer.stored) == ("head", ())
