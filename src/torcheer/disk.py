@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 from weakref import WeakValueDictionary
 
-from torcheer.encoding import cut
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, CannotWrite, TorcheerError
+from torcheer.terminal import short_repr
 
 # -- whole files and folders -------------------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ def strict_json(text: bytes, where: str) -> Any:
     try:
         return json.loads(text.decode(), object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
-        raise ArchiveDamaged(f"{where} cannot be read: {cut(str(error))}") from None
+        raise ArchiveDamaged(f"{where} cannot be read: {short_repr(str(error))}") from None
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -342,7 +342,7 @@ def has_checksum(text: bytes) -> bool:
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        raise ValueError(f"a key stands twice among {cut([key for key, _ in pairs])}")
+        raise ValueError(f"a key stands twice among {short_repr([key for key, _ in pairs])}")
     return mapping
 
 

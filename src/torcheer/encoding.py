@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
+from torcheer.terminal import short_repr
 
 _NUMPY_TYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
           "float64", "complex64", "complex128")  # fmt: skip
@@ -81,7 +82,9 @@ def described(descriptor: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[
     except (KeyError, TypeError) as error:
         raise ArchiveDamaged(f"a sample cannot be read: {error!r}") from None
     if not is_valid:
-        raise ArchiveDamaged(f"{cut(layer)} of type {cut(name)} and shape {cut(shape)} is no sample")
+        raise ArchiveDamaged(
+            f"{short_repr(layer)} of type {short_repr(name)} and shape {short_repr(shape)} is no sample"
+        )
     return layer, variable, item, name, tuple(shape)
 
 
@@ -96,12 +99,6 @@ def whole_number(value: Any, field: str) -> int:
         return int(operator.index(value))
     except TypeError:
         raise BadArgument(f"{field} of a sample is {value!r}, which is not a whole number") from None
-
-
-def cut(value: Any) -> str:
-    """Format an untrusted value for a message, in at most 80 characters."""
-    text = repr(value)
-    return text if len(text) < 80 else f"{text[:76]} …"
 
 
 def to_bytes(array: Any) -> tuple[str, tuple[int, ...], memoryview]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from torcheer.disk import strict_json
-from torcheer.encoding import bytes_of, cut
+from torcheer.encoding import bytes_of
 from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.terminal import short_repr
 
 MOST_BYTES: Final = 100_000_000  # the limit of other readers
 NAMES: Final = {
@@ -86,9 +87,11 @@ def _parse_entry(name: str, entry: Any, body: int, path: Path) -> Entry:
     except (LookupError, TypeError, ValueError):
         is_valid = False
     if not is_valid:
-        raise ArchiveDamaged(f"{path}: {cut(name)} cannot be read: {cut(entry)}")
+        raise ArchiveDamaged(f"{path}: {short_repr(name)} cannot be read: {short_repr(entry)}")
     if kind not in _TYPES:
-        raise BadArgument(f"{path}: {cut(name)} is of type {kind}, which cannot be kept; known are {', '.join(_TYPES)}")
+        raise BadArgument(
+            f"{path}: {short_repr(name)} is of type {kind}, which cannot be kept; known are {', '.join(_TYPES)}"
+        )
     if not begin <= end <= body or end - begin != bytes_of(_TYPES[kind], shape):
-        raise ArchiveDamaged(f"{path}: {cut(name)} lies outside of the file, or has another size than its shape")
+        raise ArchiveDamaged(f"{path}: {short_repr(name)} lies outside of the file, or has another size than its shape")
     return Entry(name, _TYPES[kind], shape, begin, end)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import reprlib
 import shutil
 import sys
 import time
@@ -117,6 +118,15 @@ def shortened(text: str, width: int) -> str:
         return text
     end = (width - 1) // 2
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
+def short_repr(value: object) -> str:
+    """Return a value's repr on one short line: of an untrusted value it may be endless."""
+    return _short.repr(value)
+
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 60
 
 
 def printable(text: str) -> str:

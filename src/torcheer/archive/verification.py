@@ -23,9 +23,8 @@ from torcheer.archive.format.index_frames import (
 from torcheer.archive.format.record_json import history_from_json
 from torcheer.archive.value_names import layer_labels
 from torcheer.disk import has_checksum, strict_json
-from torcheer.encoding import cut
 from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError
-from torcheer.terminal import ProgressCallback, ignore_progress, plural
+from torcheer.terminal import ProgressCallback, ignore_progress, plural, short_repr
 
 
 def examine(path: str | os.PathLike[str], on_progress: ProgressCallback = ignore_progress) -> TrustedArchive:
@@ -84,7 +83,7 @@ class TrustedArchive(Archive):
     def _lose(self, entry: Entry, reason: str) -> None:
         item = f" item {entry.item}" if entry.item >= 0 else ""
         layer = self._labels.get(entry.layer, entry.layer)
-        self.lost.append(f"step {entry.step}: {cut(layer)} {cut(entry.variable)[1:-1]}{item}: {reason}")
+        self.lost.append(f"step {entry.step}: {short_repr(layer)} {short_repr(entry.variable)[1:-1]}{item}: {reason}")
         self.lost_entries.append(entry)
 
     def _read_about(self) -> dict[str, Any] | None:
@@ -142,14 +141,14 @@ class TrustedArchive(Archive):
     def _read_step(self, number: int, body: dict[str, Any]) -> None:
         step, entries, about = body.get("step"), body.get("entries"), body.get("about", {})
         if not isinstance(entries, list) or not isinstance(about, dict) or (type(step) is not int and entries):
-            self.lost.append(f"step {cut(step)}: its frame cannot be understood")
+            self.lost.append(f"step {short_repr(step)}: its frame cannot be understood")
             return
         unique: dict[tuple[str, str, int], Entry] = {}
         for entry in entries:
             try:
                 parsed = parse_entry(int(step or 0), entry, number)
             except (ArchiveDamaged, KeyError, TypeError, AttributeError) as error:
-                self.lost.append(f"step {step}: {cut(entry)}: {error}")
+                self.lost.append(f"step {step}: {short_repr(entry)}: {error}")
                 continue
             if unique.setdefault((parsed.layer, parsed.variable, parsed.item), parsed) is not parsed:
                 self._lose(parsed, "it is there twice")

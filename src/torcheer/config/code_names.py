@@ -39,9 +39,8 @@ from torcheer.config.importable_names import (
     open_children,
     prefixes,
 )
-from torcheer.config.problems import short_repr
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, short_repr
 
 OLD_NAMES = {  # old prefix of a name -> current prefix
     "torchassistant": "torcheer.training",

@@ -10,8 +10,9 @@ from typing import Any
 
 from torcheer.config.config_files import Config
 from torcheer.config.line_numbers import MAX_DEPTH, KeyPath
-from torcheer.config.problems import format_path, short_repr
+from torcheer.config.problems import format_path
 from torcheer.errors import BadConfig
+from torcheer.terminal import short_repr
 
 
 def override(config: Config, changes: Iterable[str]) -> Config:

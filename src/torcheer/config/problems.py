@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, short_repr
 
 if TYPE_CHECKING:
     from torcheer.config.config_files import Config
@@ -57,12 +56,3 @@ def format_path(path: Sequence[str | int]) -> str:
 
 def is_plain_key(key: str | int) -> bool:
     return isinstance(key, int) or key.replace("-", "_").isidentifier()
-
-
-def short_repr(value: Any) -> str:
-    """Format a value on one short line."""
-    return _repr.repr(value)
-
-
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = _repr.maxlong = 60

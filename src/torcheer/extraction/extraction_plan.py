@@ -13,6 +13,7 @@ from typing import Any
 from torcheer.disk import explain_write_errors, read_json, write_file, write_once
 from torcheer.encoding import to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
+from torcheer.terminal import short_repr
 
 FORMAT = "torcheer extraction"
 VERSION = 1
@@ -51,7 +52,7 @@ class ExtractionPlan:
             is_valid and isinstance(self.model, str) and isinstance(self.codec, str) and self.batches_per_shard > 0
         )
         if not is_valid or not all(isinstance(name, str) for name in self.layers):
-            raise TypeError(f"{_shorten(self)} is no plan")
+            raise TypeError(f"{short_repr(self)} is no plan")
 
     @property
     def checksum(self) -> int:
@@ -81,7 +82,7 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
     for field in fields(ExtractionPlan):
         old, new = getattr(stored, field.name), getattr(plan, field.name)
         if old != new and field.name != "batches_per_shard":
-            difference = _DIFFERENCES.get(field.name) or f"{field.name}={_shorten(old)}, not {_shorten(new)}"
+            difference = _DIFFERENCES.get(field.name) or f"{field.name}={short_repr(old)}, not {short_repr(new)}"
             raise BadArgument(f"{path} was begun with {difference}; go on with the same, or give another folder")
     return stored
 
@@ -164,8 +165,3 @@ def _tensor_bytes(value: Any) -> bytes | memoryview:
             dequantized = value.dequantize() if value.is_quantized else value
             return to_bytes(dequantized.to_dense() if str(dequantized.layout) != "torch.strided" else dequantized)[2]
     return b""
-
-
-def _shorten(value: Any) -> str:
-    text = repr(list(value) if isinstance(value, tuple) else value)
-    return text if len(text) < 80 else f"{text[:77]}…"

@@ -100,7 +100,7 @@ def can_browse() -> bool:
     """Whether this is a terminal on a machine with a display."""
     if os.environ.get("TORCHEER_NO_BROWSER") or os.environ.get("CI") or not sys.stdout.isatty():
         return False
-    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def browse(url: str) -> None:

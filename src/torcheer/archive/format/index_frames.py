@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from torcheer.archive.format import value_codecs
 from torcheer.disk import strict_json
-from torcheer.encoding import cut, described
+from torcheer.encoding import described
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
+from torcheer.terminal import short_repr
 
 VERSION = 1
 MAGIC = b"torchidx"
@@ -190,9 +191,9 @@ def find_frame_marks(data: bytes | memoryview, start: int) -> Iterator[int]:
 
 def _check_seal(seal: Any, frames: int, where: str) -> dict[str, Any]:
     if not isinstance(seal, dict) or type(seal.get("bytes")) is not int or type(seal.get("more", False)) is not bool:
-        raise ArchiveDamaged(f"{where}: its seal cannot be read: {cut(seal)}")
+        raise ArchiveDamaged(f"{where}: its seal cannot be read: {short_repr(seal)}")
     if type(seal.get("frames")) is not int or seal["frames"] != frames:
-        raise ArchiveDamaged(f"{where} has {frames} frames, and was sealed with {cut(seal.get('frames'))}")
+        raise ArchiveDamaged(f"{where} has {frames} frames, and was sealed with {short_repr(seal.get('frames'))}")
     return seal
 
 
@@ -204,12 +205,12 @@ def _parse_step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any
         or not isinstance(about, dict)
         or (type(step) is not int and (step, entries) != (None, []))
     ):
-        raise ArchiveDamaged(f"{where}: a frame cannot be read: step {cut(step)}, entries {cut(entries)}")
+        raise ArchiveDamaged(f"{where}: a frame cannot be read: step {short_repr(step)}, entries {short_repr(entries)}")
     try:
         parsed = [parse_entry(step, entry, segment) for entry in entries]
     except (ArchiveDamaged, KeyError, TypeError, AttributeError) as error:
         text = str(error) if isinstance(error, ArchiveDamaged) else repr(error)
-        raise ArchiveDamaged(f"{where}: step {cut(step)} has an entry that cannot be read: {text}") from None
+        raise ArchiveDamaged(f"{where}: step {short_repr(step)} has an entry that cannot be read: {text}") from None
     if len({(entry.layer, entry.variable, entry.item) for entry in parsed}) < len(parsed):
         raise ArchiveDamaged(f"{where}: step {step} names a layer, variable and item twice")
     return {"step": step, "entries": parsed, "about": about}
@@ -224,10 +225,12 @@ def parse_entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
         or stored < 0
         or (offset % ALIGN and stored)
     ):
-        raise ArchiveDamaged(f"{cut(layer)} lies at {cut(offset)}, {cut(stored)} bytes")
+        raise ArchiveDamaged(f"{short_repr(layer)} lies at {short_repr(offset)}, {short_repr(stored)} bytes")
     codec, scale = value_codecs.parse_codec(entry, kind, shape)
     if len(entry) != 8 + ("as" in entry) + ("zstd" in entry):
-        raise ArchiveDamaged(f"{cut(layer)} has keys that this torcheer does not know: {cut(list(entry))}")
+        raise ArchiveDamaged(
+            f"{short_repr(layer)} has keys that this torcheer does not know: {short_repr(list(entry))}"
+        )
     return Entry(step, layer, variable, item, kind, shape, segment, offset, stored, crc32, codec, scale)
 
 
@@ -237,7 +240,7 @@ def to_json(value: dict[str, Any], subject: str) -> bytes:
         _check_keys(value.get("about") or {}, _MAX_DEPTH)
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadArgument(f"{subject} cannot be written as JSON: {cut(error)}") from None
+        raise BadArgument(f"{subject} cannot be written as JSON: {short_repr(error)}") from None
 
 
 def _check_keys(value: Any, depth: int) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torcheer.encoding import cut
 from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.terminal import short_repr
 
 MOST_DEPTH = 100
 _DICTS: dict[str, type] = {"dict": dict, "ordered": OrderedDict, "counter": Counter}
@@ -34,7 +34,7 @@ def unpack(tensors: Mapping[str, Tensor], encoded: Any) -> Any:
     try:
         return _Unpacker(tensors).decode(encoded)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        raise ArchiveDamaged(f"a state cannot be read: {cut(error)}") from None
+        raise ArchiveDamaged(f"a state cannot be read: {short_repr(error)}") from None
 
 
 class _Packer:

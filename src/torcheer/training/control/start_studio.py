@@ -6,7 +6,6 @@ A control for its session, a viewer process, consecutive runs.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.host import reason_of
 from torcheer.training.control.earlier_runs import archive_run
+from torcheer.wire.open_viewer import can_browse
 from torcheer.wire.viewer_process import ViewerProcess
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
         return
     if control is None:
         raise BadArgument("--studio: this session lets no studio look on (studio=false, --no-control, or see above)")
-    launched = ViewerProcess(home, f"--port={chosen.port}", *["--browser"] * (not chosen.no_browser and _has_screen()))
+    launched = ViewerProcess(home, f"--port={chosen.port}", *["--browser"] * (not chosen.no_browser and can_browse()))
     try:
         print(launched.url, flush=True)
         yield launched.url
@@ -80,10 +80,3 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
         launched.end()
         if launched.error_output:
             print(launched.error_output, file=sys.stderr, flush=True)
-
-
-def _has_screen() -> bool:
-    """Return whether there is a display for a browser: one in the terminal would be in the way."""
-    if not sys.stdout.isatty() or os.environ.get("CI") or os.environ.get("TORCHEER_NO_BROWSER"):
-        return False
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
