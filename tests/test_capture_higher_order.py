@@ -472,7 +472,7 @@ assert "linear" in [op.name for op in history.ops], history
 assert nn.Module._call_impl is impl and torch._dynamo.utils.unpatched_nn_module_call_impl is impl
 assert torch._dynamo.variables.nn_module.unpatched_nn_module_call_impl is impl
 assert torch.compiler.is_compiling() is False and torch._dynamo.eval_frame._stance.stance == "default"
-assert torch.equal(model(x), history["output_1"].tensor_contents)
+print("equal" if torch.equal(model(x), history["output_1"].tensor_contents) else "other values")
 """
 
 
@@ -483,4 +483,4 @@ def test_the_private_names_of_dynamo_behave_as_assumed():
 def test_dynamo_may_be_loaded_for_the_first_time_inside_a_capture(tmp_path: Path):
     script = tmp_path / "fresh.py"
     script.write_text(FRESH)
-    run_python("-W", "ignore", script)
+    assert "equal" in run_python("-W", "ignore", script).stdout

@@ -173,6 +173,7 @@ def test_a_watch_that_ends_a_run_itself_is_no_error(tmp_path):
         w.should_stop = True
         model(torch.ones(1, 2))
         raise AssertionError("the block ends before this")
+    assert w.closed and w.looks == 1
 
 
 class Fails(nn.Module):

@@ -171,6 +171,7 @@ def test_the_server_opens_a_browser_where_it_is_told_to(run: Path, tmp_path: Pat
     with Child("-P", "-m", "torcheer.studio.server", run, "--browser", env={"BROWSER": f"{browser} %s"}) as process:
         url = process.line()
         wait_until(lambda: (tmp_path / "opened").exists() and url in (tmp_path / "opened").read_text())
+        assert (tmp_path / "opened").read_text().count(url) >= 1
 
 
 # -- no orphans --------------------------------------------------------------------------------------------------------
@@ -231,6 +232,7 @@ def test_a_second_ctrl_c_ends_it_at_once_while_pages_hang(run: Path) -> None:
         time.sleep(0.05)
         command.send_signal(signal.SIGINT)
         command.ends(130)
+        assert command.returncode == 130
 
 
 def test_the_command_serves_a_folder_of_runs(run: Path) -> None:
