@@ -20,6 +20,7 @@ from torch import nn
 from waiting import WAIT_SECS, wait_until
 
 import torcheer as tl
+from torcheer.control import loop_control
 from torcheer.control.control_records import EACH_TRIAL, Wants
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.host.live import Live, live
@@ -65,8 +66,7 @@ class Loop:
 
     def end(self) -> None:
         self.going = False
-        if self.view.viewer is not None:
-            self.view.viewer.close()  # so that one that was left paused goes on
+        self.view.finish()  # so that one that was left paused goes on
         if self._thread.ident is not None:
             self._thread.join(60)
         self.view.close()
@@ -135,8 +135,9 @@ def test_buttons_hold_the_loop_at_a_step_and_let_it_go_so_many_steps(loops: list
 
 
 def test_closing_the_page_leaves_a_paused_loop_paused_and_killing_the_server_lets_it_go(
-    loops: list[Loop], capfd: pytest.CaptureFixture[str]
+    loops: list[Loop], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loop_control, "ALONE_SECS", 0.5)
     loop = made(loops).start()
     assert loop.goes_on()
     with Page(loop.view.url) as page:
@@ -148,7 +149,7 @@ def test_closing_the_page_leaves_a_paused_loop_paused_and_killing_the_server_let
     assert loop.view.viewer is not None
     os.kill(loop.view.viewer.pid, signal.SIGKILL)
     assert loop.goes_on()
-    assert "whoever paused this run is gone: it goes on" in capfd.readouterr().err
+    assert "nobody has looked on for 0.5 s: it goes on" in capfd.readouterr().err
 
 
 def test_killing_the_server_in_the_midst_of_a_look_harms_no_step_and_no_number(loops: list[Loop]) -> None:
@@ -255,8 +256,8 @@ def test_settings_of_the_optimizer_can_be_changed_and_what_cannot_be_is_said(loo
         wait_until(lambda: (loop.step(), len(viewer.of("alert")) >= 4)[1], "all of them to be dealt with")
         assert loop.optimizer.param_groups[0]["lr"] == 0.125 and loop.optimizer.param_groups[0]["momentum"] == 0.9
         assert [one["text"] for one in viewer.of("alert")] == [
-            "momentum: 'much' is no number from 0 on", "lr: -1 is no number from 0 on",
-            "lr: inf is no number from 0 on", "'model' cannot be changed while this loop runs",
+            "momentum is of kind number, not 'much'", "lr is at least 0, not -1", "lr is of kind number, not inf",
+            "'model' cannot be changed while this loop runs; there are lr, momentum, weight_decay.",
         ]  # fmt: skip
         viewer.last("parameters", lambda message: message["parameters"][0]["value"] == 0.125)
 

@@ -65,7 +65,7 @@ def rates(make: Callable[[Optimizer], Any], change: float = 0.0) -> list[float]:
     with tl.live(model, optimizer=optimizer, open_server=False) as view:
         for step in range(STEPS):
             if step == CHANGED_AT and change:
-                view._form.change("lr", optimizer.param_groups[0]["lr"] * change)
+                view._control.change("lr", optimizer.param_groups[0]["lr"] * change)
             found.append(float(optimizer.param_groups[0]["lr"]))
             optimizer.step()
             scheduler.step()
@@ -86,7 +86,7 @@ def test_a_plateau_goes_on_from_the_rate_that_was_set() -> None:
     optimizer = SGD(model.parameters(), 0.2)
     scheduler = lr.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
     with tl.live(model, optimizer=optimizer, open_server=False) as view:
-        view._form.change("lr", 0.08)
+        view._control.change("lr", 0.08)
         for _ in range(3):
             scheduler.step(1.0)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.04)
@@ -101,9 +101,9 @@ def test_a_rate_of_nothing_is_kept_and_can_be_raised_again(name: str) -> None:
     with tl.live(model, optimizer=optimizer, open_server=False) as view:
         for step in range(STEPS):
             if step == 6:
-                view._form.change("lr", 0.0)
+                view._control.change("lr", 0.0)
             if step == 12:
-                view._form.change("lr", plain[12])
+                view._control.change("lr", plain[12])
             now = optimizer.param_groups[0]["lr"]
             assert now < 1e-25 if 6 <= step < 12 else now == pytest.approx(plain[step], rel=1e-6)
             optimizer.step()
@@ -115,7 +115,7 @@ def test_a_schedule_that_stands_at_zero_gets_the_rate_as_its_base() -> None:
     optimizer = SGD(model.parameters(), 0.2)
     scheduler = lr.LambdaLR(optimizer, lambda at: min(at, 4) / 4)
     with tl.live(model, optimizer=optimizer, open_server=False) as view:
-        view._form.change("lr", 0.1)
+        view._control.change("lr", 0.1)
         for _ in range(6):
             optimizer.step()
             scheduler.step()
@@ -128,7 +128,7 @@ def test_the_momentum_of_a_cycle_survives_as_well() -> None:
     scheduler = lr.OneCycleLR(optimizer, 0.4, total_steps=40)
     with tl.live(model, optimizer=optimizer, open_server=False) as view:
         before = optimizer.param_groups[0]["momentum"]
-        view._form.change("momentum", before / 2)
+        view._control.change("momentum", before / 2)
         for _ in range(5):
             optimizer.step()
             scheduler.step()
@@ -142,7 +142,7 @@ def test_each_group_and_each_optimizer_is_changed_alone() -> None:
     schedulers = [lr.LambdaLR(optimizer, lambda at: 0.5**at), lr.LambdaLR(second, lambda at: 0.5**at)]
     assert schedulers_of(optimizer) == schedulers[:1] and schedulers_of(second) == schedulers[1:]
     with tl.live(one, optimizer=optimizer, open_server=False) as view:
-        view._form.change("group 2: lr", 0.6)
+        view._control.change("group 2: lr", 0.6)
         for scheduler in schedulers:
             scheduler.optimizer.step()
             scheduler.step()
@@ -162,7 +162,7 @@ def test_a_rate_that_the_loop_itself_sets_back_is_told() -> None:
     model = nn.Linear(2, 2)
     optimizer = SGD(model.parameters(), 0.2)
     with tl.live(model, optimizer=optimizer, open_server=False) as view:
-        view._form.change("lr", 0.1)
+        view._control.change("lr", 0.1)
         view._form._sent_at = 0.0
         view._form.send()
         assert not alerts(view)

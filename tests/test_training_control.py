@@ -15,6 +15,7 @@ from control_cases import Looker, Running
 from training_cases import Noisy, noisy_collate, results, run, session
 from waiting import wait_until
 
+from torcheer.control import loop_control
 from torcheer.errors import CannotWrite
 from torcheer.studio.sources.run_source import RunSource
 from torcheer.training.control.earlier_runs import archive_run, run_result
@@ -102,12 +103,10 @@ def test_stop_pauses_a_run_at_a_step_boundary_and_train_goes_on(tmp_path: Path, 
 
 
 def test_a_run_without_a_viewer_is_not_held_up(tmp_path: Path, one_thread: None, monkeypatch: Any) -> None:
-    from torcheer.training.control import session_control
-
-    monkeypatch.setattr(session_control, "ALONE_SECS", 0.3)
+    monkeypatch.setattr(loop_control, "ALONE_SECS", 0.3)
     running = Running(session("plain", tmp_path))
     running.looker.paused(0)
-    wait_until(lambda: not running.control.is_waiting_for_viewer)
+    wait_until(lambda: not running.control.buttons.is_waiting_for_viewer)
     running.looker.close()
     (waited,) = [event for event in running.join() if type(event) is Continued]
     assert waited.secs >= 0.3

@@ -3,8 +3,7 @@
 These are Init, Train, Stop, Step, Test and New seed.
 
 A task implements `init(seed)`, `train_trial(trial)`, `test_item(item)`, or some of them; these determine the buttons.
-Work is a generator that yields after every trial; between two trials the page's orders are handled. A simulation is
-stopped by dropping the generator; its counters say where to resume.
+Between two trials, or two tested items, the page's orders are handled; counters say where to resume.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from numbers import Real
 from typing import Any
 
 from torcheer.control.control_records import Order, State
+from torcheer.control.loop_control import LoopControl
+from torcheer.control.parameter_form import CHANGES, ParameterChange, Parameters
 from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Network
 from torcheer.etorch.netview import NetView
 from torcheer.etorch.simulation_logs import KINDS, Logs, means, row_of
-from torcheer.etorch.simulation_parameters import Change, Parameters
-from torcheer.host.host import Host
+from torcheer.host.host import Host, closed_host
 from torcheer.runlog.table import Table
 
 _SEND_SECS = 0.1  # between two state messages of a running simulation
 _OVER: Any = object()  # marks an exhausted generator
-_STEP_N = 10  # default number of trials of Step N
 _NEEDS = {
     "init": ("init", "new_seed"), "train_trial": ("train", "step_trial", "step_epoch", "step_run", "step_n", "stop"),
     "test_item": ("test_trial", "test_item", "test_all", "stop"),
@@ -58,6 +57,10 @@ class Simulation:
             raise BadArgument(f"a task has {', '.join(_NEEDS)}, or one of them; {type(task).__name__} has none")
         self.parameters = Parameters()
         self._add_default_parameters()
+        self._control = LoopControl(
+            closed_host(name), can=lambda: self.can, counters=self._position, settings=self.parameters.settings,
+            changed=self._changed, act=self._act, is_paused=True,
+        )  # fmt: skip
         self.logs = Logs(patterns)
         self.status = "idle"
         self.message = self.verdict = ""  # current activity; how the last run ended
@@ -69,7 +72,7 @@ class Simulation:
         self._rows: list[Mapping[str, Any]] = []  # of the trials of this epoch
         self._zeros, self._first_zero = 0, -1
         self._tested = -1  # the last tested item
-        self._work: Iterator[None] | None = None
+        self._test: Iterator[None] | None = None  # the test that is under way; yields after each item
         self._counters: dict[str, Any] = {}
         self._sent_at = 0.0
 
@@ -88,7 +91,7 @@ class Simulation:
                 "test_every", 5, minimum=0, doc="epochs between two tests of all items; 0: none", **group
             )
 
-    def parameter(self, name: str, value: Any, *, change: Change | None = None, **settings: Any) -> None:
+    def parameter(self, name: str, value: Any, *, change: Callable[[Any], Any] | None = None, **settings: Any) -> None:
         """Add a parameter of the task to the page's form: `sim["lr"]`.
 
         `change` is called with each new value; `settings` may be doc, minimum, maximum, choices, group, editable.
@@ -100,8 +103,19 @@ class Simulation:
         return self.parameters[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
+        before = self.parameters[name]
         self.parameters[name] = value
+        after = self.parameters[name]
+        self._changed(ParameterChange(name, before, after) if after != before else None)
+
+    def _changed(self, change: ParameterChange | None) -> None:
+        """Log a change of a parameter once a run has begun, and send the form."""
+        if change is not None and self._begun:
+            self.logs.add(CHANGES[0], change.row(self._position()))
         self._send_parameters()
+
+    def _position(self) -> dict[str, int]:
+        return {"Run": self.run_number, "Epoch": self.epoch, "Trial": self.trial}
 
     # -- from code ---------------------------------------------------------------------------------------------------
 
@@ -109,7 +123,7 @@ class Simulation:
         """Reset to run 0 with a seed (default: the parameter `seed`), and clear the logs."""
         if seed is not None:
             self["seed"] = seed
-        self._work = None
+        self._halt()
         self.logs.wipe(*KINDS)
         with self._reporting_errors():
             self._begin(0)
@@ -120,16 +134,19 @@ class Simulation:
 
     def train(self, epochs: int | None = None) -> Table:
         """Train until all runs are over, or for `epochs` epochs; return the log of epochs."""
-        self._drive(self._training(epochs=epochs))
+        self._control.go_on(*("epoch", epochs) if epochs is not None else ())
+        self._drive()
         return self.logs["train_epoch"]
 
     def step(self, trials: int = 1) -> None:
         """Train for `trials` trials."""
-        self._drive(self._training(trials=trials))
+        self._control.go_on("trial", trials)
+        self._drive()
 
     def test(self) -> Table:
         """Test all items; return the log of trials."""
-        self._drive(self._testing())
+        self._test = self._testing()
+        self._drive()
         return self.logs["test_trial"]
 
     def test_item(self, item: int) -> dict[str, Any]:
@@ -141,7 +158,7 @@ class Simulation:
     def listen(self, to: str | os.PathLike[str] | None = None) -> Host:
         """Listen for a viewer in the folder `to`, such as `torcheer studio FOLDER`; starts none."""
         if self.host is None or self.host.closed:
-            self.host = Host(to, title=self.name)
+            self.host = self._control.host = Host(to, title=self.name)
             self.view = NetView(self.net, host=self.host) if self.net is not None else None
             self._send_parameters()
             self.logs.show(self.host)
@@ -167,8 +184,8 @@ class Simulation:
             if not self._begun:
                 self._try(self.init)
             while not host.closed:
-                self._handle_orders()
-                if self._work is None:
+                self._execute_orders()
+                if self._is_idle():
                     host.wait(1.0)
                 else:
                     self._try(self._advance)
@@ -179,7 +196,7 @@ class Simulation:
 
     def close(self) -> None:
         """Close the studio; counters, logs and the network stay."""
-        self._work = None
+        self._halt()
         if self.view is not None:
             self.view.close()
         if self.viewer is not None:
@@ -188,23 +205,17 @@ class Simulation:
             self.host.close()
         self.viewer = None
 
-    def _handle_orders(self) -> None:
-        for order in self.host.orders() if self.host is not None else ():
-            if problem := self._change(order) if order.kind == "change" else self._act(order):
-                self._send_parameters()  # restores the form's actual values
-                assert self.host is not None
-                self.host.alert(problem, rule="control")
+    def _execute_orders(self) -> None:
+        for order in self._control.orders():
+            self._control.execute(order)
 
-    def _change(self, order: Order) -> str:
-        """Change a parameter; return why that failed, or "".
+    def _halt(self) -> None:
+        """Stop training and testing."""
+        self._test = None
+        self._control.pause()
 
-        A page's request never stops a simulation.
-        """
-        try:
-            self[order.name] = order.value
-        except Exception as error:
-            return str(error) if isinstance(error, BadArgument) else f"{order.name}: {type(error).__name__}: {error}"
-        return ""
+    def _is_idle(self) -> bool:
+        return self._control.is_paused and self._test is None
 
     def _try(self, call: Callable[[], None]) -> None:
         """Call a function that runs the task.
@@ -217,50 +228,39 @@ class Simulation:
             print(f"torcheer: {self.name} is paused: {type(error).__name__}: {error}", file=sys.stderr)
             traceback.print_exc()
 
-    def _act(self, order: Order) -> str:
-        """Start a button's action; return why it cannot be done, or ""."""
-        if order.action not in self.can:
-            return f"{self.name} cannot {order.action or 'do that'}; it can {', '.join(self.can)}"
-        if order.action == "test_item" and (problem := self._no_item(order.item)):
-            return problem
+    def _act(self, order: Order) -> None:
+        """Act on a button; training begins and ends by the control's own."""
         match order.action:
             case "init":
                 self._try(self.init)
             case "new_seed":
                 self["seed"] = random.SystemRandom().randrange(1, 2**31)
                 self._send_state(self.status, f"seed {self['seed']}, from the next Init on")
-            case "train":
-                self._work = self._training()
-            case "step_trial":
-                self._work = self._training(trials=1)
-            case "step_epoch":
-                self._work = self._training(epochs=1)
-            case "step_run":
-                self._work = self._training(runs=1)
-            case "step_n":
-                self._work = self._training(trials=order.count if order.count > 0 else _STEP_N)
             case "test_trial":
-                self._work = self._testing(((self._tested + 1) % self.task.items,))
+                self._test = self._testing(((self._tested + 1) % self.task.items,))
             case "test_item":
-                self._work = self._testing((order.item,))
+                self._check_item(order.item)
+                self._test = self._testing((order.item,))
             case "test_all":
-                self._work = self._testing()
+                self._test = self._testing()
             case "stop":
+                self._test = None
                 self._finish("stopped")
-        return ""
 
-    def _drive(self, work: Iterator[None]) -> None:
-        self._work = work
-        while self._work is not None:
+    def _drive(self) -> None:
+        while not self._is_idle():
             self._advance()
-            self._handle_orders()
+            self._execute_orders()
 
     def _advance(self) -> None:
-        """Run to the end of the next trial."""
-        assert self._work is not None
+        """Train the next trial, or test the next item."""
         with self._reporting_errors():
-            if next(self._work, _OVER) is _OVER:
-                self._finish()
+            if self._test is None:
+                self._train()
+            elif next(self._test, _OVER) is _OVER:
+                self._test = None
+        if self._is_idle():
+            self._finish()
 
     @contextmanager
     def _reporting_errors(self) -> Iterator[None]:
@@ -268,14 +268,13 @@ class Simulation:
         try:
             yield
         except Exception as error:
-            self._work = None
+            self._halt()
             self._send_state("paused", f"{type(error).__name__}: {error}")
             if self.host is not None:
                 self.host.alert(f"{type(error).__name__}: {error}", severity="error", rule="task")
             raise
 
     def _finish(self, message: str = "") -> None:
-        self._work = None
         status = "done" if self._over else "paused" if "train" in self.can else "idle"
         if self.view is not None:
             self.view.flush()
@@ -300,27 +299,18 @@ class Simulation:
         runs = {"Run": self.run_number, "Epoch": self.epoch} if "train" in self.can else {}
         return {**runs, "Trial": trial, **name}
 
-    def _training(
-        self, trials: int | None = None, epochs: int | None = None, runs: int | None = None
-    ) -> Iterator[None]:
-        """Train until all runs are over, or for a number of trials, epochs or runs.
-
-        A finished run starts the next.
-        """
-        if not self._begun:
-            self._begin(0)
-        elif self._over:
-            self._begin(self.run_number + 1)
-        while trials != 0 and epochs != 0 and runs != 0:
-            if self._over and self.run_number + 1 >= self["runs"]:
-                return
-            if self._over:
-                self._begin(self.run_number + 1)
-            ended = self._train_trial()
-            trials, epochs, runs = trials and trials - 1, epochs and epochs - ended, runs and runs - self._over
-            yield
-            if ended and self._test_due():
-                yield from self._testing(status="running")
+    def _train(self) -> None:
+        """Train one trial; a finished run starts the next."""
+        if not self._begun or self._over:
+            self._begin(self.run_number + 1 if self._begun else 0)
+        ended = self._train_trial()
+        for unit, is_done in (("trial", True), ("epoch", ended), ("run", self._over)):
+            if is_done:
+                self._control.reached(unit)
+        if self._over and self.run_number + 1 >= self["runs"]:
+            self._control.pause()
+        if ended and self._test_due():
+            self._test = self._testing(status="running")
 
     def _train_trial(self) -> bool:
         """Run one trial; True if it ended an epoch."""
@@ -373,8 +363,7 @@ class Simulation:
             self.logs.add("test_epoch", {"Run": self.run_number, "Epoch": self.epoch, **means(rows)})
 
     def _test_item(self, item: int, status: str = "testing") -> dict[str, Any]:
-        if problem := self._no_item(item):
-            raise BadArgument(problem)
+        self._check_item(item)
         row, self._tested = row_of(self.task.test_item(item), "test_item"), item
         self._counters = self._counters_for(item, row)
         self._show(test=True)
@@ -382,9 +371,9 @@ class Simulation:
         self._send_state(status, f"{row.get('Name', item)}: {numbers}", often=True)
         return row
 
-    def _no_item(self, item: int) -> str:
-        good = 0 <= item < self.task.items
-        return "" if good else f"there is no item {item} to test: they are 0 to {self.task.items - 1}"
+    def _check_item(self, item: int) -> None:
+        if not 0 <= item < self.task.items:
+            raise BadArgument(f"there is no item {item} to test: they are 0 to {self.task.items - 1}")
 
     # -- updates -----------------------------------------------------------------------------------------------------
 
@@ -403,7 +392,7 @@ class Simulation:
             self._sent_at = now
             batch = self.view.batch if self.view is not None else 0
             items = getattr(self.task, "items", 0)
-            self.host.state = State(status, dict(self._counters), self.can, items, batch, _STEP_N, message)
+            self.host.state = State(status, dict(self._counters), self.can, items, batch, message=message)
 
     def _send_parameters(self) -> None:
         if self.host is not None:

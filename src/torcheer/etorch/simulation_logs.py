@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from torcheer.control.parameter_form import CHANGES
 from torcheer.errors import BadArgument
 from torcheer.host.host import Host
 from torcheer.runlog.table import Table
 
 KINDS = {  # name -> title, x axis, legend column
     "train_epoch": ("Train epochs", "Epoch", "Run"), "test_trial": ("Test trials", "Trial", ""),
-    "test_epoch": ("Test epochs", "Epoch", "Run"), "run": ("Runs", "Run", ""),
+    "test_epoch": ("Test epochs", "Epoch", "Run"), "run": ("Runs", "Run", ""), CHANGES[0]: (CHANGES[1], "Epoch", "Run"),
 }  # fmt: skip
 
 
 class Logs(dict[str, Table]):
-    """The tables train_epoch, test_trial, test_epoch, run, and patterns if given."""
+    """The tables train_epoch, test_trial, test_epoch, run, changes, and patterns if given."""
 
     def __init__(self, patterns: Table | None = None) -> None:
         super().__init__({log: Table(name=log, title=title, x=x, legend=by) for log, (title, x, by) in KINDS.items()})

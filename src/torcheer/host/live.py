@@ -13,7 +13,9 @@ from typing import Any, Final
 from torch import nn
 from torch.optim import Optimizer
 
-from torcheer.control.control_records import Order, State
+from torcheer.control.control_records import State
+from torcheer.control.loop_control import LoopControl
+from torcheer.control.parameter_form import ParameterChange
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.loop_follower import LoopFollower
@@ -28,10 +30,9 @@ from torcheer.wire.open_viewer import Viewer, start
 
 __all__ = ["Live", "live"]
 
-_CAN: Final = ("train", "stop", "step_trial", "step_n")  # and "step_epoch", once an epoch has ended
+_CAN: Final = ("train", "stop", "step_trial", "step_n")
 _STATE_SECS: Final = 0.25  # between two updates of the counters
 _WAIT_SECS: Final = 0.5  # between two checks that a viewer is still connected
-_STEP_N: Final = 10
 
 
 def live(
@@ -93,9 +94,11 @@ class Live:
     ) -> None:  # fmt: skip
         self.host = host
         self.viewer: Viewer | None = None
-        self._epoch, self._steps_left, self._sent_at = 0, -1, 0.0  # steps left: -1 runs until it is stopped
-        self._message, self._to_epoch = "", -1  # the epoch to pause before; -1: none
+        self._epoch, self._sent_at, self._message, self._in_step = 0, 0.0, "", False
         self._metrics, self._form = MetricRows(host), OptimizerForm(host, model, optimizer)
+        self._control = LoopControl(
+            host, can=self._can, counters=self.counters, settings=self._form.settings, changed=self._changed
+        )  # fmt: skip
         host.table(TableHead("train_step", "Train steps", x="Step"))
         host.table(TableHead("train_epoch", "Train epochs", x="Epoch"))
         host.table(TableHead("test_epoch", "Test epochs", x="Epoch"))
@@ -139,8 +142,7 @@ class Live:
         """Log an epoch's metrics and begin the next epoch."""
         self._metrics.add("train_epoch", {"Epoch": self._epoch, "Step": self.step, **metrics})
         self._epoch += 1
-        if self._epoch == self._to_epoch:
-            self._steps_left = 0
+        self._control.reached("epoch")
 
     def test(self, **metrics: Any) -> None:
         """Log the metrics of a test in this epoch."""
@@ -162,7 +164,7 @@ class Live:
             return
         self._follower.close()
         self._metrics.flush(wait=True)
-        self._send_state("done", can=())
+        self._send_state("done")
         self.host.close()
         if self.viewer is not None:
             _OPEN_VIEWERS.append(self.viewer)
@@ -186,57 +188,49 @@ class Live:
 
     def _boundary(self, step: int, test: bool) -> bool:
         """Handle requests and wait while paused; True if this must be called before every step."""
-        self._handle_orders(self.host.orders())
-        now = time.monotonic()
-        if now - self._sent_at >= _STATE_SECS:
+        control = self._control
+        if self._in_step:  # the step before has ended
+            control.reached("trial")
+        self._in_step = not test
+        self._execute_orders()
+        if time.monotonic() - self._sent_at >= _STATE_SECS:
             self._send_state("testing" if test else "running")
             self._form.send()
-        if self._steps_left == 0 and not test:
+        if control.is_paused and not test:
             self._pause()
-        if self._steps_left > 0 and not test:
-            self._steps_left -= 1
-        return self._steps_left >= 0 or self._epoch < self._to_epoch
+        return control.is_paused or control.has_goal
 
     def _pause(self) -> None:
-        """Block the loop until a page resumes it or the viewer disconnects."""
+        """Block the loop until a page lets it go on, or nobody looks on any more."""
         self._message = ""
         self._send_state("paused")
-        while self._steps_left == 0:
-            if not self.host.viewer:
-                self._steps_left = self._to_epoch = -1
-                self._announce("whoever paused this run is gone: it goes on")
-            else:
-                self.host.wait(_WAIT_SECS)
-                self._handle_orders(self.host.orders())
+        while self._control.is_paused:
+            if why := self._control.wait(_WAIT_SECS):
+                self._say(f"{why}: it goes on")
+            self._execute_orders()
         self._send_state("running")
 
-    def _handle_orders(self, orders: list[Order]) -> None:
-        for order in orders:
-            if order.kind == "change":
-                self._form.change(order.name, order.value)
-                continue
-            self._to_epoch = self._epoch + 1 if order.action == "step_epoch" else -1
-            match order.action:
-                case "train" | "step_epoch":
-                    self._steps_left = -1
-                case "stop":
-                    self._steps_left = 0
-                case "step_trial":
-                    self._steps_left = 1
-                case "step_n":
-                    self._steps_left = max(order.count or _STEP_N, 1)
+    def _execute_orders(self) -> None:
+        for order in self._control.orders():
+            self._control.execute(order)
 
-    def _send_state(self, status: str, can: tuple[str, ...] = _CAN) -> None:
+    def _can(self) -> tuple[str, ...]:
+        return (*_CAN, *["step_epoch"] * (self._epoch > 0))  # before, nobody knows how long an epoch is
+
+    def _changed(self, change: ParameterChange | None) -> None:
+        self._form.changed(change)
+        if change is not None:
+            self._control.record(change, self.counters())
+
+    def _send_state(self, status: str) -> None:
         self._sent_at = time.monotonic()
         if not self.host.closed:
-            batch, text = self._probes.batch, self._message
-            can = (*can, *["step_epoch"] * (can != () and self._epoch > 0))
-            self.host.state = State(status, self.counters(), can, batch=batch, step_n=_STEP_N, message=text)
+            can = () if status == "done" else self._can()
+            self.host.state = State(status, self.counters(), can, batch=self._probes.batch, message=self._message)
         self._metrics.flush()
 
-    def _announce(self, text: str) -> None:
+    def _say(self, text: str) -> None:
         self._message = text
-        self.host.alert(text, "info", self.step)
         try:
             print(f"torcheer: {text}", file=sys.stderr)
         except (OSError, ValueError):  # stderr is closed

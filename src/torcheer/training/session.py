@@ -16,6 +16,7 @@ import torch
 from torcheer.errors import BadArgument
 from torcheer.terminal import ProgressCallback, did_you_mean, ignore_progress, wants_progress
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
+from torcheer.training.checkpoints.parameter_changes import ChangeLog
 from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
 from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
@@ -89,6 +90,7 @@ class Session:
         self.stages, self.clips = list(stages or single_stage(list(loaders))), list(clips)
         self.directory = None if to is None else Path(to)
         self.place = Place()
+        self.changes = ChangeLog(self.directory)  # of parameters, made by hand
         self.initial_schedules = {
             name: deepcopy(schedule.scheduler.state_dict()) for name, schedule in self.schedules.items()
         }
@@ -210,6 +212,7 @@ class Session:
                 yield Alert(problem)
             if not self.has_begun:
                 self._begin()
+                self.changes.begin()
                 yield from self.save()
             self.checkpoints.settle_tables(self.rows, self.place.step)
             yield from TrainingLoop(self).run()

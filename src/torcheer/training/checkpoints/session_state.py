@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torcheer.errors import BadArgument
+from torcheer.host.rate_schedules import change_setting, parts_of
 from torcheer.training.checkpoints.random_state import restore_rng, rng_state
 from torcheer.training.loop.graph_forward import move_to_device
 
@@ -23,6 +24,7 @@ def state_of(session: Session) -> dict[str, Any]:
     models = {name: model.state_dict() for name, model in session.models.items()}
     return {
         "place": asdict(session.place),
+        "changes": session.changes.applied,
         "rows": session.rows,
         "data": _data_facts(session),
         "models": models,
@@ -62,6 +64,7 @@ def restore(session: Session, state: Mapping[str, Any]) -> None:
     for name, feed in session.feeds.items():
         feed.restore(state["feeds"].get(name))
     _restore_place(session, state)
+    session.changes.resume(state.get("changes"), session.place.step)
     for runner in _active_runners(session):
         runner.restore(move_to_device(copy.deepcopy(_part(state, "lanes", runner.name)), session.device))
     restore_rng(state["rng"])  # last: nothing after it may draw random numbers
@@ -145,19 +148,16 @@ def _apply_setting_changes(
 
     A schedule is rescaled.
     """
-    schedule = session.schedules.get(name)
+    schedulers = list(parts_of(session.schedules[name].scheduler)) if name in session.schedules else []
     for key, value in _settings(optimizer).items():
         if key not in saved or saved[key] == value:
             continue
         for group in optimizer.param_groups:
-            # The factor that the schedule has reached.
-            share = group[key] / saved[key] if key == "lr" and saved[key] else 1.0
-            group[key] = value * share if key == "lr" else value
-            if key == "lr" and "initial_lr" in group:
-                group["initial_lr"] = group["initial_lr"] * value / saved[key] if saved[key] else value
-        if key == "lr" and hasattr(schedule and schedule.scheduler, "base_lrs"):
-            bases = schedule.scheduler.base_lrs  # type: ignore[union-attr]
-            bases[:] = [base * value / saved[key] if saved[key] else value for base in bases]
+            if key == "lr":
+                share = group[key] / saved[key] if saved[key] else 1.0  # the factor that the schedule has reached
+                change_setting(group, key, value * share, schedulers)
+            else:
+                group[key] = value
 
 
 def _active_runners(session: Session) -> list[Any]:

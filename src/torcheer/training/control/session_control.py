@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.control.control_records import Order, State
+from torcheer.control.loop_control import STEP_UNITS, LoopControl
+from torcheer.control.parameter_form import ParameterChange
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.host import Host, reason_of
 from torcheer.network.network_records import full_name
 from torcheer.training.control import requested_tests
 from torcheer.training.control.earlier_runs import earlier_results, run_number, run_result
 from torcheer.training.control.isolated_tests import count_items, test_items
-from torcheer.training.control.session_form import ChangeLog, ParameterChange, change_parameter, form_parameters
+from torcheer.training.control.session_form import form_parameters, settings_of
 from torcheer.training.control.session_tables import SessionTables
 from torcheer.training.control.session_values import ValueProbes
 from torcheer.training.loop.events import Alert, Continued, EpochDone, Event, Paused, StepDone, Stopped
@@ -37,15 +39,14 @@ if TYPE_CHECKING:
 POLL_SECS = 0.01  # between two polls for requests, where steps are shorter
 STATE_SECS = 0.1  # between two states that are sent
 WAIT_SECS = 0.05  # between two checks for signals, while paused
-ALONE_SECS = 10.0  # a pause lasts this long once the viewer is gone
+STEPS = [action for action in STEP_UNITS if action != "step_run"]
 SOME_ITEMS = 3  # samples that describe the network: a batch of 1 would look like no batch axis
-STEPPING = ("step_trial", "step_n", "step_epoch")
 
 
 class Control:
     """Control of the session of a directory.
 
-    One for all its runs, `attach` gives it the next session.
+    One for all its runs, `take` gives it the next session.
     """
 
     session: Session
@@ -58,14 +59,16 @@ class Control:
         self.restart_changes: list[str] | None = (
             None  # KEY=VALUE changes of the next run; None until a restart is requested
         )
-        self.is_waiting_for_viewer = is_paused  # a session that begins paused waits for its first viewer
-        self._is_paused, self._goal = is_paused, ("", 0)
+        self.buttons = LoopControl(
+            self.host, can=self.available_actions, act=self._act, settings=lambda: settings_of(self.session),
+            changed=self._changed, counters=self.counters, is_paused=is_paused,
+        )  # fmt: skip
         self._seed: int | None = None  # of the next Init, where New seed was pressed
         self.tested = -1  # index of the last tested item
         self._steps: Sequence[StepDone] = ()
         self._next_poll = self._next_state = 0.0
         self._is_busy = True
-        self._deferred: list[Order] = []  # orders that arrived during a test
+        self._messages: list[str] = []  # about changed parameters, that are still to be yielded
         self._result: dict[str, Any] | None = None
 
     def take(self, session: Session, built: Built | None = None) -> None:
@@ -75,7 +78,6 @@ class Control:
         session.control, self.restart_changes, self._seed, self.tested = self, None, None, -1
         self.run, self._result, self._is_done = run_number(session.directory), None, False
         self._began, self._idle_before = time.monotonic(), self.idle_secs
-        self._change_log = ChangeLog(session.directory, session.place.step)
         if not hasattr(self, "tables"):
             self.tables = SessionTables(self.host, session)
             for result in earlier_results(session.directory):
@@ -86,8 +88,9 @@ class Control:
         if hasattr(self, "probes"):
             self.probes.close()
         self.probes, self._is_network_described = ValueProbes(self.host, session), False
-        self._send_parameters()
-        self._send_state("paused" if self._is_paused else "running")
+        self._changes_sent = 0
+        self.send_changes()
+        self._send_state("paused" if self.buttons.is_paused else "running")
 
     # -- at a step boundary ------------------------------------------------------------------------------------------
 
@@ -108,11 +111,11 @@ class Control:
             self._next_state = 0.0  # send the state now, so that the page's counters match the values
         if steps and self.tables.steps_are_due(now):
             self.tables.add_steps(steps, now)
-        self._check_goal(bool(steps))
+        if steps:
+            self.buttons.reached("trial")
         self._describe_network()
-        for order in self._take_orders():
-            yield from self._execute(order)
-        if self._is_paused and not self._is_stopping():
+        yield from self._execute_orders()
+        if self.buttons.is_paused and not self._is_stopping():
             yield from self._pause()
         self._prepare_next_step()
 
@@ -122,7 +125,7 @@ class Control:
         if self.host.viewer and now >= self._next_state:
             self._send_state("running")
         self._begin_probing(now)
-        self._is_busy = self.probes.is_busy or self._goal[0] != ""
+        self._is_busy = self.probes.is_busy or self.buttons.has_goal
         self._next_poll = now + POLL_SECS
 
     def _begin_probing(self, now: float) -> None:
@@ -157,16 +160,6 @@ class Control:
         """End probing: the rounds of an epoch are over, evaluation follows."""
         self.probes.finish()
 
-    def _check_goal(self, is_trial: bool) -> None:
-        """Pause where the requested number of steps or epochs is reached."""
-        goal, remaining = self._goal
-        if goal in ("step_trial", "step_n") and is_trial:
-            self._goal = goal, remaining - 1
-            if remaining <= 1:
-                self._goal, self._is_paused = ("", 0), True
-        elif goal == "step_epoch" and self.session.place.epoch >= remaining:
-            self._goal, self._is_paused = ("", 0), True
-
     def _is_stopping(self) -> bool:
         return bool(self.session.stop_reason)
 
@@ -178,65 +171,28 @@ class Control:
         self._began_waiting, before = time.monotonic(), self.idle_secs
         yield Paused(self.session.place.step)
         reason = ""
-        alone_since: float | None = None
-        while self._is_paused and not self._is_stopping():
-            alone_since = self._alone_since(alone_since)
-            if alone_since is not None and time.monotonic() - alone_since >= ALONE_SECS:
-                self._is_paused, reason = False, f"nobody has looked on for {ALONE_SECS:g} s"
-                break
-            self.host.wait(WAIT_SECS)
+        while self.buttons.is_paused and not self._is_stopping():
+            reason = self.buttons.wait(WAIT_SECS)
             self._describe_network()
-            for order in self._take_orders():
-                yield from self._execute(order)
+            yield from self._execute_orders()
         self.idle_secs = before + time.monotonic() - self._began_waiting
         yield Continued(self.idle_secs - before, reason)
         self._send_state("running")
 
-    def _alone_since(self, since: float | None) -> float | None:
-        """Return since when no viewer could continue the run.
-
-        None with a viewer, or before the first one.
-        """
-        if self.host.viewer:
-            self.is_waiting_for_viewer = False
-            return None
-        return None if self.is_waiting_for_viewer else since or time.monotonic()
-
-    def _take_orders(self) -> list[Order]:
-        """Take the pending orders, oldest first."""
-        deferred, self._deferred = self._deferred, []
-        return deferred + self.host.orders()
-
     # -- orders ------------------------------------------------------------------------------------------------------
 
-    def _execute(self, order: Order) -> Iterator[Event]:
-        if self._is_stopping():
-            return
-        try:
-            if order.kind == "change":
-                yield from self._change(order.name, order.value)
-            elif order.action in self.available_actions():
-                self._act(order)
-            else:
-                raise BadArgument(
-                    f"{order.action!r} cannot be done here; there is {', '.join(self.available_actions())}"
-                )
-        except TorcheerError as error:
-            self.host.alert(str(error), "warning", self.session.place.step, "studio")
-            self._send_state(self.host.state.status, str(error))
+    def _execute_orders(self) -> Iterator[Event]:
+        """Execute the waiting orders; yield what is to be said about them."""
+        for order in self.buttons.orders():
+            if self._is_stopping():
+                return
+            if refusal := self.buttons.execute(order):
+                self._send_state(self.host.state.status, refusal)
+            while self._messages:
+                yield Alert(self._messages.pop(0))
 
     def _act(self, order: Order) -> None:
         match order.action:
-            case "train":
-                self._is_paused, self._goal = False, ("", 0)
-            case "stop":
-                self._is_paused, self._goal = True, ("", 0)
-            case "step_trial":
-                self._step_until("step_trial", 1)
-            case "step_n":
-                self._step_until("step_n", order.count if order.count > 0 else State().step_n)
-            case "step_epoch":
-                self._step_until("step_epoch", self.session.place.epoch + 1)
             case "test_all":
                 self._test(lambda: requested_tests.run_all(self))
             case "test_item":
@@ -249,15 +205,14 @@ class Control:
                 self._seed = _next_seed(self.session.options.seed if self._seed is None else self._seed)
                 self._send_state(self.host.state.status)
 
-    def _step_until(self, goal: str, target: int) -> None:
-        self._is_paused, self._goal, self._is_busy = False, (goal, target), True
-
     def _request_restart(self, changes: list[str]) -> None:
         """End the run at a step boundary, with all saved.
 
         The caller of the session then starts the next.
         """
-        self.restart_changes, self._goal = changes, ("", 0)
+        self.restart_changes = changes
+        if self.buttons.has_goal:
+            self.buttons.go_on()  # the next run has none
         self.session.stop_reason = self.session.stop_reason or RESTART
 
     @property
@@ -283,39 +238,41 @@ class Control:
 
     def should_stop_test(self) -> bool:
         """Return whether a test should end early."""
-        self._deferred += self.host.orders()
-        return self._is_stopping() or any(order.action == "stop" for order in self._deferred)
+        return self.buttons.is_stop_waiting() or self._is_stopping()
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def _change(self, name: str, value: Any) -> Iterator[Event]:
-        change = change_parameter(self.session, name, value)
-        if change is None:
-            self._send_parameters()
-            return
-        self._record_change(change)
-        self._send_parameters()
-        yield Alert(
-            f"{change.name} is {_format_value(change.after)} from here on, and was {_format_value(change.before)}"
-        )
-        if not name.startswith("watch."):
-            yield from self.session.save()  # a killed run resumes with the change
+    def _changed(self, change: ParameterChange | None) -> None:
+        """Record a change where it is made: a run that resumes before it makes it again."""
+        try:
+            if change is not None:
+                self._messages.append(str(change))
+                self._write_watch_settings(change)
+                self.session.changes.add(change, self.session.place)
+        finally:  # also where the disk is full: the change holds all the same
+            self.send_changes()
 
-    def _record_change(self, change: ParameterChange) -> None:
-        session, place = self.session, self.session.place
-        watch = session.options.watch
+    def send_changes(self) -> None:
+        """Send the parameters, and the changes that were not sent yet."""
+        rows = self.session.changes.rows
+        for step, epoch, name, before, after in rows[self._changes_sent :]:
+            self.buttons.record(ParameterChange(name, before, after), {"Step": step, "Epoch": epoch})
+        self._changes_sent = len(rows)
+        self._send_parameters()
+
+    def _write_watch_settings(self, change: ParameterChange) -> None:
+        session, watch = self.session, self.session.options.watch
         if watch and change.name.startswith("watch.") and self._built is not None and session.directory is not None:
             from torcheer.training.spec.read.config_merge import read_spec
 
             key = change.name.split(".")[1]
             read_spec(session.directory, [f"watch.{key}={json.dumps(watch[key])}"]).save(session.directory)
-        self._change_log.add(change, place.step, place.epoch + 1)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def available_actions(self) -> tuple[str, ...]:
         """Return the available actions."""
-        actions = [*([] if self._is_done else ["train", "stop", *STEPPING]), "test_all"]
+        actions = [*([] if self._is_done else ["train", "stop", *STEPS]), "test_all"]
         actions += ["test_trial", "test_item"] if count_items(self.session) else []
         return (*actions, "init", "new_seed") if self._built is not None else tuple(actions)
 
@@ -350,6 +307,7 @@ class Control:
     def record(self, event: Event) -> None:
         """Update tables and state for an event."""
         if type(event) is EpochDone:
+            self.buttons.reached("epoch")
             self.tables.flush_steps()
             self.tables.add_epoch(event)
             if self.host.viewer:
@@ -380,16 +338,16 @@ class Control:
         """
         self.tables.flush_steps()
         self.result()
-        self._goal, self._is_done = ("", 0), True
+        self._is_done = True
         self._describe_network()
         self._send_state("done", "all is trained")
         while stays and not self._is_stopping():
             self.host.wait(WAIT_SECS)
             self._describe_network()
-            for order in self._take_orders():
-                for _ in self._execute(order):
-                    pass
-            self._is_paused = self.restart_changes is not None  # a run that is started from here waits for Train
+            for _ in self._execute_orders():
+                pass
+        if self.restart_changes is not None:  # a run that is started from here waits for Train
+            self.buttons.pause()
 
     def close(self, why: str = "") -> None:
         """Close the connection; `why` is the reason of an unplanned end."""
@@ -402,10 +360,6 @@ class Control:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self.close(reason_of(error) if error is not None else "")
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else repr(value)
 
 
 def _next_seed(seed: int | None) -> int:

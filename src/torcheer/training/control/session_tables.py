@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROW_SECS = 0.2  # at least, between two rows of train_step: a loss is read five times a second at most
 ROWS = 2000  # then rows become rarer, so that a run of days has some ten thousand
-RUN_TABLES = ("train_epoch", "train_step", "test_trial", "test_epoch")
+RUN_TABLES = ("train_epoch", "train_step", "test_trial", "test_epoch", "changes")
 
 
 class SessionTables:

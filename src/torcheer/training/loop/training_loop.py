@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.training.loop.events import EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
+from torcheer.training.loop.events import Alert, EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.session_parts import Stage
@@ -49,6 +49,8 @@ class TrainingLoop:
         """Train the remainder of an epoch, evaluate it and write its row."""
         session, place = self.session, self.place
         self._epoch_began = time.monotonic()
+        if session.changes.is_pending:
+            yield from self._apply_changes()
         if session.control is not None:
             yield from self._handle_control()
             if session.stop_reason:
@@ -107,6 +109,8 @@ class TrainingLoop:
             yield from steps  # between rounds: the consumer may save or stop here
             for callback in session.round_callbacks:
                 callback(place)
+            if session.changes.is_pending and not session.has_pending_gradients():
+                yield from self._apply_changes()
             if session.control is not None and session.control.is_due(steps) and not session.has_pending_gradients():
                 yield from self._handle_control()
             if session.stop_reason or time.monotonic() >= self._due or place.step >= self._due_step:
@@ -150,6 +154,13 @@ class TrainingLoop:
         self.place.step += update.backward(loss, items)
         runner.measure(frames, samples)
         return loss.detach()
+
+    def _apply_changes(self) -> Iterator[Event]:
+        """Apply the changes of parameters that were made here before this run was interrupted."""
+        for message in self.session.changes.apply_due(self.session):
+            yield Alert(message)
+        if self.session.control is not None:
+            self.session.control.send_changes()
 
     def _handle_control(self) -> Iterator[Event]:
         """Handle requests of a studio; exclude the time of a pause from all timers."""

@@ -1,0 +1,158 @@
+"""The parameters of a loop that a page or code may change: checked, set and recorded in one way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from torcheer.control.control_records import Parameter
+from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
+
+CHANGES: Final = ("changes", "Changes of parameters")  # the table of changes: name, title
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A parameter with its current value, and how to set another."""
+
+    parameter: Parameter
+    set: Callable[[Any], object]  # takes a checked value; raises BadArgument to refuse it
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterChange:
+    """A parameter that was changed."""
+
+    name: str
+    before: Any
+    after: Any
+
+    def row(self, counters: Mapping[str, int]) -> dict[str, Any]:
+        """A row of the table of changes; `counters` say when it was changed."""
+        return {**counters, "name": self.name, "before": str(self.before), "after": str(self.after)}
+
+    def __str__(self) -> str:
+        before, after = (f"{v:g}" if isinstance(v, int | float) else repr(v) for v in (self.before, self.after))
+        return f"{self.name} is {after} from here on, and was {before}"
+
+
+def set_parameter(settings: Iterable[Setting], name: str, value: Any) -> ParameterChange | None:
+    """Change one of these settings; None where it has that value already.
+
+    Raises BadArgument where there is no editable setting of that name, or it takes no such value.
+    """
+    editable = {setting.parameter.name: setting for setting in settings if setting.parameter.editable}
+    if name not in editable:
+        names = f"there are {', '.join(editable)}" if editable else "there is none"
+        raise BadArgument(f"{name!r} cannot be changed while this loop runs; {names}.{did_you_mean(name, editable)}")
+    setting = editable[name]
+    checked, before = check_value(setting.parameter, value), setting.parameter.value
+    if checked == before:
+        return None
+    setting.set(checked)
+    return ParameterChange(name, before, checked)
+
+
+def check_value(parameter: Parameter, value: Any) -> Any:
+    """Convert a value to a parameter's kind and check its limits; pages may send anything."""
+    name, converted = parameter.name, _CHECKS[parameter.kind](value)
+    if converted is None or (parameter.choices and converted not in parameter.choices):
+        wanted = f"one of {', '.join(parameter.choices)}" if parameter.choices else f"of kind {parameter.kind}"
+        raise BadArgument(f"{name} is {wanted}, not {value!r}")
+    if parameter.minimum is not None and converted < parameter.minimum:
+        raise BadArgument(f"{name} is at least {parameter.minimum:g}, not {value!r}")
+    if parameter.maximum is not None and converted > parameter.maximum:
+        raise BadArgument(f"{name} is at most {parameter.maximum:g}, not {value!r}")
+    return converted
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if isinstance(value, bool) or not math.isfinite(number) else number
+
+
+def _integer(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None or number != int(number) else int(value if isinstance(value, int) else number)
+
+
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    "number": _number,
+    "integer": _integer,
+    "text": lambda value: value if isinstance(value, str) else None,
+    "choice": lambda value: value if isinstance(value, str) else None,
+    "flag": lambda value: value if isinstance(value, bool) else None,
+}
+
+
+class Parameters(Mapping[str, Any]):
+    """Parameters that keep their own values, by name; setting one checks it and calls its `change` callback."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Parameter] = {}
+        self._callbacks: dict[str, Callable[[Any], Any] | None] = {}
+
+    def add(self, name: str, value: Any, *, change: Callable[[Any], Any] | None = None, **settings: Any) -> None:
+        """Add a parameter; `settings` are fields of `Parameter`.
+
+        `change` is called with every new value.
+        """
+        if name in self._records:
+            raise BadArgument(f"there is a parameter {name!r} already")
+        kind = settings.pop("kind", "") or ("choice" if settings.get("choices") else _kind(value, name))
+        record = Parameter(name, value, kind, **{"editable": True, **settings})
+        self._records[name], self._callbacks[name] = replace(record, value=check_value(record, value)), change
+
+    def __getitem__(self, name: str) -> Any:
+        return self._record(name).value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._set(name, check_value(self._record(name), value))
+
+    def _set(self, name: str, value: Any) -> None:
+        callback = self._callbacks[name]
+        if callback is not None:
+            callback(value)
+        self._records[name] = replace(self._records[name], value=value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A parameter's value, or `default` if it does not exist."""
+        return self._records[name].value if name in self._records else default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def records(self) -> list[Parameter]:
+        """The parameters as hosts send them."""
+        return list(self._records.values())
+
+    def settings(self) -> list[Setting]:
+        """The parameters as settings that a page may change."""
+        return [Setting(record, partial(self._set, name)) for name, record in self._records.items()]
+
+    def _record(self, name: str) -> Parameter:
+        if name not in self._records:
+            hint = did_you_mean(name, self._records) or f" There are: {', '.join(self._records)}"
+            raise BadArgument(f"there is no parameter {name!r}.{hint}")
+        return self._records[name]
+
+
+def _kind(value: Any, name: str) -> str:
+    for type_, kind in ((bool, "flag"), (int, "integer"), (float, "number"), (str, "text")):
+        if isinstance(value, type_):
+            return kind
+    raise BadArgument(f"parameter {name!r} is a number, text, or true or false; not a {type(value).__name__}")

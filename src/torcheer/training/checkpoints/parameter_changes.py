@@ -1,0 +1,82 @@
+"""The log of parameters that were changed by hand: a resumed run applies each again, where it was made."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torcheer.disk import write_file
+from torcheer.errors import TorcheerError
+
+if TYPE_CHECKING:
+    from torcheer.control.parameter_form import ParameterChange
+    from torcheer.training.session import Place, Session
+
+COLUMNS = ("step", "epoch", "name", "before", "after")
+
+
+class ChangeLog:
+    """`metrics/changes.csv`: which parameter was changed after which step.
+
+    Rows are on disk before the next step runs, and a checkpoint counts those that it holds (`applied`). The others were
+    made after it, by a trainer that ended before its next checkpoint.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._path = None if directory is None else directory / "metrics" / "changes.csv"
+        self._rows: list[list[Any]] = []
+        self.applied = 0
+
+    @property
+    def is_pending(self) -> bool:
+        """True while changes are still to be applied."""
+        return self.applied < len(self._rows)
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The changes so far: step, epoch, name, value before and after."""
+        return self._rows[: self.applied]
+
+    def begin(self) -> None:
+        """Begin a run without changes."""
+        self._rows, self.applied = [], 0
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def resume(self, applied: int | None, step: int) -> None:
+        """Continue after a checkpoint that holds the first `applied` changes; None: all up to its step."""
+        if self._path is not None and self._path.exists():
+            with open(self._path, newline="") as file:
+                rows = [row for row in csv.reader(file) if len(row) == len(COLUMNS)]
+            self._rows = [[int(row[0]), int(row[1]), *row[2:]] for row in rows if (row[0] + row[1]).isdecimal()]
+        if applied is None:  # a checkpoint of torcheer 0.1, written right after each change
+            applied = sum(row[0] <= step for row in self._rows)
+        self.applied = min(applied, len(self._rows))
+
+    def add(self, change: ParameterChange, place: Place) -> None:
+        """Record a change that was made by hand; pending ones of the same parameter no longer hold."""
+        pending = [row for row in self._rows[self.applied :] if row[2] != change.name]
+        row = [place.step, place.epoch + 1, change.name, change.before, change.after]
+        self._rows[self.applied :] = [row, *pending]
+        self.applied += 1
+        if self._path is not None:
+            text = io.StringIO(newline="")
+            csv.writer(text).writerows([COLUMNS, *self._rows])
+            write_file(self._path, text.getvalue().encode())
+
+    def apply_due(self, session: Session) -> Iterator[str]:
+        """Apply the pending changes that were made up to here; yield a sentence about each."""
+        from torcheer.training.control.session_form import change_parameter  # only where something was changed
+
+        here = (session.place.step, session.place.epoch + 1)
+        while self.is_pending and tuple(self._rows[self.applied][:2]) <= here:
+            _, _, name, _, value = self._rows[self.applied]
+            self.applied += 1
+            try:
+                if (change := change_parameter(session, name, value)) is not None:
+                    yield f"{change}: as it was changed before this run was interrupted"
+            except TorcheerError as error:
+                yield f"{name} was changed to {value} before this run was interrupted, and is not now: {error}"
