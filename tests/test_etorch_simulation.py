@@ -190,18 +190,18 @@ def test_parameters_are_checked_and_told(task: Task) -> None:
     sim["lr"] = 1
     assert sim["lr"] == 1.0 and changes == [1.0]
     for name, value, text in [
-        ("lr", -1, "lr is at least 0, not -1"),
-        ("lr", 2, "lr is at most 1, not 2"),
-        ("lr", "a", "lr is of kind number, not 'a'"),
-        ("lr", float("nan"), "lr is of kind number"),
-        ("lr", True, "lr is of kind number"),
-        ("lr", None, "lr is of kind number"),
-        ("lr", [1], "lr is of kind number"),
-        ("epochs", 1.5, "epochs is of kind integer"),
-        ("epochs", 1e400, "epochs is of kind integer"),
-        ("epochs", 0, "epochs is at least 1"),
-        ("loss", "l1", "loss is one of mse, cross entropy, not 'l1'"),
-        ("shuffle", 1, "shuffle is of kind flag"),
+        ("lr", -1, "lr cannot be -1: it must be 0 or more"),
+        ("lr", 2, "lr cannot be 2: it must be 1 or less"),
+        ("lr", "a", "lr cannot be 'a': it must be a number"),
+        ("lr", float("nan"), "lr cannot be nan: it must be a number"),
+        ("lr", True, "it must be a number"),
+        ("lr", None, "it must be a number"),
+        ("lr", [1], "it must be a number"),
+        ("epochs", 1.5, "it must be a whole number"),
+        ("epochs", 1e400, "it must be a whole number"),
+        ("epochs", 0, "epochs cannot be 0: it must be 1 or more"),
+        ("loss", "l1", "loss cannot be 'l1': it must be one of mse, cross entropy"),
+        ("shuffle", 1, "shuffle cannot be 1: it must be true or false"),
         ("zerostop", 1, "no parameter 'zerostop'. Did you mean 'zero_stop'"),
     ]:
         with pytest.raises(BadArgument, match=text):

@@ -256,8 +256,9 @@ def test_settings_of_the_optimizer_can_be_changed_and_what_cannot_be_is_said(loo
         wait_until(lambda: (loop.step(), len(viewer.of("alert")) >= 4)[1], "all of them to be dealt with")
         assert loop.optimizer.param_groups[0]["lr"] == 0.125 and loop.optimizer.param_groups[0]["momentum"] == 0.9
         assert [one["text"] for one in viewer.of("alert")] == [
-            "momentum is of kind number, not 'much'", "lr is at least 0, not -1", "lr is of kind number, not inf",
-            "'model' cannot be changed while this loop runs; there are lr, momentum, weight_decay.",
+            "momentum cannot be 'much': it must be a number", "lr cannot be -1: it must be 0 or more",
+            "lr cannot be inf: it must be a number",
+            "'model' cannot be changed while this runs. There are: lr, momentum, weight_decay",
         ]  # fmt: skip
         viewer.last("parameters", lambda message: message["parameters"][0]["value"] == 0.125)
 

@@ -50,7 +50,7 @@ ROOMS = {
     "host": {"torch", "selection", "models", "capture", "network", "tap", "wire", "control", "runlog", "history"},
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
                  "archive", "history", "config", "data_workers",
-                 "host", "wire"},  # the last two until control of a loop is one mechanism
+                 "host", "wire"},  # the last two: a session is shown as a live loop is
     "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
     "demo": {"torch", "verbs", "training", "config"},

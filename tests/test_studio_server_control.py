@@ -51,13 +51,18 @@ def test_a_changed_parameter_comes_back_in_the_form(still: tuple[str, Stage]) ->
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("optimizer.lt", 1, "no parameter is called 'optimizer.lt' among 9. Did you mean 'optimizer.lr'?"),
-        ("optimizer.momentum", 1, "optimizer.momentum cannot be changed while this runs"),
+        ("optimizer.lt", 1, "'optimizer.lt' cannot be changed while this runs. Did you mean 'optimizer.lr'?"),
+        (
+            "optimizer.momentum",
+            1,
+            "'optimizer.momentum' cannot be changed while this runs. There are: "
+            "optimizer.lr, optimizer.name, training.epochs, training.shuffle, training.title, watch.every",
+        ),
         ("optimizer.lr", "fast", "optimizer.lr cannot be 'fast': it must be a number"),
         ("optimizer.lr", True, "optimizer.lr cannot be True: it must be a number"),
         ("optimizer.lr", -1, "optimizer.lr cannot be -1: it must be 0 or more"),
         ("optimizer.lr", 11, "optimizer.lr cannot be 11: it must be 10 or less"),
-        ("optimizer.lr", [1], "optimizer.lr cannot be [1]: it must be one value"),
+        ("optimizer.lr", [1], "optimizer.lr cannot be [1]: it must be a number"),
         ("training.epochs", 1.5, "training.epochs cannot be 1.5: it must be a whole number"),
         ("training.shuffle", 1, "training.shuffle cannot be 1: it must be true or false"),
         ("training.title", 1, "training.title cannot be 1: it must be text"),

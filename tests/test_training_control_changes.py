@@ -163,8 +163,8 @@ def test_a_parameter_that_is_gone_is_said_and_training_goes_on(tmp_path: Path, o
     first.changes.add(ParameterChange("optimizers.rmsprop.lr", 0.1, 0.2), Place(step=3))
     again = session("plain", tmp_path)
     (message,) = [event.message for event in again.run() if type(event) is Alert]
-    assert message.startswith(
+    assert message == (
         "optimizers.rmsprop.lr was changed to 0.2 before this run was interrupted, and is not now: "
-        "'optimizers.rmsprop.lr' cannot be changed while this loop runs; there are optimizers.adam.lr,"
+        "'optimizers.rmsprop.lr' cannot be changed while this runs. Did you mean 'optimizers.sgd.lr'?"
     )
     assert again.place.stage == 1

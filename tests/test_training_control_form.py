@@ -125,15 +125,14 @@ def test_a_run_that_ends_after_a_change_goes_on_with_it_to_the_same_bits(tmp_pat
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("optimizers.sgd.lr", -1, "optimizers.sgd.lr is at least 0, not -1"),
-        ("optimizers.sgd.lr", float("nan"), "optimizers.sgd.lr is of kind number, not nan"),
-        ("optimizers.sgd.lr", "fast", "optimizers.sgd.lr is of kind number, not 'fast'"),
-        ("optimizers.sgd.lr", True, "optimizers.sgd.lr is of kind number, not True"),
-        ("optimizers.sgd.rate", 1, "'optimizers.sgd.rate' cannot be changed while this loop runs; there are "
-            "optimizers.sgd.lr, optimizers.sgd.momentum, optimizers.sgd.weight_decay. Did you mean "
+        ("optimizers.sgd.lr", -1, "optimizers.sgd.lr cannot be -1: it must be 0 or more"),
+        ("optimizers.sgd.lr", float("nan"), "optimizers.sgd.lr cannot be nan: it must be a number"),
+        ("optimizers.sgd.lr", "fast", "optimizers.sgd.lr cannot be 'fast': it must be a number"),
+        ("optimizers.sgd.lr", True, "optimizers.sgd.lr cannot be True: it must be a number"),
+        ("optimizers.sgd.rate", 1, "'optimizers.sgd.rate' cannot be changed while this runs. Did you mean "
             "'optimizers.sgd.lr'?"),
-        ("seed", 3, "'seed' cannot be changed while this loop runs; there are optimizers.sgd.lr, "
-            "optimizers.sgd.momentum, optimizers.sgd.weight_decay."),
+        ("seed", 3, "'seed' cannot be changed while this runs. There are: optimizers.sgd.lr, optimizers.sgd.momentum, "
+            "optimizers.sgd.weight_decay"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_changed_is_refused(name: str, value: Any, said: str) -> None:
@@ -171,9 +170,9 @@ def test_what_the_watch_judges_by_can_be_changed() -> None:
     assert after.keys() == shown.keys() - {"watch.rules"} and of.options.watch["stop_on"] == ["dead_relu", "error"]
     assert (after["watch.rules.dead_relu.share"], after["watch.rules.dead_relu.patience"]) == (0.9, 10)
     for name, value, said in (
-        ("watch.rules.dead_relu.share", -1, "watch.rules.dead_relu.share is at least 0, not -1"),
+        ("watch.rules.dead_relu.share", -1, "watch.rules.dead_relu.share cannot be -1: it must be 0 or more"),
         ("watch.rules.dead_relu.shrae", 1, "Did you mean 'watch.rules.dead_relu.share'?"),
-        ("watch.stop_on", "dead_rule", "no such rule is on"), ("watch.every", 0, "at least 1"),
+        ("watch.stop_on", "dead_rule", "no such rule is on"), ("watch.every", 0, "it must be 1 or more"),
     ):  # fmt: skip
         with pytest.raises(BadArgument, match=re.escape(said)):
             change_parameter(of, name, value)

@@ -19,6 +19,12 @@ ALONE_SECS = 10.0  # a pause lasts this long once the viewer is gone
 STEP_UNITS: Final = {"step_trial": "trial", "step_n": "trial", "step_epoch": "epoch", "step_run": "run"}
 
 
+def check_action(action: str, can: Iterable[str]) -> None:
+    """Raise for an action that is not available."""
+    if action not in can:
+        raise BadArgument(f"{action!r} cannot be done here; there is {', '.join(can) or 'nothing to do'}")
+
+
 class LoopHost(Protocol):
     """What a loop's control needs of its host."""
 
@@ -118,9 +124,7 @@ class LoopControl:
         self.host.row(CHANGES[0], change.row(counters))
 
     def _press(self, order: Order) -> None:
-        can = self._can()
-        if order.action not in can:
-            raise BadArgument(f"{order.action!r} cannot be done here; there is {', '.join(can)}")
+        check_action(order.action, self._can())
         if order.action == "stop":
             self.pause()
         elif order.action == "train":

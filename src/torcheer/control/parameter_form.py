@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torcheer.control.control_records import Parameter
 from torcheer.errors import BadArgument
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, first_names, short_repr
 
 CHANGES: Final = ("changes", "Changes of parameters")  # the table of changes: name, title
 
@@ -43,31 +43,42 @@ class ParameterChange:
 def set_parameter(settings: Iterable[Setting], name: str, value: Any) -> ParameterChange | None:
     """Change one of these settings; None where it has that value already.
 
-    Raises BadArgument where there is no editable setting of that name, or it takes no such value.
+    Raises BadArgument where it cannot be changed, or takes no such value.
     """
-    editable = {setting.parameter.name: setting for setting in settings if setting.parameter.editable}
-    if name not in editable:
-        names = f"there are {', '.join(editable)}" if editable else "there is none"
-        raise BadArgument(f"{name!r} cannot be changed while this loop runs; {names}.{did_you_mean(name, editable)}")
-    setting = editable[name]
-    checked, before = check_value(setting.parameter, value), setting.parameter.value
+    by_name = {setting.parameter.name: setting for setting in settings}
+    checked = check_change([setting.parameter for setting in by_name.values()], name, value)
+    setting, before = by_name[name], by_name[name].parameter.value
     if checked == before:
         return None
     setting.set(checked)
     return ParameterChange(name, before, checked)
 
 
+def check_change(parameters: Iterable[Parameter], name: str, value: Any) -> Any:
+    """Return the value that an editable parameter would have; raise where it cannot be changed to that."""
+    known = {parameter.name: parameter for parameter in parameters}
+    editable = {name: parameter for name, parameter in known.items() if parameter.editable}
+    if name not in editable:
+        near = "" if name in known else did_you_mean(name, editable)
+        hint = near or f" There are: {first_names(editable) or 'none'}"
+        raise BadArgument(f"{name[:200]!r} cannot be changed while this runs.{hint}")
+    return check_value(editable[name], value)
+
+
 def check_value(parameter: Parameter, value: Any) -> Any:
     """Convert a value to a parameter's kind and check its limits; pages may send anything."""
-    name, converted = parameter.name, _CHECKS[parameter.kind](value)
-    if converted is None or (parameter.choices and converted not in parameter.choices):
-        wanted = f"one of {', '.join(parameter.choices)}" if parameter.choices else f"of kind {parameter.kind}"
-        raise BadArgument(f"{name} is {wanted}, not {value!r}")
-    if parameter.minimum is not None and converted < parameter.minimum:
-        raise BadArgument(f"{name} is at least {parameter.minimum:g}, not {value!r}")
-    if parameter.maximum is not None and converted > parameter.maximum:
-        raise BadArgument(f"{name} is at most {parameter.maximum:g}, not {value!r}")
-    return converted
+    convert, needed = _KINDS.get(parameter.kind, _KINDS["text"])
+    converted, least, most = convert(value), parameter.minimum, parameter.maximum
+    if parameter.choices:
+        needed = f"one of {', '.join(parameter.choices)}"
+    if converted is not None and (not parameter.choices or converted in parameter.choices):
+        if least is not None and converted < least:
+            needed = f"{least:g} or more"
+        elif most is not None and converted > most:
+            needed = f"{most:g} or less"
+        else:
+            return converted
+    raise BadArgument(f"{parameter.name} cannot be {short_repr(value)}: it must be {needed}")
 
 
 def _number(value: Any) -> float | None:
@@ -83,12 +94,12 @@ def _integer(value: Any) -> int | None:
     return None if number is None or number != int(number) else int(value if isinstance(value, int) else number)
 
 
-_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
-    "number": _number,
-    "integer": _integer,
-    "text": lambda value: value if isinstance(value, str) else None,
-    "choice": lambda value: value if isinstance(value, str) else None,
-    "flag": lambda value: value if isinstance(value, bool) else None,
+_KINDS: Final[dict[str, tuple[Callable[[Any], Any], str]]] = {
+    "number": (_number, "a number"),
+    "integer": (_integer, "a whole number"),
+    "text": (lambda value: value if isinstance(value, str) else None, "text"),
+    "choice": (lambda value: value if isinstance(value, str) else None, "text"),
+    "flag": (lambda value: value if isinstance(value, bool) else None, "true or false"),
 }
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from torcheer.control.control_records import Order, Parameter, Wants
+from torcheer.control.control_records import Order, Wants
+from torcheer.control.loop_control import check_action
+from torcheer.control.parameter_form import check_change
 from torcheer.errors import BadArgument
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.messages import AlertSeen, Hello, Moment, Recording, Run
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.subscriptions import PictureCache, wants_of
 from torcheer.studio.sources.source import PageSource
-from torcheer.terminal import did_you_mean
 
 
 class SourceCatalog(Protocol):
@@ -163,54 +163,10 @@ class Channel:
             raise BadArgument("nothing runs here: this is what a run left behind, so there is nothing to control")
         if self._controller not in (None, page):
             raise BadArgument("another page controls this run: take control first")
-        (self._check_act if order.kind == "act" else self._check_change)(order)
+        if order.kind == "act":
+            check_action(order.action, self.source.state.can)
+        else:
+            check_change(self.source.parameters, order.name, order.value)
         if self._controller is None:
             self.control(page, True)
         self.source.order(order)
-
-    def _check_act(self, order: Order) -> None:
-        can = self.source.state.can
-        if order.action not in can:
-            why = f"it understands {', '.join(can)}" if can else self.source.state.message or "it understands nothing"
-            raise BadArgument(f"this run cannot {order.action} now: {why}")
-
-    def _check_change(self, order: Order) -> None:
-        parameters = {parameter.name: parameter for parameter in self.source.parameters}
-        if order.name not in parameters:
-            hint = did_you_mean(order.name, parameters)
-            raise BadArgument(f"no parameter is called {order.name[:200]!r} among {len(parameters)}.{hint}")
-        parameter = parameters[order.name]
-        if not parameter.editable:
-            raise BadArgument(f"{parameter.name} cannot be changed while this runs")
-        problem = _value_problem(parameter, order.value)
-        if problem:
-            raise BadArgument(f"{parameter.name} cannot be {order.value!r:.80}: {problem}")
-
-
-def _value_problem(parameter: Parameter, value: Any) -> str:
-    """Why a parameter cannot have a value; "" if it can."""
-    values = value if isinstance(value, list) else [value]
-    fits, requirement = _FITS.get(parameter.kind, (lambda value: True, ""))
-    if isinstance(value, list) != isinstance(parameter.value, (list, tuple)):
-        return "it must be a list" if isinstance(parameter.value, (list, tuple)) else "it must be one value"
-    if not all(fits(part) for part in values):
-        return requirement
-    if parameter.kind == "choice" and not all(part in parameter.choices for part in values):
-        return f"it must be one of {', '.join(parameter.choices)}"
-    if parameter.minimum is not None and any(
-        isinstance(part, (int, float)) and part < parameter.minimum for part in values
-    ):
-        return f"it must be {parameter.minimum:g} or more"
-    if parameter.maximum is not None and any(
-        isinstance(part, (int, float)) and part > parameter.maximum for part in values
-    ):
-        return f"it must be {parameter.maximum:g} or less"
-    return ""
-
-
-_FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "number": (lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "it must be a number"),
-    "integer": (lambda value: type(value) is int, "it must be a whole number"),
-    "text": (lambda value: isinstance(value, str), "it must be text"),
-    "flag": (lambda value: isinstance(value, bool), "it must be true or false"),
-}
