@@ -33,12 +33,12 @@ SCHEDULERS: dict[str, Any] = {
 }
 
 
-def small(scheduler: str = "none", directory: Path | None = None, **options: Any) -> Session:
+def small(scheduler: str = "none", directory: Path | None = None, lr: float = 0.1, **options: Any) -> Session:
     """A session of twelve steps whose rate changes at each."""
     torch.manual_seed(0)
     data = torch.utils.data.TensorDataset(torch.rand(48, 4), torch.rand(48, 2))
     model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9)
     made = SCHEDULERS[scheduler](optimizer)
     return Session(
         models={"net": model},
@@ -62,6 +62,16 @@ def test_a_schedule_goes_on_from_a_rate_that_was_changed(scheduler: str, one_thr
     before, after = rates_of(plain), rates_of(changed, at=5)
     assert after[:5] == before[:5]
     assert after[5:] == pytest.approx([3 * one for one in before[5:]])
+
+
+@pytest.mark.parametrize("scheduler", ["StepLR", "LambdaLR", "CosineAnnealingLR", "PolynomialLR", "SequentialLR"])
+def test_a_schedule_goes_on_from_a_rate_that_the_config_has_changed_since(scheduler: str, one_thread: None) -> None:
+    first = small(scheduler)
+    for _ in first.run():
+        first.stop_reason = "enough" if first.place.step == 5 else ""
+    second = small(scheduler, lr=0.2)
+    second.restore(first.state())
+    assert rates_of(second) == pytest.approx([2 * one for one in rates_of(small(scheduler))[5:]])
 
 
 def rates_of(of: Session, at: int = -1) -> list[float]:
