@@ -6,13 +6,13 @@ import csv
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from children import run_python
 from control_cases import Running
-from training_cases import results, run, session
+from training_cases import Nursery, results, run, session
 
 from torcheer.control.parameter_form import ParameterChange
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
@@ -43,7 +43,7 @@ KILLS: dict[str, tuple[str, int, Acts]] = {  # case, steps between checkpoints, 
 }
 
 
-def play(directory: Path, case: str, checkpoint_steps: int, acts: Acts) -> None:
+def play(directory: Path, case: str, acts: Acts, checkpoint_steps: int) -> None:
     """Train under control: do what is asked for between two steps, then go on to the end."""
     running = Running(session(case, directory, checkpoint_steps=checkpoint_steps))
     looker = running.looker
@@ -53,7 +53,7 @@ def play(directory: Path, case: str, checkpoint_steps: int, acts: Acts) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         elif act == "change":
             looker.change(*about)
-            looker.until(lambda about=about: looker.parameters[about[0]]["value"] == about[1])
+            looker.until(lambda about=about: looker.parameters.get(about[0], {}).get("value") == about[1])
         else:
             before = (looker.state["counters"]["Epoch"], looker.state["counters"]["Trial"])
             looker.act(act, count=about[0] if about else 0)
@@ -66,46 +66,52 @@ def counters_of(looker: Any) -> tuple[int, int]:
     return looker.state["counters"]["Epoch"], looker.state["counters"]["Trial"]
 
 
-def killed(directory: Path, case: str, checkpoint_steps: int, acts: Acts) -> None:
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+def killed(nursery: Nursery, directory: Path, case: str, checkpoint_steps: int, acts: Acts) -> None:
     """The same in a process of its own, which does not reach its end."""
-    code = f"""
-        import pathlib, torch, test_training_control_changes as t
-        torch.set_num_threads(1)
-        t.play(pathlib.Path({str(directory)!r}), {case!r}, {checkpoint_steps}, {acts!r})
-    """
-    run_python("-c", code, cwd=Path(__file__).parent, status=-signal.SIGKILL)
+    nursery.start(case, directory, acts=acts, checkpoint_steps=checkpoint_steps)
+    assert nursery.wait() == -signal.SIGKILL
 
 
 def whole(directory: Path, case: str, checkpoint_steps: int, acts: Acts) -> dict[str, bytes]:
     """What a run gives that is never killed."""
-    play(directory, case, checkpoint_steps, [act for act in acts if act != ("kill",)])
+    play(directory, case, [act for act in acts if act != ("kill",)], checkpoint_steps)
     return results(directory)
 
 
 @pytest.mark.parametrize("kill", KILLS)
-def test_a_run_that_is_killed_after_a_change_makes_it_again(tmp_path: Path, one_thread: None, kill: str) -> None:
+def test_a_run_that_is_killed_after_a_change_makes_it_again(
+    tmp_path: Path, nursery: Nursery, one_thread: None, kill: str
+) -> None:
     case, checkpoint_steps, acts = KILLS[kill]
-    killed(tmp_path / "killed", case, checkpoint_steps, acts)
+    killed(nursery, tmp_path / "killed", case, checkpoint_steps, acts)
     run(case, tmp_path / "killed", checkpoint_steps=checkpoint_steps)  # nobody looks on
     assert results(tmp_path / "killed") == whole(tmp_path / "whole", case, checkpoint_steps, acts)
 
 
 def test_a_run_that_is_killed_again_while_it_catches_up_makes_the_change_again(
-    tmp_path: Path, one_thread: None
+    tmp_path: Path, nursery: Nursery, one_thread: None
 ) -> None:
     acts: Acts = [("step_n", 4), ("change", LR, 0.003), ("step_n", 1), ("kill",)]
-    killed(tmp_path / "killed", "plain", NEVER, acts)
-    killed(tmp_path / "killed", "plain", NEVER, [("step_n", 2), ("kill",)])
+    killed(nursery, tmp_path / "killed", "plain", NEVER, acts)
+    killed(nursery, tmp_path / "killed", "plain", NEVER, [("step_n", 2), ("kill",)])
     messages = [event.message for event in session("plain", tmp_path / "killed").run() if type(event) is Alert]
     assert messages == [f"{LR} is 0.003 from here on, and was 0.01: as it was changed before this run was interrupted"]
     assert results(tmp_path / "killed") == whole(tmp_path / "whole", "plain", 3, acts)
 
 
-def test_a_change_by_hand_holds_instead_of_a_later_one_that_was_made_before(tmp_path: Path, one_thread: None) -> None:
-    killed(
-        tmp_path / "killed", "plain", NEVER, [("step_n", 4), ("change", LR, 0.003), ("change", SGD_LR, 1), ("kill",)]
-    )
-    play(tmp_path / "killed", "plain", NEVER, [("step_n", 2), ("change", LR, 0.02)])
+def test_a_change_by_hand_holds_instead_of_a_later_one_that_was_made_before(
+    tmp_path: Path, nursery: Nursery, one_thread: None
+) -> None:
+    before: Acts = [("step_n", 4), ("change", LR, 0.003), ("change", SGD_LR, 1), ("kill",)]
+    killed(nursery, tmp_path / "killed", "plain", NEVER, before)
+    play(tmp_path / "killed", "plain", [("step_n", 2), ("change", LR, 0.02)], NEVER)
     with open(tmp_path / "killed" / "metrics" / "changes.csv", newline="") as file:
         rows = list(csv.reader(file))[1:]
     assert rows == [["2", "1", LR, "0.01", "0.02"], ["4", "1", SGD_LR, "0.01", "1.0"]]
@@ -115,7 +121,9 @@ def test_a_change_by_hand_holds_instead_of_a_later_one_that_was_made_before(tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_changes_and_kills_at_any_step_leave_no_trace(tmp_path: Path, one_thread: None, seed: int) -> None:
+def test_changes_and_kills_at_any_step_leave_no_trace(
+    tmp_path: Path, nursery: Nursery, one_thread: None, seed: int
+) -> None:
     draw = random.Random(seed)
     case = draw.choice(["plain", "workers", "accumulation", "stages", "pipelines"])
     acts: Acts = []
@@ -124,7 +132,7 @@ def test_changes_and_kills_at_any_step_leave_no_trace(tmp_path: Path, one_thread
         for name in draw.sample([LR, SGD_LR, MOMENTUM, "optimizers.adam.weight_decay"], draw.randrange(3)):
             acts.append(("change", name, round(10 ** draw.uniform(-4, -1), 6)))
     steps = draw.choice([2, 7, NEVER])
-    killed(tmp_path / "killed", case, steps, [*acts, ("kill",)])
+    killed(nursery, tmp_path / "killed", case, steps, [*acts, ("kill",)])
     run(case, tmp_path / "killed", checkpoint_steps=steps)
     assert results(tmp_path / "killed") == whole(tmp_path / "whole", case, steps, acts)
 

@@ -241,6 +241,10 @@ def child(case: str, directory: str, changes: dict[str, Any]) -> None:
         if waits_at := changes.pop("waits_at", 0):
             os.setsid()
             code = run_until_asked(session(case, Path(directory), **changes), waits_at)
+        elif acts := changes.pop("acts", None):
+            from test_training_control_changes import play
+
+            play(Path(directory), case, acts, **changes)
         else:
             run(case, Path(directory), **changes)
             code = 0
