@@ -129,6 +129,8 @@ def test_ls_of_one_step_and_some_layers(run: Run, watched: Path) -> None:
         "20    conv1  value     float32  2×3×4  96 B",
         "20    conv1  grad      int64    3      24 B",
     ]
+    _, out, _ = run("ls", "run", "--step", "20", "--layer", "conv*/grad")
+    assert out.splitlines()[2:] == ["20    conv1  grad      int64  3      24 B"]
 
 
 def test_ls_long_has_a_line_for_each_value(run: Run, watched: Path) -> None:

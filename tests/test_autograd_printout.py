@@ -278,6 +278,17 @@ def test_a_step_is_an_operation_of_a_history_with_its_rule() -> None:
     assert history.draw().svg() == svg
 
 
+def test_a_module_of_an_explained_pass_is_found_by_its_path_as_in_a_capture() -> None:
+    inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    model = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2))
+    with autograd.record():
+        explained = autograd.explain(model(torch.ones(5, 3)).sum()).history
+    captured = tl.log_forward_pass(model, torch.ones(5, 3))
+    for path in ("0", "1", "1.0", "1.1", "2"):
+        assert torch.equal(explained[path].tensor_contents, captured[path].tensor_contents)
+        assert explained[path].record.output_of == captured[path].record.output_of
+
+
 def test_a_freed_graph_cannot_be_explained() -> None:
     x = leaf(1.0)
     with autograd.record():

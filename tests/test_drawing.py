@@ -269,7 +269,7 @@ def test_depth_folds_modules() -> None:
 
 def test_modules_are_collapsed_by_pattern_class_or_function() -> None:
     history = tl.log_forward_pass(gallery.ResNet18().eval(), torch.rand(1, 3, 32, 32), layers_to_save="none")
-    for collapse in ("layer*", ["layer?"], lambda address, kind, depth: kind == "Sequential"):
+    for collapse in ("layer*", ["layer?"], nn.Sequential, lambda address, kind, depth: kind == "Sequential"):
         assert "layer2" in leaves(draw_history(history, depth="all", style=Style(collapse=collapse)))
     by_class = leaves(draw_history(history, depth="all", style={"collapse": "Block"}))
     assert "layer2.0" in by_class and "layer2.0.conv1" not in by_class

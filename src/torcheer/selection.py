@@ -225,6 +225,13 @@ class ModuleLayer:
         )
 
 
+def matches_module(pattern: str | type, path: str, kind: str) -> bool:
+    """Whether a pattern over paths or class names, or a module class, means a module, where no model is at hand."""
+    if isinstance(pattern, type):
+        return kind == pattern.__name__
+    return fnmatchcase(path, pattern) or fnmatchcase(kind, pattern)
+
+
 def matches_value(pattern: str, layer: str, variable: str) -> bool:
     """Whether a pattern over watched values matches one: 'features.*/output', or 'features.*' for all of a layer."""
     return fnmatchcase(f"{layer}/{variable}", pattern) or ("/" not in pattern and fnmatchcase(layer, pattern))

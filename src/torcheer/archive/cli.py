@@ -6,7 +6,6 @@ import argparse
 import io
 import sys
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from torcheer.archive.listing import (
 from torcheer.archive.recovery import repair
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
+from torcheer.selection import matches_value
 from torcheer.terminal import Progress, human_bytes, line_width, plural
 
 _UNSEALED = " (never sealed: it is being written, or its writer was killed)"
@@ -131,7 +131,10 @@ def ls(options: argparse.Namespace) -> int:
 def _filter_by_layer(rows: list[ValueRow], pattern: str | None) -> list[ValueRow]:
     if pattern is None:
         return rows
-    matches = [row for row in rows if any(fnmatchcase(name, pattern) for name in (row.layer, row.entry.layer))]
+    matches = [
+        row for row in rows
+        if any(matches_value(pattern, name, row.entry.variable) for name in (row.layer, row.entry.layer))
+    ]  # fmt: skip
     if not matches:
         raise UnknownLayer(value_printout.unknown_layer_message(pattern, [row.layer for row in rows]))
     return matches
@@ -198,7 +201,7 @@ ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str, dict[str, dic
         **_PATHS,
         "-l --long": {"action": "store_true", "help": "a line for each value, and where it lies"},
         "--step": {"type": int, "metavar": "N", "help": "only this step"},
-        "--layer": {"metavar": "GLOB", "help": "only layers like this: 'features.*'"},
+        "--layer": {"metavar": "GLOB", "help": "only layers like this: 'features.*', or values: 'features.*/output'"},
     }),
     "cat": (cat, "print one value", {
         **_PATH,

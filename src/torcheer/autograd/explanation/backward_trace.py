@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed, ValueUnavailable
 from torcheer.history.trace_protocol import Trace
-from torcheer.records import BackwardStep, Edge, Op, RunInfo, Stored, TensorMeta
+from torcheer.records import BackwardStep, Edge, ModuleCall, Op, RunInfo, Stored, TensorMeta
 
 
 class BackwardTrace(Trace):
@@ -53,6 +54,7 @@ class BackwardTrace(Trace):
         for node in self.nodes:
             if id(node) in self._received:
                 self._add_node(node)
+        self._ops = with_outputs(self._ops)
         self.nodes = []
         self._received, self._sent, self._index_by_id, self._known = {}, {}, {}, {}
 
@@ -137,6 +139,21 @@ class BackwardTrace(Trace):
 
     def _parameters(self) -> dict[str, int]:
         return {op.name: op.index for op in self._ops if op.kind == "parameter"}
+
+
+def with_outputs(ops: list[Op]) -> list[Op]:
+    """Tell each op which module calls returned its result: those that a reader of it is outside of, or all."""
+    readers: dict[int, list[set[ModuleCall]]] = {}  # op -> the calls that each reader of its result is in
+    for op in ops:
+        calls = set(op.modules)
+        for edge in op.parents:
+            readers.setdefault(edge.parent, []).append(calls)
+
+    def returned(op: Op) -> tuple[ModuleCall, ...]:
+        around = readers.get(op.index, [set()])
+        return tuple([call for call in op.modules if any(call not in calls for calls in around)])
+
+    return [replace(op, output_of=returned(op)) if op.kind == "op" else op for op in ops]
 
 
 def _stored(op: Op, where: tuple[int | str, ...] = ()) -> Stored:

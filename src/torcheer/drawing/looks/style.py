@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from torcheer.drawing.looks.colours import FAMILIES
 from torcheer.errors import BadArgument
+from torcheer.selection import matches_module
 
 THEMES = ("auto", "light", "dark")
 COLOUR = re.compile("#[0-9a-fA-F]{3}|#[0-9a-fA-F]{6}|[a-zA-Z]+")
@@ -38,15 +38,15 @@ class Style:
         theme: "light", "dark", or "auto" for the reader's own.
         node: called for every item; returns None (no change), False (skip the item and bridge its edges), or a dict
             with any of title, body, family, fill, stroke.
-        collapse: modules to fold: patterns on addresses or classes ("layer*", "*.attn", "Bottleneck"), or a function
-            of (address, class, depth).
+        collapse: modules to fold: patterns on paths or classes ("layer*", "*.attn", "Bottleneck"), module classes
+            (nn.Sequential), or a function of (path, class, depth).
         header: write the title and facts above the drawing.
         legend: write the legend below it.
     """
 
     theme: str = "auto"
     node: Callable[[Any], Any] | None = None
-    collapse: str | tuple[str, ...] | list[str] | Callable[[str, str, int], bool] = ()
+    collapse: str | type | tuple[str | type, ...] | list[str | type] | Callable[[str, str, int], bool] = ()
     header: bool = True
     legend: bool = True
 
@@ -56,10 +56,10 @@ class Style:
 
     def collapses(self, address: str, kind: str, depth: int) -> bool:
         """True if this module is to be folded."""
-        if callable(self.collapse):
+        if callable(self.collapse) and not isinstance(self.collapse, type):
             return bool(self.collapse(address, kind, depth))
-        patterns = (self.collapse,) if isinstance(self.collapse, str) else self.collapse
-        return any(fnmatchcase(address, pattern) or fnmatchcase(kind, pattern) for pattern in patterns)
+        patterns = (self.collapse,) if isinstance(self.collapse, str | type) else self.collapse
+        return any(matches_module(pattern, address, kind) for pattern in patterns)
 
     def ask(self, node: Any) -> Any:
         """Call the user's function for one node, and validate its answer."""
