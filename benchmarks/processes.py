@@ -17,6 +17,7 @@ def python(*arguments: str, limit_secs: float | None = None, **environment: str)
     """Run Python on one thread; past the limit it is ended with all that it started, and TimeoutExpired raised."""
     paths = [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), **environment}
+    settings["PYTHONDONTWRITEBYTECODE"] = ""  # an installed package is compiled once, not in every process
     process = subprocess.Popen(
         [sys.executable, *arguments],
         env=os.environ | settings,
