@@ -380,3 +380,7 @@ def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool)
 
     target = Path(path) if path is not None else Path(f"{history.model_name or 'model'}.svg")
     print(f"drawing written to {draw_history(history, rolled=rolled, depth='all').save(target)}")
+
+
+if "torch" in sys.modules:  # whoever has loaded torch will capture: load the recorder now, not in the first capture
+    import torcheer.capture.forward_pass  # noqa: F401
