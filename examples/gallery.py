@@ -172,6 +172,54 @@ class Residual(nn.Module):
         return x + self.inner(x)
 
 
+class UNet(nn.Module):
+    """Down, up and a skip, told the time."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.time = nn.Sequential(nn.Linear(4, width), nn.SiLU())
+        self.down, self.middle = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, width, 3, padding=1)
+        self.up = nn.Conv2d(2 * width, 3, 3, padding=1)
+
+    def forward(self, x: Tensor, step: Tensor) -> Tensor:
+        angles = step[:, None] * torch.tensor([1.0, 0.1])
+        time = self.time(torch.cat([angles.sin(), angles.cos()], 1))
+        skip = torch.relu(self.down(x) + time[:, :, None, None])
+        inner = F.interpolate(self.middle(F.avg_pool2d(skip, 2)), scale_factor=2.0)
+        return self.up(torch.cat([inner, skip], 1))
+
+
+class Scheduler:
+    """Steps from noise to a picture, as in DDPM."""
+
+    def __init__(self, steps: int) -> None:
+        self.betas = torch.linspace(0.0001, 0.02, steps)
+        self.kept = torch.cumprod(1 - self.betas, 0)
+
+    def step(self, noise: Tensor, t: int, x: Tensor) -> Tensor:
+        """One step of the reverse process."""
+        kept, before = self.kept[t], self.kept[t - 1] if t > 0 else torch.tensor(1.0)
+        beta = 1 - kept / before
+        clean = ((x - (1 - kept).sqrt() * noise) / kept.sqrt()).clamp(-1, 1)
+        x = before.sqrt() * beta / (1 - kept) * clean + (1 - beta).sqrt() * (1 - before) / (1 - kept) * x
+        return x + self.variance(t, kept, before).sqrt() * torch.randn_like(x) if t > 0 else x
+
+    def variance(self, t: int, kept: Tensor, before: Tensor) -> Tensor:
+        """How much noise a step adds."""
+        return torch.clamp((1 - before) / (1 - kept) * self.betas[t], min=1e-20)
+
+
+@torch.no_grad()
+def denoising(steps: int = 6) -> tl.ModelHistory:
+    """A loop around a model, recorded."""
+    model = UNet()
+    with tl.recording(model) as history:
+        scheduler, x = Scheduler(steps), picture(8)
+        for t in reversed(range(steps)):
+            x = scheduler.step(model(x, torch.full((1,), float(t))), t, x)
+    return history
+
+
 def picture(size: int) -> Tensor:
     """A random image."""
     return torch.rand(1, 3, size, size)
@@ -191,6 +239,8 @@ GALLERY: dict[str, Callable[[], Drawing]] = {
     "recurrent-rolled": lambda: tl.draw(Recurrent(), torch.rand(2, 5), rolled=True),
     "lstm": lambda: tl.draw(nn.LSTM(8, 16, num_layers=2), torch.rand(5, 1, 8)),
     "lstm-rolled": lambda: tl.draw(LstmByHand(), torch.rand(2, 6, 8), rolled=True),
+    "denoising": lambda: tl.draw(denoising()),
+    "denoising-rolled": lambda: tl.draw(denoising(), rolled=True),
     "branches": lambda: tl.draw(Branches(), torch.rand(1, 64, 16, 16)),
     "branches-right": lambda: tl.draw(Branches(), torch.rand(1, 64, 16, 16), direction="right"),
     "tuning": lambda: tl.draw(Tuning(), torch.zeros(1, 12, dtype=torch.long)),

@@ -168,3 +168,4 @@ class RunInfo:
     notes: tuple[str, ...] = ()
     stopped: str = ""  # why the pass did not finish; "" if it did
     mode: str = ""  # "train" or "eval", the model's mode when the capture began; "" without a model
+    caller: str = ""  # the function that began the capture, "main"; "" if it is not known

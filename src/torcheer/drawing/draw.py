@@ -51,10 +51,10 @@ def draw_history(
         raise BadArgument("rolled=True: a backward pass is drawn with every operation, not rolled")
     checked_style = style_of(style)
     with garbage_collection_off():
-        items = backward_items(history, flow) if flow else items_of(history, rolled=rolled)
+        items, times = (backward_items(history, flow), {}) if flow else items_of(history, rolled=rolled)
         if checked_style.node:
             items = restyle(items, checked_style, lambda item: labels_of(history, item))
-        layout = picture(plan_scene(items), depth=depth, direction=direction, style=checked_style)
+        layout = picture(plan_scene(items, times), depth=depth, direction=direction, style=checked_style)
         drawing = Drawing(history, layout, rolled, colour_by, checked_style)
         if path is not None:
             drawing.save(path)

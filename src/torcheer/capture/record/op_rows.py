@@ -73,6 +73,7 @@ class LiveTrace:
             notes=tuple(self.recorder.run_notes),
             stopped=self.stopped,
             mode=self.mode,
+            caller=self.origin[0].co_qualname if self.origin[0] is not None else "",
         )
 
     def module_path(self, module: Any) -> str:

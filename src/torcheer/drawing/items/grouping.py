@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ class Group:
     entries: dict[Net, None] = field(default_factory=dict)
     exits: dict[Net, None] = field(default_factory=dict)
     at: int = 0  # its position in the group around it
+    times: int = 1  # the calls it stands for in a rolled view
     plan: BoxPlan | None = None
     operations: int = 0  # in it at any depth
     parameters: int = 0  # number of elements; shared parameters are counted when it is drawn
@@ -44,8 +45,8 @@ class Group:
 Member = Item | Group
 
 
-def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
-    """Build the tree of groups.
+def sort_into_boxes(items: list[Item], times: Mapping[ModuleCall, int]) -> tuple[Group, list[list[Group]]]:
+    """Build the tree of groups; `times` says how many calls a module stands for, if more than one.
 
     Return its root, and for each item the groups around it, outermost first.
     """
@@ -68,7 +69,8 @@ def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
             for depth in range(existing, len(path)):
                 call, before = path[depth], groups[path[:depth]]
                 outer = path[depth - 1] if depth else None
-                inner = Group(call_name(call, outer, several.get(call.address, False)), call.type, "module")
+                name = call_name(call, outer, several.get(call.address, False))
+                inner = Group(name, call.type, "module", times=times.get(call, 1))
                 before[-1].add(inner)
                 groups[path[: depth + 1]] = [*before, inner]
         around.append(groups[path])

@@ -6,21 +6,27 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torcheer.drawing.items.box_text import argument_names, body_text, frozen_text, parameter_text
 from torcheer.drawing.items.families import family_of
 from torcheer.drawing.items.item import FLOWS, STILL, Item, Net
 from torcheer.history import ModelHistory
 from torcheer.history.layers.cycles import components
+from torcheer.network.function_frames import function_frames
+from torcheer.network.rolled_passes import rolled_passes
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
 
 
-def items_of(history: ModelHistory, *, rolled: bool) -> list[Item]:
-    """Return all items, parents before children except where a rolled loop closes."""
-    items = _ItemBuilder(history, rolled).build()
+def items_of(history: ModelHistory, *, rolled: bool) -> tuple[list[Item], dict[ModuleCall, int]]:
+    """Return all items, parents before children except where a rolled loop closes.
+
+    Also return for each box of a rolled loop how many calls it stands for.
+    """
+    builder = _ItemBuilder(history, rolled)
+    items = builder.build()
     _add_badges(items)
-    return items
+    return items, Counter(builder.calls.values())
 
 
 class _Place(NamedTuple):
@@ -75,13 +81,14 @@ class _ItemBuilder:
         self.standalone: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
         self.places: dict[object, _Place] = {}
         self.forms: dict[object, _Form] = {}
-        self.calls = _same_calls(ops, self.facts.layers.all) if rolled else {}
+        self.frames = function_frames(ops, self.info)
+        self.passes = rolled_passes(self.facts) if rolled else list(zip(range(len(ops))))
+        self.calls = _same_calls(map(self._path, ops), self.passes) if rolled else {}
         self.several = several_calls(self.calls.get(modules[-1], modules[-1]) for modules in stacks)
 
     def build(self) -> list[Item]:
         ops = self.facts.ops
-        layers = (tuple(layer.ops) for layer in self.facts.layers.all) if self.rolled else zip(range(len(ops)))
-        for members in layers:
+        for members in self.passes:
             op = ops[members[0]]
             if members[0] in self.buffer_updates and op.modules[-1] in self.leaf_modules:
                 continue  # part of the box of its module
@@ -131,6 +138,10 @@ class _ItemBuilder:
     def _merge_passes(self, item: Item, op: Op, place: _Place) -> None:
         """Drop the settings that differ between passes, and mark shapes that vary."""
         later = [self._form(self.facts.ops[n], place.leaf) for n in item.ops[1:]]
+        outputs = [self.facts.ops[n].outputs for n in item.ops]
+        item.carries = tuple(  # the first pass may read initial values without gradients
+            [FLOWS if any(meta.requires_grad for meta in metas) else STILL for metas in zip(*outputs)]
+        )
         item.varies = any(form.shapes != item.shapes for form in later)
         if any(form.body != item.body for form in later):
             item.body = parameter_text(item.parameters, item.states) if item.states else ""
@@ -173,12 +184,10 @@ class _ItemBuilder:
 
     def _place(self, op: Op) -> _Place:
         """Return the boxes around an operation; a module of one operation is a single box."""
-        key = (op.modules, op.root_call if op.kind == "op" else -1) if self.boxed_root else op.modules
+        key = self._path(op)
         place = self.places.get(key)
         if place is None:
-            path = op.modules
-            if self.boxed_root and op.root_call and op.kind == "op":
-                path = (ModuleCall("", op.root_call, self.info.model), *path)
+            path = key
             if self.rolled:
                 path = tuple(self.calls.get(call, call) for call in path)
             place = _Place(path, False, "", "")
@@ -188,6 +197,13 @@ class _ItemBuilder:
                 place = _Place(path[:-1], True, call_name(call, around, several), call.type)
             self.places[key] = place
         return place
+
+    def _path(self, op: Op) -> tuple[ModuleCall, ...]:
+        """Return the functions, the call of the model if there are several, and the modules around an operation."""
+        if op.root_call:
+            boxed = self.boxed_root and op.kind == "op"
+            return (ModuleCall("", op.root_call, self.info.model), *op.modules) if boxed else op.modules
+        return self.frames.get(op.index, ()) + op.modules
 
     def _standalone_items(self, op: Op, place: _Place) -> list[int]:
         """Add small items for parameters and buffers that are not part of a function's box."""
@@ -215,11 +231,13 @@ class _ItemBuilder:
     def _parents(self, item: Item) -> list[tuple[Net, str]]:
         ops, item_of = self.facts.ops, self.item_of
         labels_by_net: dict[Net, list[str]] = {}
+        outputs: dict[tuple[int, tuple[int | str, ...]], int] = {}  # of `unbind`, each pass may read another
         for index in item.ops:
             op = ops[index]
             names = argument_names(op) if item.look not in ("input", "output") else {}
             for edge in op.parents:
-                labels = labels_by_net.setdefault((item_of[edge.parent], edge.output), [])
+                source = item_of[edge.parent]
+                labels = labels_by_net.setdefault((source, outputs.setdefault((source, edge.where), edge.output)), [])
                 label = names.get(edge.where, "")
                 if label and label not in labels and len(labels) < 3:
                     labels.append(label)
@@ -293,8 +311,11 @@ def _holds(op: Op, entry: Stored, leaf: bool) -> bool:
     return "embedding" in op.name or entry.where[:1] not in ((0,), ("input",))
 
 
-def _same_calls(ops: list[Op], layers: Iterable[Any]) -> dict[ModuleCall, ModuleCall]:
-    """Map each module call that is a pass of another, as its layers are, to the first pass."""
+def _same_calls(
+    paths: Iterable[tuple[ModuleCall, ...]], passes: Iterable[tuple[int, ...]]
+) -> dict[ModuleCall, ModuleCall]:
+    """Map each call that is a pass of another, as the operations in it are, to the first pass; and that to itself."""
+    paths = list(paths)
     first: dict[ModuleCall, ModuleCall] = {}
 
     def find(call: ModuleCall) -> ModuleCall:
@@ -302,13 +323,14 @@ def _same_calls(ops: list[Op], layers: Iterable[Any]) -> dict[ModuleCall, Module
             call = first[call]
         return call
 
-    for layer in layers:
-        first_stack = ops[layer.ops[0]].modules
-        for index in layer.ops[1:]:
-            for call, later_call in zip(first_stack, ops[index].modules):
+    for members in passes:
+        for index in members[1:]:
+            for call, later_call in zip(paths[members[0]], paths[index]):
+                if call.address != later_call.address:
+                    break  # a function that is a frame in only one of the passes
                 low, high = sorted((find(call), find(later_call)))
                 first[high] = low
-    return {call: find(call) for call in first}
+    return {call: find(call) for call in {*first, *first.values()}}
 
 
 def several_calls(calls: Iterable[ModuleCall]) -> dict[str, bool]:

@@ -239,7 +239,7 @@ def title_lines(name: str, plan: BoxPlan, down: bool) -> list[list[tuple[str, st
     """Return the lines of an open box's title: two where a single one would widen the box."""
     names = [(name, "strong")] if name else []
     kinds = [(plan.face.kind, "soft")] if plan.face.kind and plan.face.kind != name else []
-    if plan.sort == "stack":
+    if plan.face.times > 1:
         kinds.append((f"×{plan.face.times}", "strong"))
     words = names + kinds
     if down and names and kinds and words_width(words) > ONE_LINE:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torcheer.drawing.items.box_text import frozen_text, parameter_text
 from torcheer.drawing.items.families import family_of_class
@@ -22,6 +24,7 @@ from torcheer.drawing.items.grouping import (
 )
 from torcheer.drawing.items.item import GRADIENT, Face, Item, Net, face_of, net_kind, note_at
 from torcheer.drawing.layout.box_layout import Layout, LayoutEdge, arrange
+from torcheer.records import ModuleCall
 from torcheer.terminal import plural
 
 
@@ -55,9 +58,12 @@ class Scene:
 _Ports = dict[Net, int] | None  # the position of each net; None if there is only one
 
 
-def plan_scene(items: list[Item]) -> Scene:
-    """Sort the items into boxes, connect them, and make one plan of each distinct box."""
-    root, around = sort_into_boxes(items)
+def plan_scene(items: list[Item], times: Mapping[ModuleCall, int] = MappingProxyType({})) -> Scene:
+    """Sort the items into boxes, connect them, and make one plan of each distinct box.
+
+    `times` says how many calls a box stands for, if more than one.
+    """
+    root, around = sort_into_boxes(items, times)
     planner = _Planner(items, join(items, around))
     plan = planner.plan(root)
     has_backward = any(item.look == "gradient" for item in items)
@@ -254,7 +260,7 @@ class _Planner:
             group.kind,
             " · ".join(words),
             "reshape" if group.sort == "pill" else family_of_class(group.kind),
-            len(group.members) if group.sort == "stack" else 1,
+            len(group.members) if group.sort == "stack" else group.times,
             ("",) * len(group.entries),
             exits,
             marks=tuple(sorted({frozen_text(states).strip(), *group.marks} - {""})),

@@ -1,6 +1,7 @@
 """Write a history as a tree of text.
 
-Modules are branches, operations are leaves; ← names the inputs that are not just above, ↑ is the backward rule.
+Modules and functions are branches, operations are leaves; ← names the inputs that are not just above, ↑ is the backward
+rule.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from torcheer.drawing.items.header_text import header_lines
 from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import rule_text
+from torcheer.network.function_frames import Frames, function_frames
+from torcheer.network.rolled_passes import rolled_passes
 from torcheer.records import BESIDE, ModuleCall, Op
 from torcheer.terminal import human_bytes, human_shape
 
@@ -28,28 +31,31 @@ def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = N
 
     Modules more than `depth` levels deep are one line each; None shows all.
     """
-    flow, passes = history.facts.backward, history.facts.layers.passes
-    shown = [op for op in history.ops if not (rolled and passes[op.index] > 1)]
+    flow, facts = history.facts.backward, history.facts
+    passes = rolled_passes(facts) if rolled else list(zip(range(len(facts.ops))))
+    shown = [facts.ops[members[0]] for members in passes]
     title = f"{history.model_name}{' (repeats rolled)' if rolled else ''}"
     if flow:
         shown = [op for op in shown if op.kind == "op"]
         title = " · ".join(header_lines(history, depth, rolled))
-    lines = [title, *_draw(_TreeLines(history, rolled), _build_tree(shown), "", depth or 10**9)]
+    frames = {} if flow else function_frames(facts.ops, history.info)
+    writer = _TreeLines(history, passes, frames, rolled)
+    lines = [title, *_draw(writer, _build_tree(shown, frames), "", depth or 10**9)]
     if history.info.stopped:
         lines.append(f"✗ stopped: {history.info.stopped}")
     return "\n".join(lines) + "\n"
 
 
-def _build_tree(ops: Iterable[Op]) -> Branch:
-    """Sort the operations into the module calls they ran inside."""
+def _build_tree(ops: Iterable[Op], frames: Frames) -> Branch:
+    """Sort the operations into the calls of functions and modules they ran inside."""
     root = Branch(None)
     path = [root]
     for op in ops:
-        modules, shared = op.modules, 0
-        while shared < min(len(modules), len(path) - 1) and path[shared + 1].call == modules[shared]:
+        calls, shared = frames.get(op.index, ()) + op.modules, 0
+        while shared < min(len(calls), len(path) - 1) and path[shared + 1].call == calls[shared]:
             shared += 1
         del path[shared + 1 :]
-        for call in modules[shared:]:
+        for call in calls[shared:]:
             inner = Branch(call)
             path[-1].parts.append(inner)
             path.append(inner)
@@ -86,28 +92,31 @@ def _ops(branch: Branch) -> Iterator[int]:
 class _TreeLines:
     """Writes the lines of a tree, and remembers the operation of the line above."""
 
-    def __init__(self, history: ModelHistory, rolled: bool) -> None:
+    def __init__(self, history: ModelHistory, passes: list[tuple[int, ...]], frames: Frames, rolled: bool) -> None:
         self._facts = history.facts
+        self._calls = {call.address: call.call for calls in frames.values() for call in calls}
+        self._calls |= history.facts.module_calls
         self._flow = history.facts.backward
         self._rolled = rolled
+        self._passes = {index: members for members in passes for index in members} if rolled else {}
         self._above = -1
 
     def module(self, call: ModuleCall | None) -> str:
         """Return the line of a module call."""
         assert call is not None
-        number = f":{call.call}" if not self._rolled and self._facts.module_calls[call.address] > 1 else ""
+        number = f":{call.call}" if not self._rolled and self._calls[call.address] > 1 else ""
         is_composite = self._flow is not None and call.address.endswith(call.type)  # its name is its type
         return f"{call.address}{number}" + ("" if is_composite else f" ({call.type})")
 
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
         """Return the line of an operation; `inside` is a module with no other operation."""
-        op, layers, flow = self._facts.ops[index], self._facts.layers, self._flow
+        op, flow = self._facts.ops[index], self._flow
         shapes = " ".join(human_shape(meta.shape) for meta in op.outputs)
-        count = len(layers.all[layers.of[index]].ops)
+        count = len(self._passes.get(index, ()))
         sources = self._sources(index)
         parts = [
             self._name(index),
-            f" ×{count}" if self._rolled and count > 1 else "",
+            f" ×{count}" if count > 1 else "",
             f"  {shapes}",
             f"  {human_bytes(sum(stored.bytes for stored in op.stored))} of parameters"
             if op.stored and not flow
@@ -136,8 +145,7 @@ class _TreeLines:
 
     def _sources(self, index: int) -> list[str]:
         """Return the names of all parents; when rolled, those of every pass."""
-        layers = self._facts.layers
-        passes = layers.all[layers.of[index]].ops if self._rolled else [index]
+        passes = self._passes.get(index, (index,))
         parents = dict.fromkeys(edge.parent for each in passes for edge in self._facts.ops[each].parents)
         names = [self._name(parent) for parent in parents]
         return list(dict.fromkeys(names)) if self._rolled else names
@@ -148,4 +156,4 @@ class _TreeLines:
         layers, op = self._facts.layers, self._facts.ops[index]
         if self._flow:  # a leaf is called by its own name
             return f"{op.name}_{index}" if op.kind == "op" else op.name or "constant"
-        return layers.all[layers.of[index]].label if self._rolled else layers.label(index)
+        return layers.all[layers.of[self._passes[index][0]]].label if self._rolled else layers.label(index)

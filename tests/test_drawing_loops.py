@@ -1,0 +1,203 @@
+"""Loops as they are drawn: recorded ones fold by function, and what hangs on a loop rolls with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from drawing_checks import faults, leaves, words
+from torch import Tensor, nn
+
+import torcheer as tl
+from torcheer.drawing import Drawing
+from torcheer.drawing.layout.picture import walk
+from torcheer.history import ModelHistory
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+import gallery
+import zoo_torchvision
+
+
+@pytest.fixture(scope="module", name="generated")
+def generated_tokens() -> ModelHistory:
+    """Five tokens of a tiny GPT-2."""
+    if any(importlib.util.find_spec(name) is None for name in ("torchvision", "transformers")):
+        pytest.skip("transformers is not installed")
+    zoo_torchvision.load()  # transformers asks for it where it is there
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=50, n_positions=32)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    with torch.no_grad(), tl.recording(model) as history:
+        model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=5, do_sample=True, pad_token_id=0, eos_token_id=None)
+    return history
+
+
+@pytest.fixture(scope="module", name="denoised")
+def six_denoising_steps() -> ModelHistory:
+    """The loop of the gallery, once without a drawing."""
+    return gallery.denoising()
+
+
+def titles(drawing: Drawing) -> list[str]:
+    """The names of all visible boxes, with their repeats."""
+    views = [view for view, *_ in walk(drawing.picture.root, 0, 0) if not view.open]
+    return [f"{view.name or view.face.kind}{f' ×{view.face.times}' if view.face.times > 1 else ''}" for view in views]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_five_tokens_of_generate_are_at_most_forty_boxes(generated: ModelHistory) -> None:
+    drawing = tl.draw(generated)
+    assert drawing.boxes <= 40 and faults(drawing.picture) == []  # 136 and more before
+    found = words(drawing)
+    assert {f"call {n}" for n in range(1, 6)} | {f"GenerationMixin._sample:{n}" for n in range(1, 6)} <= set(found)
+    assert "GenerationMixin._prepare_attention_mask_for_generation" in found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_five_tokens_of_generate_roll_into_one_round(generated: ModelHistory) -> None:
+    drawing = tl.draw(generated, rolled=True)
+    assert drawing.boxes <= 20 and faults(drawing.picture) == []
+    assert {"GPT2LMHeadModel ×5", "GenerationMixin._sample ×5"} <= set(titles(drawing))
+    assert "runs again (loop)" in words(drawing)
+
+
+def test_six_denoising_steps_are_at_most_forty_boxes(denoised: ModelHistory) -> None:
+    drawing = tl.draw(denoised)
+    assert drawing.boxes <= 40 and faults(drawing.picture) == []  # 213 before
+    assert [name for name in titles(drawing) if "step" in name] == [f"Scheduler.step:{n}" for n in range(1, 7)]
+
+
+def test_six_denoising_steps_roll_into_one(denoised: ModelHistory) -> None:
+    drawing = tl.draw(denoised, rolled=True)
+    assert drawing.boxes <= 10 and {"UNet ×6", "Scheduler.step ×6"} <= set(titles(drawing))
+    opened = tl.draw(denoised, rolled=True, depth="all")
+    assert opened.boxes < 110 and faults(opened.picture) == []  # 211 before
+    assert "×6" in words(opened) and "Scheduler.variance" in words(opened)
+
+
+def test_functions_open_fold_and_collapse_as_modules_do(denoised: ModelHistory) -> None:
+    opened = tl.draw(denoised, depth=2)
+    assert any(view.open and view.name == "Scheduler.step:2" for view, *_ in walk(opened.picture.root, 0, 0))
+    folded = tl.draw(denoised, depth=2, style=tl.Style(collapse=["Scheduler.step*"]))
+    assert leaves(folded)["Scheduler.step:2"].face.kind == "function"
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_the_tree_has_a_branch_for_each_function(denoised: ModelHistory, rolled: bool) -> None:
+    lines = tl.draw(denoised, rolled=rolled, depth="all").text().splitlines()
+    found = [line for line in lines if "Scheduler.variance" in line]
+    expected = (
+        ["Scheduler.variance (function)"] if rolled else [f"Scheduler.variance:{n} (function)" for n in range(1, 6)]
+    )
+    assert found == [f"│  ├─ {text}" for text in expected]
+
+
+def test_a_saved_history_is_drawn_alike(denoised: ModelHistory, tmp_path: Path) -> None:
+    loaded = tl.load(denoised.save(tmp_path / "kept"))
+    for rolled in (False, True):
+        assert tl.draw(loaded, rolled=rolled).svg() == tl.draw(denoised, rolled=rolled).svg()
+
+
+def test_the_code_that_records_is_no_box() -> None:
+    model, x = nn.Linear(3, 3), torch.rand(2, 3)
+    with tl.recording(model) as history:
+        loss = ((model(x) - x) ** 2).mean() * 2
+        loss.backward()
+    assert {"sub", "pow", "mean", "mul"} <= set(titles(tl.draw(history)))
+
+
+class Tagger(nn.Module):
+    """A recurrent net that adds the losses of its steps up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.RNNCell(4, 8), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        state, losses = torch.zeros(2, 8), []
+        for step in range(x.shape[1]):
+            state = self.cell(x[:, step], state)
+            losses.append(F.cross_entropy(self.head(state), y[:, step]))
+        return torch.stack(losses).mean()
+
+
+def test_the_loss_of_a_recurrent_net_is_a_loop() -> None:
+    drawing = tl.draw(Tagger(), (torch.rand(2, 6, 4), torch.randint(5, (2, 6))), rolled=True)
+    found = titles(drawing)
+    assert {"cell ×6", "head ×6", "cross_entropy_loss ×6"} <= set(found) and found.count("getitem ×6") == 2
+    assert drawing.boxes <= 12 and faults(drawing.picture) == []  # 26 before
+
+
+class StateSpace(nn.Module):
+    """A selective state-space layer, step by step."""
+
+    def __init__(self, width: int = 4, state: int = 3) -> None:
+        super().__init__()
+        self.state, self.decay = state, nn.Parameter(-torch.rand(width, state))
+        self.project, self.out = nn.Linear(width, 2 * state), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        into, out = self.project(x).chunk(2, -1)
+        hidden, kept = torch.zeros(x.shape[0], *self.decay.shape), []
+        for step in range(x.shape[1]):
+            hidden = self.decay.exp() * hidden + x[:, step, :, None] * into[:, step, None]
+            kept.append((hidden * out[:, step, None]).sum(-1))
+        return self.out(torch.stack(kept, 1))
+
+
+def test_a_state_space_model_of_a_hundred_steps_is_at_most_twenty_boxes() -> None:
+    history = tl.log_forward_pass(StateSpace(), torch.rand(2, 100, 4))
+    drawing = tl.draw(history, rolled=True)
+    assert len(history) > 900 and drawing.boxes <= 20 and faults(drawing.picture) == []
+    assert {"getitem ×100", "sum ×100"} <= set(titles(drawing))
+
+
+class Settling(nn.Module):
+    """Goes on until little changes, at most ten times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rounds = 0
+        while x.norm() > 1e-9 and rounds < 10:
+            x = torch.tanh(self.step(x) + torch.randn(2, 4)) * 0.5
+            rounds += 1
+        return x
+
+
+def test_a_while_of_ten_steps_is_at_most_twelve_boxes() -> None:
+    drawing = tl.draw(Settling(), torch.rand(2, 4), rolled=True)
+    assert drawing.boxes <= 12 and faults(drawing.picture) == []
+    assert {"norm ×11", "gt ×11", "randn ×10", "step ×10"} <= set(titles(drawing))
+    assert "norm_1_1 ×11" in drawing.text()
+
+
+def test_each_pass_may_read_another_result_of_unbind_by_one_line() -> None:
+    drawing = tl.draw(gallery.LstmByHand(), torch.rand(2, 6, 8), rolled=True)
+    unbind = leaves(drawing)["unbind"]
+    assert unbind.face.exits == ("2×8",)
+
+
+def test_a_module_with_an_inside_says_how_often_it_ran() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(4):
+                x = self.block(x)
+            return x
+
+    history = tl.log_forward_pass(Twice(), torch.rand(2, 3))
+    assert "block ×4" in titles(tl.draw(history, rolled=True, depth=1))
+    assert "×" not in "".join(titles(tl.draw(history, depth=1)).pop(1))

@@ -1,0 +1,116 @@
+"""Frames of functions: which operations outside the model belong to one call of a function."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from fake_trace import FakeTrace
+from torch import nn
+
+import torcheer as tl
+from torcheer.network.function_frames import function_frames
+from torcheer.records import Source
+
+
+def run(trace: FakeTrace, function: str, *instructions: int, **fields: Any) -> None:
+    """Append an operation for each instruction of a function."""
+    for at in instructions:
+        trace.add("sin", source=Source("lib.py", at, function), site=("lib.py", function, at), **fields)
+
+
+def frames(trace: FakeTrace) -> list[str]:
+    """The frames around each operation, as text."""
+    history = trace.history()
+    around = function_frames(history.ops, history.info)
+    return [" ".join(f"{call.address}:{call.call}" for call in around.get(op.index, ())) for op in history.ops]
+
+
+def test_operations_of_one_call_are_a_frame() -> None:
+    trace = FakeTrace()
+    run(trace, "Scheduler.step", 1, 2, 3)
+    run(trace, "blend", 1, 2)
+    assert frames(trace) == ["Scheduler.step:1"] * 3 + ["blend:1"] * 2
+
+
+def test_a_single_operation_needs_no_frame() -> None:
+    trace = FakeTrace()
+    run(trace, "blend", 1)
+    run(trace, "Scheduler.step", 1, 2)
+    assert frames(trace) == ["", "Scheduler.step:1", "Scheduler.step:1"]
+
+
+def test_neither_a_script_nor_a_forward_nor_the_function_that_records_is_a_frame() -> None:
+    trace = FakeTrace()
+    trace.facts["caller"] = "main"
+    for function in ("<module>", "<lambda>", "main", "main.<locals>.<listcomp>", "UNet.forward", "forward"):
+        run(trace, function, 1, 2)
+    assert set(frames(trace)) == {""}
+
+
+def test_a_function_that_goes_on_stands_around_what_it_called() -> None:
+    trace = FakeTrace()
+    run(trace, "outer", 1, 2)
+    run(trace, "inner", 1, 2)
+    run(trace, "outer", 3)
+    run(trace, "after", 1, 2)
+    assert frames(trace) == ["outer:1"] * 2 + ["outer:1 inner:1"] * 2 + ["outer:1"] + ["after:1"] * 2
+
+
+def test_a_call_begins_at_its_first_instruction_and_a_loop_in_it_does_not_end_it() -> None:
+    trace = FakeTrace()
+    run(trace, "twice", 1, 2, 3)
+    run(trace, "twice", 1, 2, 3)
+    run(trace, "loop", 1, 2, 3, 2, 3, 2, 3)
+    assert frames(trace) == ["twice:1"] * 3 + ["twice:2"] * 3 + ["loop:1"] * 7
+
+
+def test_a_comprehension_belongs_to_its_function_and_a_local_function_has_its_own_name() -> None:
+    trace = FakeTrace()
+    run(trace, "blend", 1)
+    run(trace, "blend.<locals>.<listcomp>", 2, 2, 2)
+    run(trace, "blend.<locals>.mix", 1, 2)
+    assert frames(trace) == ["blend:1"] * 4 + ["mix:1"] * 2
+
+
+def test_a_call_of_the_model_ends_all_frames() -> None:
+    trace = FakeTrace()
+    run(trace, "sample", 1, 2)
+    run(trace, "UNet.forward", 1, root_call=1)
+    run(trace, "sample", 3, 4)
+    trace.linear("fc", 0)
+    run(trace, "sample", 5, 6)
+    assert frames(trace) == ["sample:1"] * 2 + [""] + ["sample:2"] * 2 + [""] + ["sample:3"] * 2
+
+
+class Schedule:
+    """What a scheduler does between two calls of a model, some of it by torch's own Python."""
+
+    def step(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """The first operation is `__rsub__`, which torch calls from its own file."""
+        scale = 1 - x.mean()
+        rest = 1 - scale
+        return self.mix(x, noise, scale, rest) * 2
+
+    def mix(self, x: torch.Tensor, noise: torch.Tensor, scale: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
+        return scale * x + rest * noise
+
+
+def test_real_calls_are_told_apart_and_nested() -> None:
+    model, schedule, x = nn.Linear(3, 3), Schedule(), torch.rand(2, 3)
+    with tl.recording(model) as history:
+        for _ in range(3):
+            x = schedule.step(x, model(x)) + 1
+    found = function_frames(history.ops, history.info)
+    names = ["/".join(call.address for call in found.get(op.index, ())) for op in history.ops if not op.modules]
+    step, mix = "Schedule.step", "Schedule.step/Schedule.mix"
+    outside = [name for name, op in zip(names, [op for op in history.ops if not op.modules]) if op.kind == "op"]
+    assert outside == [*[step] * 3, *[mix] * 3, step, ""] * 3
+    calls = [found[op.index][0].call for op in history.ops if op.index in found]
+    assert calls[0] == 1 and calls[-1] == 3 and all(after - before in (0, 1) for before, after in pairwise(calls))
+
+
+def test_a_pass_of_a_model_has_no_frames() -> None:
+    history = tl.log_forward_pass(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.rand(2, 3))
+    assert function_frames(history.ops, history.info) == {}
