@@ -118,9 +118,11 @@ def test_relus_of_different_layers_stay_apart_beside_a_loop_too(beside: bool) ->
     x, h = trace.input(), trace.input()
     for place in range(4):
         read = trace.add("relu", trace.linear(f"fc.{place}", h if beside else x), line=3)
-        h = trace.linear("cell", trace.add("add", read, h, line=4))
+        h = trace.linear("cell", h)
+        trace.add("add", read, h, line=4)
     found = rolled(trace.history())
-    assert [found[f"relu_{k}"] for k in range(1, 5)] == [1, 1, 1, 1] and found["add_1"] == 4
+    assert found["linear_2"] == 4 and [found[f"relu_{k}"] for k in range(1, 5)] == [1, 1, 1, 1]
+    assert [found[f"add_{k}"] for k in range(1, 5)] == [1, 1, 1, 1]
 
 
 def test_repeats_that_do_not_touch_a_loop_stay_apart() -> None:

@@ -92,7 +92,7 @@ def _ops(branch: Branch) -> Iterator[int]:
 class _TreeLines:
     """Writes the lines of a tree, and remembers the operation of the line above."""
 
-    def __init__(self, history: ModelHistory, passes: list[tuple[int, ...]], frames: Frames, rolled: bool) -> None:
+    def __init__(self, history: ModelHistory, passes: Iterable[tuple[int, ...]], frames: Frames, rolled: bool) -> None:
         self._facts = history.facts
         self._calls = {call.address: call.call for calls in frames.values() for call in calls}
         self._calls |= history.facts.module_calls
