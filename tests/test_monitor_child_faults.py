@@ -133,7 +133,7 @@ def test_a_copy_that_fails_does_not_reach_the_training(diary: Diary) -> None:
 
 
 def test_a_child_that_cannot_begin_does_not_hold_up_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.monitor.child_process._BEGIN", "raise SystemExit(3)")
+    monkeypatch.setattr("torcheer.wire.child_process._SCRIPT", "raise SystemExit(3)")
     link = Link(QUIET)
     offer(link, np.ones(1))
     with pytest.warns(RuntimeWarning) as told:
@@ -147,7 +147,7 @@ def test_a_child_that_cannot_be_started_again_is_told_of_and_that_is_all(
 ) -> None:
     link = watched(diary)
     kill(link)
-    monkeypatch.setattr("torcheer.monitor.child_process.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("torcheer.wire.child_process.sys.executable", "/nowhere/python")
     with pytest.warns(RuntimeWarning, match=r"SIGKILL, and could not be started again \(.*No such file.*\) and is not"):
         link.heard()
     assert not offer(link, np.ones(1)) and link.heard() == []

@@ -17,7 +17,7 @@ from torcheer.encoding import numbers_of
 from torcheer.records import Sample
 
 Key = tuple[str, str]  # layer, variable
-SendMessage = Callable[[dict[str, Any]], None]  # sends one message to the training process: {"kind": "alert", …}
+SendMessage = Callable[[dict[str, Any]], object]  # sends one message to the training process: {"kind": "alert", …}
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 LEAST_POWER, _GREATEST = -36, 20  # powers of two: 1.5e-11 and 1.0e6

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 import warnings
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from torcheer.host.state_sender import as_array
 from torcheer.host.viewer_connection import Board, Service
 from torcheer.network.network_records import Network
 from torcheer.runlog.table_records import TableHead
+from torcheer.wire import fork_registry
 from torcheer.wire.socket_path import HostBusy, ListeningSocket
 
 __all__ = ["Host", "HostBusy"]
@@ -45,7 +45,7 @@ class Host:
         self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self._problem)
         self.path: Path | None = self._doorway.path
-        _HOSTS.add(self)
+        fork_registry.register(self)
         atexit.register(self._at_exit)
 
     @property
@@ -239,6 +239,13 @@ class Host:
         self._board.wants = Wants()
         atexit.unregister(self._at_exit)
 
+    def after_fork(self) -> None:
+        """Be closed in a forked process, such as a DataLoader worker; the sockets close themselves."""
+        if self._service is not None:
+            self._service.after_fork()
+            self._service = None
+            atexit.unregister(self._at_exit)
+
     def _at_exit(self) -> None:
         self.close(_uncaught())
 
@@ -293,22 +300,3 @@ def closed_host(title: str) -> Host:
     host._board = Board(title, {"state": State(), "parameters": ()})
     host._doorway = host._service = host.path = None
     return host
-
-
-_HOSTS: weakref.WeakSet[Host] = weakref.WeakSet()
-
-
-def _abandon_hosts() -> None:
-    """Close the inherited sockets in a forked process, such as a DataLoader worker.
-
-    Otherwise the viewer would never see the end of the connection.
-    """
-    for host in list(_HOSTS):
-        if host._service is not None and host._doorway is not None:
-            host._service.abandon()
-            host._doorway.close_in_fork()
-            host._service = None
-            atexit.unregister(host._at_exit)
-
-
-os.register_at_fork(after_in_child=_abandon_hosts)

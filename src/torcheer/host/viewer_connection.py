@@ -104,11 +104,8 @@ class Service:
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)
 
-    def abandon(self) -> None:
-        """Close the inherited descriptors in a forked process."""
-        wires = [wire for wire, _ in self._pending.values()] + ([self._viewer.wire] if self._viewer else [])
-        for wire in wires:
-            wire.abandon()
+    def after_fork(self) -> None:
+        """Close the inherited pipe in a forked process."""
         for fd in (self._wake_read, self._wake_write):
             os.close(fd)
 
@@ -180,22 +177,20 @@ class Service:
 
     def _shake_hands(self, fd_number: int) -> None:
         wire, since = self._pending.pop(fd_number)
-        messages = wire.receive()
-        for _, fd in messages:
-            _close_descriptor(fd)
+        messages = wire.exchange()
         if wire.closed:
             return
         if not messages:
             self._pending[fd_number] = (wire, since)
             return
-        hello = messages[0][0]
+        hello = messages[0]
         if hello["kind"] != "hello" or not isinstance(hello.get("url"), str):
             wire.close("it did not say hello")
         elif self._viewer is not None and not self._viewer.wire.closed:
             wire.send({"kind": "busy", "url": self._viewer.url})
             wire.close("another viewer is there")
         else:
-            self._accept_viewer(wire, hello, [message for message, _ in messages[1:]])
+            self._accept_viewer(wire, hello, messages[1:])
 
     def _accept_viewer(self, wire: Wire, hello: dict[str, Any], more: list[dict[str, Any]]) -> None:
         wire.send({"kind": "welcome", "version": VERSION, "title": self._board.title, "pid": os.getpid()})
@@ -236,8 +231,7 @@ class Service:
     # -- incoming messages -------------------------------------------------------------------------------------------
 
     def _receive(self, viewer: _ViewerSession) -> None:
-        for message, fd in viewer.wire.receive():
-            _close_descriptor(fd)
+        for message in viewer.wire.exchange():
             self._handle_message(viewer, message)
 
     def _handle_message(self, viewer: _ViewerSession, message: dict[str, Any]) -> None:
@@ -318,12 +312,6 @@ class Service:
             }
             for moment in moments
         )
-
-
-def _close_descriptor(fd: int | None) -> None:
-    """Close a descriptor that a viewer sent; none is expected."""
-    if fd is not None:
-        os.close(fd)
 
 
 def _pipe() -> tuple[int, int]:

@@ -26,6 +26,7 @@ from torcheer.inspector.tracked_values import LayerProbe, ModelProbe, Probe, Ten
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.child_plan import Plan
 from torcheer.samples import Account
+from torcheer.wire import fork_registry
 
 Tracked = tuple[int | None, QueueTo | None, QueueFrom | None, list[ProcessStandIn] | None]
 
@@ -101,12 +102,12 @@ class _Single(type):
             return instance
 
     @staticmethod
-    def unlock() -> None:
+    def after_fork() -> None:
         """Replace the lock in a fork: the thread that may have held it does not exist there."""
         _Single.lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_Single.unlock)
+fork_registry.register(_Single)
 
 
 class ParallelHandler(StaysHere, metaclass=_Single):

@@ -4,59 +4,47 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sys
-import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from torcheer.monitor.child_plan import Plan, Reader
+from torcheer.monitor.child_plan import LENGTH_BYTES, Plan, Reader
 from torcheer.samples import Delivery, SendMessage
+from torcheer.wire.parent import Parent
 from torcheer.wire.ring import RingReader
+from torcheer.wire.socket_lines import Wire
 
 _TICK_SECS = 0.2
-_POLL_SECS = 0.02  # between two polls of the pipe while there is data
+_POLL_SECS = 0.02  # between two polls of the wire while there is data
 _SHORT_SLEEP_SECS = 0.005
 _AWAKE_SECS = 1.0  # after the last value, before sleeping until woken
 _LAST_SECS = 0.7  # for the values left in the ring when the parent is gone
 _ORPHAN_SECS = 10.0
-_MOST_LINES = 10_000
 
 
-def main() -> None:
+def main(arguments: Sequence[str], parent: Parent) -> None:
     """Run the child of the link that started this process."""
-    ring_fd, letter_fd, hear, say, parent = map(int, sys.argv[1:6])
+    ring_fd, payload_fd = map(int, arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for fd in (ring_fd, letter_fd, hear, say):
+    for fd in (ring_fd, payload_fd):
         os.set_inheritable(fd, False)
-    messages = MessageWriter(say)
-    commands = CommandReader(hear, parent)
+    commands = CommandReader(parent)
     signal.signal(signal.SIGTERM, commands.terminate)
     _lower_priority()
-    plan, path, callbacks = _read_letter(letter_fd)
-    sys.path[:] = path  # as in the training process, for the imports of the callbacks
-    threading.Thread(target=_exit_when_orphaned, args=(parent,), daemon=True).start()
-    loop = DeliveryLoop(RingReader(ring_fd), readers_of(plan, callbacks, messages.send), messages, commands)
-    loop.run(plan.timeout_secs)
+    plan, callbacks = _read_payload(payload_fd)
+    parent.exit_when_gone(grace_secs=_ORPHAN_SECS)  # even if a callback hangs
+    readers = readers_of(plan, callbacks, parent.wire.send)
+    DeliveryLoop(RingReader(ring_fd), readers, parent.wire, commands).run(plan.timeout_secs)
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the training process has closed its stream
         try:
             stream.flush()
         except (OSError, ValueError):
             continue
     os._exit(0)  # a thread that a callback started must not keep this process alive
-
-
-def _exit_when_orphaned(parent: int) -> None:
-    """Exit some time after the parent's death, even if a callback hangs."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    time.sleep(_ORPHAN_SECS)
-    os._exit(1)
 
 
 def _lower_priority() -> None:
@@ -69,14 +57,13 @@ def _lower_priority() -> None:
             stream.reconfigure(line_buffering=True)  # so that a kill loses nothing that callbacks printed
 
 
-def _read_letter(letter_fd: int) -> tuple[Plan, list[str], bytes]:
-    """Read the start-up data from the link: the plan, the import path, the callbacks."""
-    os.lseek(letter_fd, 0, os.SEEK_SET)
-    with os.fdopen(letter_fd, "rb") as file:
-        letter = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+def _read_payload(fd: int) -> tuple[Plan, bytes]:
+    """Read the start-up data from the link: the plan and the callbacks."""
+    os.lseek(fd, 0, os.SEEK_SET)
+    with os.fdopen(fd, "rb") as file:
+        plan = json.loads(file.read(int.from_bytes(file.read(LENGTH_BYTES), "little")))
         callbacks = file.read()
-    letter["plan"]["keep"] = tuple(letter["plan"]["keep"])
-    return Plan(**letter["plan"]), letter["path"], callbacks
+    return Plan(**{**plan, "keep": tuple(plan["keep"])}), callbacks
 
 
 def readers_of(plan: Plan, callbacks: bytes, send_message: SendMessage) -> list[Reader]:
@@ -114,10 +101,8 @@ def readers_of(plan: Plan, callbacks: bytes, send_message: SendMessage) -> list[
 class DeliveryLoop:
     """Passes values from the ring to the readers."""
 
-    def __init__(
-        self, ring: RingReader, readers: list[Reader], messages: MessageWriter, commands: CommandReader
-    ) -> None:
-        self._ring, self._readers, self._messages, self._commands = ring, readers, messages, commands
+    def __init__(self, ring: RingReader, readers: list[Reader], wire: Wire, commands: CommandReader) -> None:
+        self._ring, self._readers, self._wire, self._commands = ring, readers, wire, commands
         self._quarantined: set[tuple[int, tuple[str, str]]] = set()  # index of a reader, and a key that it failed at
         self._failed: set[str] = set()
         self._ticked = self._polled = 0.0
@@ -131,8 +116,8 @@ class DeliveryLoop:
         self._ring.finish()
         log = next(filter(None, (getattr(reader, "log_facts", None) for reader in self._readers)), None)
         done = {"kind": "done", "why": why, "handled": self._ring.handled, "damaged": self._ring.damaged}
-        self._messages.send(done | ({"log": log} if log else {}))
-        self._messages.flush_last()
+        self._wire.send(done | ({"log": log} if log else {}))
+        self._wire.drain(_LAST_SECS)
 
     def _pass_values(self, timeout_secs: float) -> str:
         last_value_at = None  # None before the first value: the timeout starts with it
@@ -179,7 +164,7 @@ class DeliveryLoop:
             except BaseException as error:  # also a callback's sys.exit: disables only this key
                 self._quarantined.add((index, delivery.key))
                 layer, variable = delivery.key
-                self._messages.send(
+                self._wire.send(
                     {"kind": "quarantined", "reader": type(reader).__name__, "layer": layer, "variable": variable,
                      "step": delivery.sample.step, "error": _short(error), "trace": _trace(error)}
                 )  # fmt: skip
@@ -188,7 +173,6 @@ class DeliveryLoop:
         self._ticked = now
         for reader in self._readers:
             self._guarded(reader, reader.tick, "tick")
-        self._messages.flush()
 
     def _change(self, changes: list[dict[str, Any]]) -> None:
         """Pass changed settings to the readers that support them."""
@@ -205,33 +189,28 @@ class DeliveryLoop:
             text = f"{type(reader).__name__}.{what}: {_short(error)}"
             if text not in self._failed and len(self._failed) < 100:
                 self._failed.add(text)
-                self._messages.send({"kind": "problem", "text": text, "trace": _trace(error)})
+                self._wire.send({"kind": "problem", "text": text, "trace": _trace(error)})
 
 
 class CommandReader:
     """Reads the parent's commands and checks whether it is alive."""
 
-    def __init__(self, fd: int, parent: int) -> None:
-        self._fd, self._parent = fd, parent
+    def __init__(self, parent: Parent) -> None:
+        self._parent = parent
         self.why = ""  # why this child must end
         self.changes: list[dict[str, Any]] = []  # of the plan: {"rules": …}
-        self._deadline, self._partial_line = 0.0, b""
-        os.set_blocking(fd, False)
+        self._deadline = 0.0
 
     def poll(self, wait_secs: float) -> None:
-        """Read the pipe; wait up to `wait_secs` if it is empty."""
-        if os.getppid() != self._parent and not self._deadline:  # forks of the parent may hold the pipe open
+        """Read the commands that have arrived; wait up to `wait_secs` for the first."""
+        if not self.why:
+            for message in self._parent.wire.exchange(wait_secs):
+                if message["kind"] == "change":
+                    self.changes.append(message["changes"])
+                elif message["kind"] == "stop":
+                    self.why = "stopped"
+        if self._parent.is_gone and not self._deadline:
             self._end(self.why or "the training process is gone")
-        if self.why:
-            return
-        if select.select([self._fd], [], [], wait_secs)[0]:
-            data = os.read(self._fd, 1 << 16)
-            *lines, self._partial_line = (self._partial_line + data).split(b"\n")
-            self.changes += [json.loads(line) for line in lines if line.startswith(b"{")]
-            if b"q" in lines:
-                self.why = "stopped"
-            elif not data:
-                self._end("the training process is gone")
 
     def terminate(self, *_: Any) -> None:
         """Handle SIGTERM: the first ends after the values in the ring, a second one at once, closing the files."""
@@ -248,44 +227,9 @@ class CommandReader:
         return bool(self.why) and self._deadline != 0.0 and now > self._deadline
 
 
-class MessageWriter:
-    """Writes messages to the parent, which may never read them: buffered here, the oldest are dropped."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd, self._lines, self._unwritten = fd, deque[bytes](maxlen=_MOST_LINES), b""
-        os.set_blocking(fd, False)
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the parent."""
-        self._lines.append(json.dumps(message, default=str).encode() + b"\n")
-        self.flush()
-
-    def flush(self) -> bool:
-        """Write what the pipe accepts; True where nothing is left."""
-        while self._unwritten or self._lines:
-            self._unwritten = self._unwritten or self._lines.popleft()
-            try:
-                self._unwritten = self._unwritten[os.write(self._fd, self._unwritten) :]
-            except BlockingIOError:
-                return False
-            except OSError:  # the parent is gone
-                self._unwritten = b""
-        return True
-
-    def flush_last(self) -> None:
-        """Flush, giving the parent a moment to read."""
-        deadline = time.monotonic() + _LAST_SECS
-        while not self.flush() and time.monotonic() < deadline:
-            select.select([], [self._fd], [], 0.05)
-
-
 def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:2000]
 
 
 def _trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-4000:]
-
-
-if __name__ == "__main__":
-    main()

@@ -14,15 +14,18 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
-from torcheer.errors import CannotWrite
-from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.child_process import Child, letter_of, working_folder
+from torcheer.errors import BadArgument, CannotWrite
+from torcheer.monitor.child_plan import LENGTH_BYTES, Plan
 from torcheer.samples import Account, Key
+from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program, payload_memory, working_folder
 from torcheer.wire.ring import Ring
 
+_PROGRAM: Final = Program(
+    "torcheer.monitor.child", "watches a training run", "the watching process", ONE_THREAD, imports_as_here=True
+)
 _LONGEST_SECS: Final = 1e6  # the longest timeout that a lock accepts
 
 
@@ -41,23 +44,30 @@ class Link:
         restarts: int = 3,
         tell: Callable[[str], Any] | None = None,
     ) -> None:
-        self._plan, self._callbacks, self._letter = plan, callbacks, letter_of(plan, callbacks)
+        self._plan, self._callbacks, self._payload = plan, callbacks, _payload(plan, callbacks)
         self._folder, self._tell = working_folder(), tell or _warn
         self.ring = Ring(ring_bytes, policy=policy, block_ms=block_ms, most_records=most_records)
         self._process, self._most_restarts, self._restarts = os.getpid(), restarts, 0
-        self._child_lock = threading.RLock()  # held while reading the pipe, starting or stopping the child
+        self._child_lock = threading.RLock()  # held while receiving, starting or stopping the child
         self._inbox: list[dict[str, Any]] = []
+        self._done = ""  # why the current child has ended, as it said itself
         self._open, self._end_reason, self._final = True, "", Account()
         self._lost, self._complained = 0, False
         self._former_children: list[subprocess.Popen[bytes]] = []  # that ended for want of data
         try:
-            self._child = Child(self._letter, self.ring.fd, self._folder)
+            self._child = self._start()
         except BaseException:
             self.ring.close()
             raise
         self.process = Process(self)
-        _LINKS.add(self)
         atexit.register(self.stop)
+
+    def _start(self) -> ChildProcess:
+        payload = payload_memory(self._payload)
+        try:  # the script may have changed its folder since the first start
+            return ChildProcess(_PROGRAM, fds=(self.ring.fd, payload), folder=self._folder)
+        finally:
+            os.close(payload)
 
     def offer(self, header: Mapping[str, Any], size_bytes: int, fill: Callable[[memoryview], None]) -> bool:
         """Send a value, if there is room for it; see `Ring.offer`. Safe from any thread."""
@@ -68,7 +78,7 @@ class Link:
                 return self.ring.refuse(header)
             is_sent = self.ring.offer(header, size_bytes, fill)
             if is_sent and self.ring.needs_wakeup():
-                self._child.tell(b".")
+                self._child.wire.wake()
             return is_sent
         except Exception as error:  # a value that cannot be copied must not stop the training
             self._complain(f"a value could not be sent to the watching process and is left out: {error!r}")
@@ -84,24 +94,30 @@ class Link:
             return []
         try:
             if self._open:
-                self._child.listen(self._inbox)
+                self._receive(self._child.wire.exchange())
                 self._check_child()
             messages, self._inbox = self._inbox, []
             return messages
         finally:
             self._child_lock.release()
 
+    def _receive(self, messages: list[dict[str, Any]]) -> None:
+        self._inbox += messages
+        for message in messages:
+            if message["kind"] == "done":
+                self._done = str(message.get("why"))
+
     def _check_child(self) -> None:
         """Detect that the child has ended, and restart it."""
         code = self._child.popen.poll()
         if code is None or self._end_reason or not self._open:
             return
-        self._child.listen(self._inbox)
+        self._receive(self._child.wire.exchange())
         self._lost = max(self.ring.taken - self.ring.handled, 0)
-        if self._child.why == "timeout":
+        if self._done == "timeout":
             self._end_reason = "it had no data for the time it was given"
         else:
-            self._restart(_ending(-signal.SIGTERM if self._child.why == "terminated" else code))
+            self._restart(_ending(-signal.SIGTERM if self._done == "terminated" else code))
 
     def _restart(self, ending: str) -> None:
         self._inbox.append({"kind": "died", "how": ending, "restarts": self._restarts})
@@ -126,9 +142,9 @@ class Link:
     def _replace(self) -> str:
         """Start a new child on the same ring; returns why that failed, or ""."""
         try:
-            self._child.close()
+            self._child.wire.close()
             self.ring.prepare_reader()
-            self._child = Child(self._letter, self.ring.fd, self._folder)
+            self._child, self._done = self._start(), ""
         except (OSError, CannotWrite) as error:
             return f"could not be started again ({error})"
         return ""
@@ -136,7 +152,7 @@ class Link:
     def resume(self) -> None:
         """Start another child where the last one ended for want of data; it reads what came meanwhile."""
         with self._child_lock:
-            if not self._open or self._child.why != "timeout":
+            if not self._open or self._done != "timeout":
                 return
             self._former_children = [
                 popen for popen in (*self._former_children, self._child.popen) if popen.poll() is None
@@ -149,8 +165,8 @@ class Link:
         """Change settings of the plan, for this child and its successors."""
         with self._child_lock:
             self._plan = replace(self._plan, **changes)
-            self._letter = letter_of(self._plan, self._callbacks)
-            self._child.tell(json.dumps(changes).encode())
+            self._payload = _payload(self._plan, self._callbacks)
+            self._child.wire.send({"kind": "change", "changes": changes})
 
     @property
     def waiting(self) -> int:
@@ -178,15 +194,12 @@ class Link:
         """Wait for the child to end; where a value kills it, a successor handles those behind it."""
         while True:
             self._check_child()
-            self._child.tell(b"q")
-            if not self._child.wait(deadline - grace_secs, self._inbox):
-                break
-            if self._child.why or self._end_reason:
+            self._child.wire.send({"kind": "stop"})
+            if not self._child.wait(deadline - grace_secs, self._receive):
+                self._child.terminate(deadline, self._receive)  # no more values, close the files
                 return
-        self._child.popen.send_signal(signal.SIGTERM)  # no more values, close the files
-        if not self._child.wait(deadline, self._inbox):
-            self._child.popen.kill()  # also ends a process stopped by SIGSTOP
-            self._child.wait(time.monotonic() + 5.0, self._inbox)
+            if self._done or self._end_reason:
+                return
 
     def _close(self) -> None:
         dropped = self.ring.dropped
@@ -194,7 +207,7 @@ class Link:
         self._lost = max(self.ring.offered - accounted, 0)
         self._final = self._count(dropped)
         self._open = False
-        self._child.close()
+        self._child.wire.close()
         for popen in self._former_children:
             with suppress(subprocess.TimeoutExpired):
                 popen.wait(1.0)
@@ -271,14 +284,10 @@ def _warn(text: str) -> None:
         print(f"torcheer: {text}", file=sys.stderr)
 
 
-_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
-
-
-def _close_in_fork() -> None:
-    """Close the pipes in a forked process (a DataLoader's worker), or the child would never see their end."""
-    for link in list(_LINKS):
-        if link._open:
-            link._child.close_in_fork()
-
-
-os.register_at_fork(after_in_child=_close_in_fork)
+def _payload(plan: Plan, callbacks: bytes) -> bytes:
+    """Serialize the start-up data of a child: the plan after its length, then the callbacks."""
+    try:
+        text = json.dumps(asdict(plan)).encode()
+    except (TypeError, ValueError) as error:
+        raise BadArgument(f"the plan of a watch must be text, numbers, lists and tables: {error}") from None
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text + callbacks

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from torcheer.samples import Delivery
+
+LENGTH_BYTES: Final = 8  # of the length before the plan's JSON in the start-up data
 
 
 @dataclass(frozen=True, slots=True)

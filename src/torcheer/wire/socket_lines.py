@@ -1,16 +1,20 @@
-"""Both ends of the socket between host and viewer: JSON lines, some with a file descriptor; never blocks."""
+"""Both ends of a socket between two processes: JSON lines, some with a file descriptor; never blocks."""
 
 from __future__ import annotations
 
 import array
 import json
 import os
+import select
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
+
+from torcheer.wire import fork_registry
 
 HOST_LINE_BYTES: Final = 64 << 20  # the longest line that a viewer accepts from a host
 VIEWER_LINE_BYTES: Final = 1 << 20  # the longest line that a host accepts from a viewer
@@ -28,18 +32,25 @@ class Wire:
     """One end of a connection. Thread-safe; an error closes it and is never raised."""
 
     def __init__(
-        self, sock: socket.socket, *, line_bytes: int = HOST_LINE_BYTES, outbox_bytes: int = _OUTBOX_BYTES
-    ) -> None:
-        """`line_bytes` is the longest line accepted, `outbox_bytes` the most that may wait for a slow peer."""
+        self, sock: socket.socket, *, line_bytes: int = HOST_LINE_BYTES, outbox_bytes: int = _OUTBOX_BYTES,
+        drops_oldest: bool = False,
+    ) -> None:  # fmt: skip
+        """`line_bytes` is the longest line accepted, `outbox_bytes` the most that may wait for a slow peer.
+
+        More than that closes the connection, or drops the oldest messages where `drops_oldest` says so.
+        """
         sock.setblocking(False)
-        self._socket, self._line_bytes, self._outbox_bytes = sock, line_bytes, outbox_bytes
+        self._socket, self._line_bytes = sock, line_bytes
+        self._outbox_bytes, self._drops_oldest = outbox_bytes, drops_oldest
         self._outbox: deque[tuple[memoryview, int | None]] = deque()
         self._sending, self._receiving = threading.RLock(), threading.RLock()
         self._inbox = bytearray()
         self._searched = 0  # leading bytes of the inbox known to hold no newline
         self._descriptors: deque[int] = deque()  # received before the line that they belong to
         self.pending_bytes = 0  # queued, not sent yet
+        self._peer_closed = False  # cannot send; what the peer sent before can still be received
         self.closed, self.why = False, ""
+        fork_registry.register(self)
 
     def fileno(self) -> int:
         """For `select`; -1 once closed."""
@@ -56,14 +67,20 @@ class Wire:
         data = b"".join(_encode_line(message) for message in messages)
         return self._put(data) if data else not self.closed
 
+    def wake(self) -> bool:
+        """Send an empty line: the peer returns from its `select` and receives no message."""
+        return self._put(b"\n")
+
     def _put(self, line: bytes, fd: int | None = None) -> bool:
         data = memoryview(line)
         with self._sending:
-            if self.closed:
+            if self.closed or self._peer_closed:
                 return False
             if self.pending_bytes and self.pending_bytes + len(data) > self._outbox_bytes:
-                self.close("the other side does not read")
-                return False
+                if not self._drops_oldest:
+                    self.close("the other side does not read")
+                    return False
+                self._drop(len(data))
             try:
                 self._outbox.append((data, None if fd is None else os.dup(fd)))
             except OSError as error:
@@ -72,14 +89,33 @@ class Wire:
             self.pending_bytes += len(data)
             return self.flush()
 
+    def _drop(self, needed_bytes: int) -> None:
+        """Drop the oldest messages, except the first: part of it may have been sent."""
+        while len(self._outbox) > 1 and self.pending_bytes + needed_bytes > self._outbox_bytes:
+            data, fd = self._outbox[1]
+            del self._outbox[1]
+            self.pending_bytes -= len(data)
+            if fd is not None:
+                os.close(fd)
+
+    def drain(self, secs: float) -> None:
+        """Send what is queued; wait up to `secs` for the peer to read it."""
+        deadline = time.monotonic() + secs
+        while self.flush() and self.pending_bytes and (remaining_secs := deadline - time.monotonic()) > 0:
+            self._wait(remaining_secs, select.POLLOUT)
+
     def flush(self) -> bool:
-        """Send what is queued, as far as the peer accepts it; False once closed."""
+        """Send what is queued, as far as the peer accepts it; False once the peer, or this end, has closed."""
         with self._sending:
             while self._outbox and not self.closed:
                 data, fd = self._outbox[0]
                 try:
                     count = self._send_chunk(data, fd)
                 except BlockingIOError:
+                    break
+                except (BrokenPipeError, ConnectionResetError):
+                    self._peer_closed = True
+                    self._clear_outbox()
                     break
                 except OSError as error:
                     self.close(str(error))
@@ -90,7 +126,14 @@ class Wire:
                 self._outbox[0] = (data[count:], None)
                 if count == len(data):
                     self._outbox.popleft()
-        return not self.closed
+        return not (self.closed or self._peer_closed)
+
+    def _clear_outbox(self) -> None:
+        for _, fd in self._outbox:
+            if fd is not None:
+                os.close(fd)
+        self._outbox.clear()
+        self.pending_bytes = 0
 
     def _send_chunk(self, data: memoryview, fd: int | None) -> int:
         chunk = data[:_CHUNK_BYTES]
@@ -113,6 +156,22 @@ class Wire:
                     break
                 self._split(messages)
         return messages
+
+    def exchange(self, wait_secs: float = 0.0) -> list[dict[str, Any]]:
+        """Send what is queued and receive messages, waiting up to `wait_secs` for either; descriptors are closed."""
+        if self.flush() and wait_secs > 0:
+            self._wait(wait_secs, select.POLLIN | (select.POLLOUT if self.pending_bytes else 0))
+        messages = self.receive()
+        for _, fd in messages:
+            if fd is not None:
+                os.close(fd)
+        return [message for message, _ in messages]
+
+    def _wait(self, secs: float, events: int) -> None:
+        if (fd := self.fileno()) >= 0:  # another thread may close it
+            poll = select.poll()  # `select` refuses descriptors from 1024 on
+            poll.register(fd, events)
+            poll.poll(1000 * secs)
 
     def _read(self) -> bool:
         """Read a chunk into the inbox; whether there was one."""
@@ -141,7 +200,7 @@ class Wire:
         while (end := self._inbox.find(b"\n", max(begin, self._searched))) >= 0:
             if end - begin > self._line_bytes:
                 break
-            if not self._parse(self._inbox[begin:end], messages):
+            if begin < end and not self._parse(self._inbox[begin:end], messages):
                 return
             begin = end + 1
         del self._inbox[:begin]
@@ -173,18 +232,14 @@ class Wire:
                 return
             self.closed, self.why = True, why
             self._socket.close()
-            for _, fd in self._outbox:
-                if fd is not None:
-                    os.close(fd)
+            self._clear_outbox()
             for fd in self._descriptors:
                 os.close(fd)
-            self._outbox.clear()
             self._descriptors.clear()
             self._inbox.clear()
-            self.pending_bytes = 0
 
-    def abandon(self) -> None:
-        """Close the inherited descriptors in a forked process, without touching the locks."""
+    def after_fork(self) -> None:
+        """Close the inherited socket in a forked process: else the peer would never see the end of this one."""
         self.closed = True
         self._socket.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from torcheer.errors import CannotWrite, TorcheerError
+from torcheer.wire import fork_registry
 from torcheer.wire.socket_lines import Address
 from torcheer.wire.temporary_folders import TemporaryFolder
 
@@ -37,6 +38,7 @@ class ListeningSocket:
             if isinstance(error, TorcheerError):
                 raise
             raise CannotWrite(f"no socket can be made in {directory}: {error}; try another directory") from error
+        fork_registry.register(self)
 
     def _bind_private(self) -> Path:
         self._temporary = TemporaryFolder("socket")
@@ -81,7 +83,7 @@ class ListeningSocket:
             f"another process listens at {path}: it trains in this directory. Stop it, or take another directory"
         )
 
-    def close_in_fork(self) -> None:
+    def after_fork(self) -> None:
         """Close what a forked process has inherited, removing nothing."""
         self.socket.close()
         if self._temporary is not None:
