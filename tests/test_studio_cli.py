@@ -25,7 +25,7 @@ from torcheer.errors import BadArgument, CannotWrite
 from torcheer.studio.server import listen, serve_path
 from torcheer.training.control import Control
 from torcheer.training.control.start_studio import run_viewer
-from torcheer.wire import open_viewer, viewer_process
+from torcheer.wire import child_process, open_viewer, viewer_process
 from torcheer.wire.open_viewer import Viewer, start
 
 URL = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}")
@@ -127,7 +127,8 @@ def test_what_the_server_printed_stands_in_the_error(tmp_path: Path) -> None:
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_for_ever(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_SCRIPT": "import time\ntime.sleep(600)", "_START_SECS": 0.2, "_END_SECS": 0.1}.items():
+    monkeypatch.setattr(child_process, "_SCRIPT", "import time\ntime.sleep(600)")
+    for name, value in {"_START_SECS": 0.2, "_END_SECS": 0.1}.items():
         monkeypatch.setattr(viewer_process, name, value)
     with pytest.raises(CannotWrite, match=r"it has not answered for 0\.2 s\. It said nothing"):
         start(run, browser=False, quiet=True)

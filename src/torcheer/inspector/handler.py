@@ -86,6 +86,10 @@ class _Single(type):
     first: dict[type, Any] = {}
     lock = threading.RLock()
 
+    def __init__(cls, *args: Any) -> None:
+        super().__init__(*args)
+        fork_registry.register(cls)
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         with _Single.lock:
             instance = _Single.first.get(cls)
@@ -101,13 +105,9 @@ class _Single(type):
                 instance._compare(args, kwargs)
             return instance
 
-    @staticmethod
-    def after_fork() -> None:
+    def after_fork(cls) -> None:
         """Replace the lock in a fork: the thread that may have held it does not exist there."""
         _Single.lock = threading.RLock()
-
-
-fork_registry.register(_Single)
 
 
 class ParallelHandler(StaysHere, metaclass=_Single):

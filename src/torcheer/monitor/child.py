@@ -26,12 +26,10 @@ _LAST_SECS = 0.7  # for the values left in the ring when the parent is gone
 _ORPHAN_SECS = 10.0
 
 
-def main(arguments: Sequence[str], parent: Parent) -> None:
+def main(_: Sequence[str], parent: Parent) -> None:
     """Run the child of the link that started this process."""
-    ring_fd, payload_fd = map(int, arguments)
+    ring_fd, payload_fd = parent.fds
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for fd in (ring_fd, payload_fd):
-        os.set_inheritable(fd, False)
     commands = CommandReader(parent)
     signal.signal(signal.SIGTERM, commands.terminate)
     _lower_priority()

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import socket
-import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,8 +22,8 @@ from torcheer.studio.connections.message_parsing import MOST_BYTES
 from torcheer.studio.connections.source_pages import SourceCatalog
 from torcheer.studio.routes import make_app
 from torcheer.wire.open_viewer import browse
+from torcheer.wire.parent import Parent
 from torcheer.wire.temporary_folders import TemporaryFolder
-from torcheer.wire.viewer_process import CLOSE
 
 Ready = Callable[[str], None] | None
 
@@ -33,24 +31,22 @@ _BACKLOG = 128  # of the listening socket
 _UNREAD_MS = 60_000  # unacknowledged bytes older than this end their connection
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     """Serve a run, a folder of runs or a recording until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m torcheer.studio.server", description=main.__doc__)
     parser.add_argument("path", type=Path)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--parent", type=int, default=0, help="end when this process does, or standard input")
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
     parser.add_argument("--folder", type=Path, help="remove this temporary folder at the end")
-    parser.add_argument("--folder-descriptor", type=int, default=-1, help="that holds it")
     options = parser.parse_args(arguments)
     ready = browse if options.browser else None
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)  # exit normally, so that cleanup runs
-    folder = TemporaryFolder.inherited(options.folder, options.folder_descriptor) if options.folder else None
+    folder = TemporaryFolder.inherited(options.folder, *parent.fds) if parent is not None and options.folder else None
     try:
-        settings: Any = {"parent": options.parent, "title": options.title, "ready": ready}
+        settings: Any = {"parent": parent, "title": options.title, "ready": ready}
         serve_path(options.path, port=options.port, address=options.host, **settings)
     except TorcheerError as error:
         print(error, file=sys.stderr)
@@ -68,8 +64,9 @@ def _end(number: int, _: object) -> None:
 
 
 def serve_path(
-    path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: int = 0, title: str = "", ready: Ready = None
-) -> None:
+    path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: Parent | None = None, title: str = "",
+    ready: Ready = None,
+) -> None:  # fmt: skip
     """Open a path and serve it; `ready(url)` is called once the server answers."""
     from torcheer.studio.sources.open_source import open_catalog
 
@@ -117,7 +114,9 @@ def url_of(listener: socket.socket, keys: Keys) -> str:
     return f"http://{named}:{keys.port}/?token={keys.token}"
 
 
-def serve(catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, parent: int = 0, ready: Ready = None) -> None:
+def serve(
+    catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, parent: Parent | None = None, ready: Ready = None
+) -> None:
     """Serve until a signal arrives or the parent exits.
 
     `ready(url)` is called once the server answers.
@@ -160,18 +159,21 @@ def _is_closing(connection: Any) -> bool:
     return getattr(state, "name", "") in ("CLOSING", "CLOSED")
 
 
-async def _serve(server: Any, listener: socket.socket, url: str, parent: int, ready: Ready) -> None:
-    if parent:
+async def _serve(server: Any, listener: socket.socket, url: str, parent: Parent | None, ready: Ready) -> None:
+    if parent is not None:
         _exit_with_parent(parent, server)
-    announced = asyncio.create_task(_announce(server, listener, url, ready))
+    announced = asyncio.create_task(_announce(server, listener, url, parent, ready))
     await server.serve([listener])
     announced.cancel()
 
 
-async def _announce(server: Any, listener: socket.socket, url: str, ready: Ready) -> None:
+async def _announce(server: Any, listener: socket.socket, url: str, parent: Parent | None, ready: Ready) -> None:
     while not server.started:
         await asyncio.sleep(0.005)
-    print(url, flush=True)
+    if parent is not None:
+        parent.wire.send({"kind": "url", "url": url})
+    else:
+        print(url, flush=True)
     address = listener.getsockname()[0]
     if not _is_local(address):
         warning = f"warning: others in the network can reach {address}; who has the address above can control the run"
@@ -180,30 +182,27 @@ async def _announce(server: Any, listener: socket.socket, url: str, ready: Ready
         ready(url)
 
 
-def _exit_with_parent(parent: int, server: Any) -> None:
-    """Exit with the parent process: it holds the other end of standard input.
-
-    Its forks, such as DataLoader workers, may hold it too and outlive it: so the parent's pid is polled as well.
-    """
-    loop, stdin = asyncio.get_running_loop(), 0
+def _exit_with_parent(parent: Parent, server: Any) -> None:
+    """Exit with the parent process: the wire to it closes; its pid is polled where forks hold that open."""
+    loop, wire_fd = asyncio.get_running_loop(), parent.wire.fileno()
 
     def end(is_orphan: bool) -> None:
-        loop.remove_reader(stdin)
+        loop.remove_reader(wire_fd)
         server.is_orphan = is_orphan
         server.should_exit = True
 
     def readable() -> None:
-        data = os.read(stdin, 4096)
-        if not data or CLOSE in data:
-            end(is_orphan=not data)
+        if parent.wire.exchange():  # it asks to close
+            end(is_orphan=False)
+        elif parent.is_gone:
+            end(is_orphan=True)
 
     def check_parent() -> None:
-        if os.getppid() != parent and not server.should_exit:
+        if parent.is_gone and not server.should_exit:
             end(is_orphan=True)
         loop.call_later(0.5, check_parent)
 
-    if stat.S_ISFIFO(os.fstat(stdin).st_mode):  # without a pipe, only the pid is polled
-        loop.add_reader(stdin, readable)
+    loop.add_reader(wire_fd, readable)
     check_parent()
 
 

@@ -21,20 +21,24 @@ from torcheer.wire.socket_lines import Wire
 _SCRIPT: Final = """\
 # {module}: {what}
 import sys
-_, _, _, count, first, *rest = sys.argv
+_, numbers, count, first, *rest = sys.argv
 path, arguments = rest[:int(count)], rest[int(count):]
 sys.path[:] = [first, *sys.path, *(entry for entry in path if entry not in sys.path)]
 from torcheer.wire.parent import Parent
 from {module} import main
 if {imports_as_here}:
     sys.path[:] = path
-sys.exit(main(arguments, Parent(int(sys.argv[1]), int(sys.argv[2]))))
+sys.exit(main(arguments, Parent(*map(int, numbers.split(",")))))
 """
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # leaves the other cores to the training
 _POLL_SECS: Final = 0.02  # between two checks whether it has ended, while its messages are read
 _KILL_SECS: Final = 5.0  # for the system to end a killed process
 
 Receive = Callable[[list[dict[str, Any]]], object]
+
+
+def _ignore(messages: list[dict[str, Any]]) -> None:
+    """Receive messages that no one waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class ChildProcess:
         self, program: Program, arguments: Sequence[str] = (), *, fds: Sequence[int] = (), folder: str = "",
         output: IO[bytes] | None = None,
     ) -> None:  # fmt: skip
-        """`fds` are inherited, and their numbers there are the first arguments.
+        """`fds` are inherited: `Parent.fds` there.
 
         `folder` is its working folder where that exists, else it is this process's. `output` gets its standard output
         and error, else they are those of this process.
@@ -84,7 +88,7 @@ class ChildProcess:
                 for fd in copies:
                     os.close(fd)
 
-    def wait(self, deadline: float, receive: Receive) -> bool:
+    def wait(self, deadline: float, receive: Receive = _ignore) -> bool:
         """Wait for its end, passing its messages on; False where it still runs at the deadline."""
         while self.popen.poll() is None:
             remaining_secs = deadline - time.monotonic()
@@ -96,7 +100,7 @@ class ChildProcess:
         receive(self.wire.exchange())
         return True
 
-    def terminate(self, deadline: float, receive: Receive) -> None:
+    def terminate(self, deadline: float, receive: Receive = _ignore) -> None:
         """End it by SIGTERM, at the deadline by SIGKILL."""
         self.popen.send_signal(signal.SIGTERM)
         if not self.wait(deadline, receive):
@@ -108,8 +112,8 @@ def _command(program: Program, fds: Sequence[int], arguments: Sequence[str]) -> 
     script = _SCRIPT.format(module=program.module, what=program.what, imports_as_here=program.imports_as_here)
     path = [str(entry) or working_folder() for entry in sys.path]
     package = str(Path(__file__).parents[2])
-    numbers = map(str, (fds[0], os.getpid(), len(path)))
-    return [sys.executable, "-P", "-c", script, *numbers, package, *path, *map(str, fds[1:]), *arguments]
+    numbers = ",".join(map(str, (os.getpid(), *fds)))
+    return [sys.executable, "-P", "-c", script, numbers, str(len(path)), package, *path, *arguments]
 
 
 def working_folder() -> str:

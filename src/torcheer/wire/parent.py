@@ -17,9 +17,10 @@ _POLL_SECS: Final = 1.0  # between two checks of the parent's pid
 class Parent:
     """The parent process, as its child sees it."""
 
-    def __init__(self, wire_fd: int, pid: int) -> None:
-        os.set_inheritable(wire_fd, False)
-        self.pid = pid
+    def __init__(self, pid: int, wire_fd: int, *fds: int) -> None:
+        for fd in (wire_fd, *fds):
+            os.set_inheritable(fd, False)
+        self.pid, self.fds = pid, fds  # descriptors that it passed on
         self.wire = Wire(socket.socket(fileno=wire_fd), drops_oldest=True)
 
     @property
