@@ -1,44 +1,28 @@
-"""A worker process: reads its job from a pipe, runs it, and exits when that pipe closes."""
+"""A worker process: maps its job, runs it, and exits when its parent closes the wire."""
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import sys
-import threading
+from collections.abc import Sequence
+from typing import Final
 
-_job_done = threading.Event()
+from torcheer.wire.parent import Parent, map_payload
+
+_LAST_SECS: Final = 5.0  # for the parent to read the last messages
 
 
-def main() -> None:
-    """Read one job and run it."""
-    output = os.fdopen(os.dup(1), "w")  # prints of the model or the data must not mix with the messages
-    os.dup2(2, 1)
-    pipe = sys.stdin.buffer
-    length = int.from_bytes(pipe.read(8), "little")
-    payload = pipe.read(length)
-    threading.Thread(target=_exit_when_pipe_closes, daemon=True).start()
+def main(_: Sequence[str], parent: Parent) -> None:
+    """Run the job of the process that started this one."""
+    parent.exit_when_gone()
     try:
         from torcheer.extraction.worker_pool import run_worker_job
 
-        job, threads = pickle.loads(payload)  # from the parent process, never from a file
-        run_worker_job(job, threads, output)
-        _job_done.set()
+        with map_payload(*parent.fds) as payload:
+            job, threads = pickle.loads(payload)  # from the parent process, never from a file
+        run_worker_job(job, threads, parent.wire.send)
     except BaseException as problem:
         text = "\n".join([f"{type(problem).__name__}: {problem}", *getattr(problem, "__notes__", ())])
-        print(json.dumps({"problem": text}), file=output, flush=True)
+        parent.wire.send({"kind": "problem", "text": text})
         raise
-
-
-def _exit_when_pipe_closes() -> None:
-    """Exit when the parent process closes the pipe.
-
-    It was killed, or it has received the result.
-    """
-    os.read(0, 1)
-    os._exit(0 if _job_done.is_set() else 1)
-
-
-if __name__ == "__main__":
-    main()
+    finally:
+        parent.wire.drain(_LAST_SECS)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
+import select
 import sys
-import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from queue import SimpleQueue
-from typing import Any, TextIO
+from typing import Any, Final
 
 import torch
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.extraction.extraction_run import ExtractionJob, run_job
 from torcheer.terminal import ProgressCallback
+from torcheer.wire.child_process import ChildProcess, Program, payload_memory
+
+_PROGRAM: Final = Program(
+    "torcheer.extraction.shard_worker", "computes shards of an extraction", "a worker", {}, imports_as_here=True
+)
+_POLL_MS: Final = 1000
+_END_SECS: Final = 5.0
 
 
 def run_workers(job: ExtractionJob, count: int, on_progress: ProgressCallback) -> None:
@@ -27,17 +33,17 @@ def run_workers(job: ExtractionJob, count: int, on_progress: ProgressCallback) -
     if job.trial is not None and not job.batches.starts_with(job.trial.checksum):
         raise BadArgument("workers: the data begins otherwise each time, so that they cannot share it; use workers=0")
     threads = max(1, torch.get_num_threads() // count)
-    payload = _pickle_job((replace(job, trial=None), threads))  # the trial is cheaper to compute than to send
-    messages: SimpleQueue[Any] = SimpleQueue()
-    workers = [_WorkerProcess(payload, messages) for _ in range(count)]
+    # The trial is cheaper to compute than to send.
+    payload_fd = payload_memory(_pickle_job((replace(job, trial=None), threads)))
+    workers: list[_WorkerProcess] = []
+    problems: list[str] = []
     try:
-        running = count
-        while running:
-            samples = messages.get()
-            running -= samples is None  # a worker exited
-            on_progress(samples or 0)
+        for _ in range(count):
+            workers.append(_WorkerProcess(payload_fd))
+        _receive_all(workers, on_progress)
     finally:
-        problems = [problem for worker in workers if (problem := worker.close())]
+        os.close(payload_fd)
+        problems += [problem for worker in workers if (problem := worker.close())]
     if problems and len(problems) == count:
         raise TorcheerError(f"every worker failed; the first one said: {problems[0]}")
     for problem in problems:  # the other workers computed its shards, or this process will
@@ -57,67 +63,45 @@ def _pickle_job(job: Any) -> bytes:
         raise BadArgument(f"workers: the model or the data cannot be sent to another process: {error}") from None
 
 
+def _receive_all(running: list[_WorkerProcess], on_progress: ProgressCallback) -> None:
+    """Pass on the workers' progress until all have ended."""
+    while running:
+        poll = select.poll()
+        for worker in running:
+            poll.register(worker.child.wire, select.POLLIN)
+        poll.poll(_POLL_MS)
+        ended = [worker for worker in running if worker.child.popen.poll() is not None]  # before its last messages
+        for worker in running:
+            on_progress(worker.receive())
+        running = [worker for worker in running if worker not in ended and not worker.child.wire.closed]
+
+
 class _WorkerProcess:
-    """A worker process, and the threads that serve its pipes."""
+    """A worker process, and what it has reported."""
 
-    def __init__(self, payload: bytes, messages: SimpleQueue[Any]) -> None:
-        # It has this process's import path; "-m" alone would search the current folder first.
-        import_paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        environment = {**os.environ, "PYTHONPATH": import_paths, "PYTHONSAFEPATH": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "torcheer.extraction.shard_worker"], env=environment, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+    def __init__(self, payload_fd: int) -> None:
+        self.child = ChildProcess(_PROGRAM, fds=(payload_fd,), captures=True)
         self._problem = ""  # the error that it reported
-        self._errors: list[bytes] = []
-        for target in (self._send, self._read_messages, self._read_errors):
-            arguments = {self._send: (payload,), self._read_messages: (messages,)}.get(target, ())
-            threading.Thread(target=target, args=arguments, daemon=True).start()
 
-    def _send(self, payload: bytes) -> None:
-        """Send the job; the pipe stays open, and the worker exits when it closes."""
-        pipe = self._process.stdin
-        assert pipe is not None
-        try:
-            pipe.write(len(payload).to_bytes(8, "little") + payload)
-            pipe.flush()
-        except BrokenPipeError:
-            pass  # the worker died; its stderr has the reason
-
-    def _read_messages(self, messages: SimpleQueue[Any]) -> None:
-        assert self._process.stdout is not None
-        try:
-            for line in self._process.stdout:
-                message = json.loads(line)
-                self._problem = message.get("problem", self._problem)
-                messages.put(message.get("samples", 0))
-        finally:
-            messages.put(None)
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._errors = [*self._errors[-20:], line]
+    def receive(self) -> int:
+        """Receive its messages; the number of samples that it has finished since the last call."""
+        messages = self.child.wire.exchange()
+        self._problem = next((message["text"] for message in messages if message["kind"] == "problem"), self._problem)
+        return sum(message["samples"] for message in messages if message["kind"] == "progress")
 
     def close(self) -> str:
         """End the process; return its error, or ""."""
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.close()
-            except BrokenPipeError:
-                pass
-        code = self._process.wait()
+        self.child.wire.close()  # then it exits
+        if not self.child.wait(time.monotonic() + _END_SECS):
+            self.child.terminate(time.monotonic() + _END_SECS)
+        self.child.close()
+        code, text = self.child.popen.returncode, self.child.printed
         if code == 0:
             return ""
-        text = b"".join(self._errors).decode(errors="replace").strip()
         return self._problem or (text.splitlines()[-1] if text else f"it ended with code {code}")
 
 
-def run_worker_job(job: ExtractionJob, threads: int, output: TextIO) -> None:
+def run_worker_job(job: ExtractionJob, threads: int, send_message: Callable[[dict[str, Any]], object]) -> None:
     """Run a worker's job."""
     torch.set_num_threads(threads)
-
-    def send(samples: int) -> None:
-        print(json.dumps({"samples": samples}), file=output, flush=True)
-
-    run_job(job, send, is_helper=True)
+    run_job(job, lambda samples: send_message({"kind": "progress", "samples": samples}), is_helper=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan, Reader
 from torcheer.samples import Delivery, SendMessage
-from torcheer.wire.parent import Parent
+from torcheer.wire.parent import Parent, map_payload
 from torcheer.wire.ring import RingReader
 from torcheer.wire.socket_lines import Wire
 
@@ -57,10 +57,9 @@ def _lower_priority() -> None:
 
 def _read_payload(fd: int) -> tuple[Plan, bytes]:
     """Read the start-up data from the link: the plan and the callbacks."""
-    os.lseek(fd, 0, os.SEEK_SET)
-    with os.fdopen(fd, "rb") as file:
-        plan = json.loads(file.read(int.from_bytes(file.read(LENGTH_BYTES), "little")))
-        callbacks = file.read()
+    with map_payload(fd) as payload:
+        end = LENGTH_BYTES + int.from_bytes(payload[:LENGTH_BYTES], "little")
+        plan, callbacks = json.loads(payload[LENGTH_BYTES:end]), payload[end:]
     return Plan(**{**plan, "keep": tuple(plan["keep"])}), callbacks
 
 

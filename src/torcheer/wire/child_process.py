@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,15 +62,17 @@ class ChildProcess:
 
     def __init__(
         self, program: Program, arguments: Sequence[str] = (), *, fds: Sequence[int] = (), folder: str = "",
-        output: IO[bytes] | None = None,
+        captures: bool = False,
     ) -> None:  # fmt: skip
         """`fds` are inherited: `Parent.fds` there.
 
-        `folder` is its working folder where that exists, else it is this process's. `output` gets its standard output
-        and error, else they are those of this process.
+        `folder` is its working folder where that exists, else it is this process's. `captures` collects
+        its standard output and error for `printed`, else they are those of this process.
         """
         if not sys.executable:
             raise CannotWrite(f"there is no Python to start {program.name} with: sys.executable is empty")
+        self._output: IO[bytes] | None = tempfile.TemporaryFile() if captures else None
+        self._last_output = ""
         here, there = socket.socketpair()
         with there, here:
             self.wire = Wire(socket.socket(fileno=copy_for_child(here.fileno())))
@@ -78,11 +81,12 @@ class ChildProcess:
                 copies += [copy_for_child(fd) for fd in (there.fileno(), *fds)]
                 self.popen = subprocess.Popen(
                     _command(program, copies, arguments),
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=copies, start_new_session=True,
+                    stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, pass_fds=copies,
+                    start_new_session=True,
                     env={**program.environment, **os.environ}, cwd=folder if os.path.isdir(folder) else None,
                 )  # fmt: skip
             except BaseException:
-                self.wire.close()
+                self.close()
                 raise
             finally:
                 for fd in copies:
@@ -99,6 +103,22 @@ class ChildProcess:
                 time.sleep(_POLL_SECS / 4)
         receive(self.wire.exchange())
         return True
+
+    @property
+    def printed(self) -> str:
+        """What it has printed, where that is captured; the last 8 KB."""
+        if self._output is None:
+            return self._last_output
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), 8192, max(0, size - 8192)).decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Close the wire to it; `printed` stays."""
+        self.wire.close()
+        if self._output is not None:
+            self._last_output = self.printed
+            self._output.close()
+            self._output = None
 
     def terminate(self, deadline: float, receive: Receive = _ignore) -> None:
         """End it by SIGTERM, at the deadline by SIGKILL."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import socket
@@ -39,3 +40,11 @@ class Parent:
             continue
         time.sleep(grace_secs)
         os._exit(1)
+
+
+def map_payload(fd: int) -> mmap.mmap:
+    """Map the data of `child_process.payload_memory`: all children share it, without a copy."""
+    try:
+        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(fd)

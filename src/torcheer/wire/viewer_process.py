@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
-from typing import IO, Final
+from typing import Final
 
 from torcheer.errors import CannotWrite
 from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program
@@ -27,12 +26,11 @@ class ViewerProcess:
 
         The viewer takes over `folder` and removes it when it ends.
         """
-        self._output: IO[bytes] | None = tempfile.TemporaryFile()
-        self._last_output, self._folder = "", folder
+        self._folder = folder
         fds = () if folder is None else (folder.fd,)
         named_folder = [] if folder is None else [f"--folder={folder.path}"]
         arguments = [str(path), *named_folder, *options]
-        self._child = ChildProcess(_PROGRAM, arguments, fds=fds, output=self._output)
+        self._child = ChildProcess(_PROGRAM, arguments, fds=fds, captures=True)
         self.process = self._child.popen
         if folder is not None:
             folder.close()  # the viewer holds it from here on
@@ -45,21 +43,14 @@ class ViewerProcess:
     @property
     def error_output(self) -> str:
         """What it has printed; the last 8 KB."""
-        if self._output is None:
-            return self._last_output
-        size = os.fstat(self._output.fileno()).st_size
-        return os.pread(self._output.fileno(), 8192, max(0, size - 8192)).decode("utf-8", "replace").strip()
+        return self._child.printed
 
     def end(self) -> None:
         """Ask it to end; kill it if it does not."""
         self._child.wire.send({"kind": "close"})  # tells this from the death of its parent
         if not self._child.wait(time.monotonic() + _END_SECS):
             self._child.terminate(time.monotonic() + _TERMINATE_SECS)
-        self._child.wire.close()
-        if self._output is not None:
-            self._last_output = self.error_output
-            self._output.close()
-            self._output = None
+        self._child.close()
         if self._folder is not None:
             self._folder.remove()  # where it was killed
 
