@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -416,6 +417,16 @@ def test_workers_of_a_killed_process_end_too(tmp_path: Path) -> None:
         wait_until(lambda: all(map(has_ended, workers)), "the workers' end")
     assert killed(tmp_path / "x", RUN_SECS) == 0
     assert len(open_extraction(tmp_path / "x")) == 50
+
+
+def test_a_stopped_worker_does_not_hold_up_ctrl_c(tmp_path: Path) -> None:
+    with Child("-c", KILLED.format(tests=str(Path(__file__).parent)), tmp_path / "x", 1) as process:
+        (worker,) = wait_until(lambda: children_of(process.pid), "a worker")
+        wait_until(lambda: list((tmp_path / "x").glob("shards/*")), "a shard that is begun")
+        os.kill(worker, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+        assert has_ended(worker) and "run it again to go on" in process.error_text
 
 
 def test_a_generator_cannot_be_shared_by_workers(tmp_path: Path) -> None:

@@ -184,13 +184,13 @@ def target(name: str) -> str:
 
 # What only some rooms do
 
-PROCESSES = re.compile(r"\bfcntl\b|\bmemfd_create\b|\bAF_UNIX\b")
+PROCESSES = re.compile(r"\bfcntl\b|\bmemfd_create\b|\bAF_UNIX\b|\bsocketpair\b|\bPopen\(|\bregister_at_fork\b")
 DURABLE = re.compile(r"\bos\.(replace|fsync)\b")
 # Files that grow, and tensors that are streamed into a new folder, are fsynced by their owners.
 OWNERS = {"archive/format/archive_folder.py", "training/checkpoints/checkpoint_files.py"}
 
 
-def test_only_wire_and_disk_use_locks_descriptors_and_sockets_of_the_system() -> None:
+def test_only_wire_and_disk_use_locks_descriptors_sockets_and_processes_of_the_system() -> None:
     files = {str(file.relative_to(PACKAGE)) for file in FILES if PROCESSES.search(file.read_text())}
     assert {name.partition("/")[0] for name in files} == {"wire", "disk.py"}
 

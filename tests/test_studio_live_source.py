@@ -74,6 +74,14 @@ def test_all_that_a_host_says_arrives(host: Host, source: LiveSource) -> None:
     assert table.columns == {"Epoch": [1], "loss": [0.5], "name": ["a"], "cells": [[[1.0, 0.0], [0.0, 1.0]]]}
 
 
+def test_an_order_that_comes_after_the_end_does_not_hide_how_it_ended(host: Host, source: LiveSource) -> None:
+    host.state = State("done", message="100 epochs")
+    host.close()
+    source.order(Order("act", "step"))
+    wait_until(lambda: not source.connected, poll=source.poll)
+    assert (source.state.status, source.state.message) == ("done", "100 epochs")
+
+
 def test_what_is_new_is_said_once(host: Host, source: LiveSource) -> None:
     source.poll()
     host.state = State("running")

@@ -75,6 +75,47 @@ def test_who_does_not_read_is_left_without_ever_being_waited_for() -> None:
     there.close()
 
 
+def test_what_the_other_side_said_before_it_left_is_received_after_a_send_that_failed(ends: tuple[Wire, Wire]) -> None:
+    one, other = ends
+    one.send({"kind": "unread"})
+    other.send({"kind": "bye"})
+    other.close()
+    assert not one.send({"kind": "late"}) and not one.send({"kind": "later"}) and not one.closed
+    assert one.receive() == [({"kind": "bye"}, None)]
+    assert one.exchange() == [] and one.closed and one.pending_bytes == 0
+
+
+def test_where_it_is_said_the_oldest_messages_give_way_and_the_last_arrives() -> None:
+    here, there = socket.socketpair()
+    wire, other = Wire(here, outbox_bytes=1 << 20, drops_oldest=True), Wire(there)
+    for number in range(100):
+        assert wire.send({"kind": "x", "number": number, "text": "y" * 100_000})
+        assert wire.pending_bytes <= (1 << 20) + 200_000
+    thread = threading.Thread(target=wire.drain, args=(60.0,))
+    thread.start()
+    found: list[int] = []
+    wait_until(
+        lambda: 99 in found,
+        poll=lambda: found.extend(message["number"] for message, _ in other.receive()),
+        seen=lambda: found,
+    )
+    thread.join()
+    assert found == sorted(set(found)) and found[0] == 0 and 5 < len(found) < 30 and not wire.pending_bytes
+    wire.close()
+    other.close()
+
+
+def test_a_wake_up_ends_the_wait_and_is_no_message(ends: tuple[Wire, Wire]) -> None:
+    one, other = ends
+    wakes = threading.Timer(0.05, one.wake)
+    wakes.start()
+    assert other.exchange(60.0) == [] and wakes.finished.is_set() and not other.closed
+    wakes.join()
+    one.wake()
+    one.send({"kind": "x"})
+    assert other.exchange(60.0) == [{"kind": "x"}]
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [

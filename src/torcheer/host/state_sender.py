@@ -20,7 +20,6 @@ from torcheer.host.follow.record_rate import cost, stamp
 from torcheer.host.missing_values import Absence
 from torcheer.network.network_records import Layer, Network
 from torcheer.wire.ring import Ring
-from torcheer.wire.shared_memory import HEAD, TAIL
 
 LEAST_RING: Final = 16 << 20
 MOST_RING: Final = 256 << 20
@@ -96,7 +95,7 @@ class StateSender:
         with self._lock:
             if self._ring is not None and (self._size > self._ring.memory.size):
                 self._free_ring()  # the next value allocates a larger one
-            if self._ring is not None and self._free() < self._usual_bytes:
+            if self._ring is not None and self._ring.free_bytes < self._usual_bytes:
                 self.dropped += 1
                 return -1
             self._last += 1
@@ -183,12 +182,6 @@ class StateSender:
         moment.failed = True
         while self._size // 8 < size_bytes:  # for the next state
             self._size *= 2
-
-    def _free(self) -> int:
-        assert self._ring is not None
-        memory = self._ring.memory
-        head, tail = memory.get(HEAD), memory.get(TAIL)
-        return memory.size if head is None or tail is None else memory.size - (head - tail)
 
     def _put(self, ring: Ring, moment: HeldMoment, sent: Any, header: dict[str, Any]) -> bool:
         if not hasattr(sent, "detach"):

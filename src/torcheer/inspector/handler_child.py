@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
-from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_link import Link, Process
 from torcheer.monitor.child_plan import Plan
 from torcheer.samples import Account
 from torcheer.tap.cuda_statistics import Fetcher
@@ -67,7 +67,7 @@ class Worker(StaysHere):
         self.stopped, self._over = False, False  # by `stop`; by itself, for want of data
         self.link = Link(plan, callbacks=callbacks, ring_bytes=ring_bytes, most_records=most_records, tell=self.tell)
         self._fetcher = Fetcher(self.link)
-        self.queue_to, self.queue_from, self.process = QueueTo(self), QueueFrom(self), ProcessStandIn(self)
+        self.queue_to, self.queue_from, self.process = QueueTo(self), QueueFrom(self), ProcessStandIn(self.link)
         ring, size = self.link.ring, self.link.ring.memory.size
         ring.share_bytes = self.limit_bytes = size // 2 - min(64 << 10, size // 8)  # a callback needs a value in full
 
@@ -195,8 +195,7 @@ class QueueTo(StaysHere):
 
     def qsize(self) -> int:
         """How many values the child has not dealt with."""
-        ring = self._worker.link.ring
-        return 0 if self._worker.stopped else max(ring.published - ring.handled - ring.damaged, 0)
+        return 0 if self._worker.stopped else self._worker.link.ring.unhandled
 
     def empty(self) -> bool:
         """Whether the child has dealt with all of them."""
@@ -259,26 +258,5 @@ class QueueFrom(StaysHere):
     put_nowait = put
 
 
-class ProcessStandIn(StaysHere):
+class ProcessStandIn(StaysHere, Process):
     """The current child process of a number, in the form of `multiprocessing.Process`."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    @property
-    def pid(self) -> int:
-        """Its number for the system."""
-        return self._worker.link.process.pid
-
-    @property
-    def exitcode(self) -> int | None:
-        """None while it runs; minus the signal that ended it."""
-        return self._worker.link.process.exitcode
-
-    def is_alive(self) -> bool:
-        """Whether it runs."""
-        return self._worker.link.process.is_alive()
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, or so many seconds."""
-        self._worker.link.process.join(timeout)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan
-from torcheer.samples import Account, Key
+from torcheer.samples import Account
 from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program, payload_memory, working_folder
 from torcheer.wire.ring import Ring
 
@@ -171,8 +171,7 @@ class Link:
     @property
     def waiting(self) -> int:
         """Number of values that the child has not taken yet."""
-        ring = self.ring
-        return max(ring.offered - sum(ring.dropped.values()) - ring.taken - ring.damaged, 0) if self._open else 0
+        return self.ring.waiting if self._open else 0
 
     def stop(self, timeout_secs: float = 5.0) -> Account:
         """Let the child finish and close its files; kill it after `timeout_secs`."""
@@ -202,10 +201,8 @@ class Link:
                 return
 
     def _close(self) -> None:
-        dropped = self.ring.dropped
-        accounted = self.ring.handled + self.ring.damaged + sum(dropped.values())
-        self._lost = max(self.ring.offered - accounted, 0)
-        self._final = self._count(dropped)
+        self._lost = self.ring.unhandled
+        self._final = self._count()
         self._open = False
         self._child.wire.close()
         for popen in self._former_children:
@@ -217,11 +214,11 @@ class Link:
     @property
     def account(self) -> Account:
         """Counts of the values so far, by outcome."""
-        return self._count(self.ring.dropped) if self._open else self._final
+        return self._count() if self._open else self._final
 
-    def _count(self, dropped: dict[Key, int]) -> Account:
+    def _count(self) -> Account:
         ring = self.ring
-        return Account(ring.offered, ring.handled, dropped, self._lost, ring.damaged, self._restarts)
+        return Account(ring.offered, ring.handled, ring.dropped, self._lost, ring.damaged, self._restarts)
 
     def _complain(self, text: str) -> None:
         if not self._complained:

@@ -22,7 +22,7 @@ from torcheer.errors import BadArgument
 from torcheer.samples import Delivery, Key, Statistics
 from torcheer.wire.mailboxes import MailboxReader, MailboxWriter
 from torcheer.wire.ring_queue import QueueReader, QueueWriter
-from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, TAKEN, Memory
+from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, HEAD, TAIL, TAKEN, Memory
 
 Fill = Callable[[memoryview], None]
 POLICIES: Final = ("drop", "latest", "block")
@@ -114,9 +114,32 @@ class Ring:
         """Values of each key that were not written, or overwritten before they were read."""
         with self._count_lock:
             counts = dict(self._refused)
-        for key, count in (self._overwritten if self._closed else self._writer.overwritten()).items():
+        for key, count in self._overwritten_counts().items():
             counts[key] = counts.get(key, 0) + count
         return counts
+
+    def _overwritten_counts(self) -> dict[Key, int]:
+        return self._overwritten if self._closed else self._writer.overwritten()
+
+    @property
+    def waiting(self) -> int:
+        """Values written that the reader has not taken out yet."""
+        return self._remaining(self.taken)
+
+    @property
+    def unhandled(self) -> int:
+        """Values written that the reader has not handled yet."""
+        return self._remaining(self.handled)
+
+    def _remaining(self, passed: int) -> int:
+        overwritten = sum(self._overwritten_counts().values())
+        return max(self._writer.published - overwritten - passed - self.damaged, 0)
+
+    @property
+    def free_bytes(self) -> int:
+        """Room for further records, where they stand one behind the other."""
+        head, tail = self.memory.get(HEAD), self.memory.get(TAIL)
+        return self.memory.size if head is None or tail is None else self.memory.size - (head - tail)
 
     @property
     def published(self) -> int:
