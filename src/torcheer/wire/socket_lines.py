@@ -159,19 +159,22 @@ class Wire:
 
     def exchange(self, wait_secs: float = 0.0) -> list[dict[str, Any]]:
         """Send what is queued and receive messages, waiting up to `wait_secs` for either; descriptors are closed."""
-        if self.flush() and wait_secs > 0:
-            self._wait(wait_secs, select.POLLIN | (select.POLLOUT if self.pending_bytes else 0))
+        events = select.POLLIN | (select.POLLOUT if self.flush() and self.pending_bytes else 0)
+        if wait_secs > 0 and not self._wait(wait_secs, events):
+            return []
         messages = self.receive()
         for _, fd in messages:
             if fd is not None:
                 os.close(fd)
         return [message for message, _ in messages]
 
-    def _wait(self, secs: float, events: int) -> None:
-        if (fd := self.fileno()) >= 0:  # another thread may close it
-            poll = select.poll()  # `select` refuses descriptors from 1024 on
-            poll.register(fd, events)
-            poll.poll(1000 * secs)
+    def _wait(self, secs: float, events: int) -> bool:
+        """Wait for an event, or the end of the connection; False where none came in time."""
+        if (fd := self.fileno()) < 0:  # another thread may close it
+            return True
+        poll = select.poll()  # `select` refuses descriptors from 1024 on
+        poll.register(fd, events)
+        return bool(poll.poll(1000 * secs))
 
     def _read(self) -> bool:
         """Read a chunk into the inbox; whether there was one."""
