@@ -21,7 +21,8 @@ _PROGRAM: Final = Program(
     "torcheer.extraction.shard_worker", "computes shards of an extraction", "a worker", {}, imports_as_here=True
 )
 _POLL_MS: Final = 1000
-_END_SECS: Final = 5.0
+_END_SECS: Final = 2.0  # for a worker to notice that the wire is closed
+_TERMINATE_SECS: Final = 1.0
 
 
 def run_workers(job: ExtractionJob, count: int, on_progress: ProgressCallback) -> None:
@@ -93,7 +94,7 @@ class _WorkerProcess:
         """End the process; return its error, or ""."""
         self.child.wire.close()  # then it exits
         if not self.child.wait(time.monotonic() + _END_SECS):
-            self.child.terminate(time.monotonic() + _END_SECS)
+            self.child.terminate(time.monotonic() + _TERMINATE_SECS)
         self.child.close()
         code, text = self.child.popen.returncode, self.child.printed
         if code == 0:
