@@ -52,7 +52,7 @@ def run_workers(job: ExtractionJob, count: int, on_progress: ProgressCallback) -
 
 
 def _pickle_job(job: Any) -> bytes:
-    """Pickle the job for the workers' private pipes; objects of the user's script go by value."""
+    """Pickle the job for the workers, which are ours alone; objects of the user's script go by value."""
     try:
         import cloudpickle
     except ImportError:
