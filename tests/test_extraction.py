@@ -420,7 +420,8 @@ def test_workers_of_a_killed_process_end_too(tmp_path: Path) -> None:
 
 
 def test_a_stopped_worker_does_not_hold_up_ctrl_c(tmp_path: Path) -> None:
-    with Child("-c", KILLED.format(tests=str(Path(__file__).parent)), tmp_path / "x", 1) as process:
+    slow = KILLED.format(tests=str(Path(__file__).parent)).replace("0.004", "0.5")
+    with Child("-c", slow, tmp_path / "x", 1) as process:
         (worker,) = wait_until(lambda: children_of(process.pid), "a worker")
         wait_until(lambda: list((tmp_path / "x").glob("shards/*")), "a shard that is begun")
         os.kill(worker, signal.SIGSTOP)
