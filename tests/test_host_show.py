@@ -50,7 +50,9 @@ def test_a_model_is_shown_with_values_gradients_and_weights(folder: Path, capsys
         names = [one.layer.name for one in source.net.layers]
         assert {"Act", "Grad", "r.Wt"} <= {one.name for one in source.net.variables}
         conv, last = names[1], names[-1]
-        assert np.allclose(source.units(0, conv, "Act", 1), net[0](x)[1].detach().flatten().numpy(), atol=1e-6)
+        before = net[0](x)[1].detach().flatten().numpy()
+        assert np.allclose(source.units(0, conv, "Net", 1), before, atol=1e-6)
+        assert np.allclose(source.units(0, conv, "Act", 1), before.clip(0), atol=1e-6)  # its ReLU is part of it
         assert np.array_equal(source.units(0, last, "Grad", 0), np.ones(3))
         assert np.array_equal(source.units(0, names[-2], "r.Wt", 0, of=(last, 2)), net[3].weight[2].detach().numpy())
         source.close()

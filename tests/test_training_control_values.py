@@ -12,12 +12,14 @@ from control_cases import Running
 from training_cases import results, run, session
 from waiting import wait_until
 
+import torcheer as tl
 from torcheer.archive import Archive
 from torcheer.control.control_records import Every
 from torcheer.studio import Table, logs
 from torcheer.studio.sources.run_source import RunSource
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.control import Control
+from torcheer.wire.json_codec import to_json
 
 
 def small(directory: Path, epochs: int = 2) -> Session:
@@ -46,6 +48,8 @@ def test_the_network_is_known_before_the_first_step(tmp_path: Path, one_thread: 
     assert [one["name"] for one in looker.network["projections"]] == ["0.weight", "2.weight"]
     wait_until((tmp_path / "network.json").exists)
     assert json.loads((tmp_path / "network.json").read_text()) == looker.network
+    with tl.live(running.session.models["net"], inputs=torch.rand(3, 5), open_server=False) as view:
+        assert json.loads(json.dumps(to_json(view.host.network))) == looker.network
     looker.act("train")
     running.join()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
+from torcheer.network.history_network import NO_ACTIVATION
 from torcheer.network.network_records import Network
 
 Absence = tuple[str, str, str]  # layer, variable, why
@@ -15,8 +16,8 @@ FROZEN = "nothing in it or before it asks for a gradient (requires_grad is off)"
 INPUT = "the input asks for no gradient (requires_grad is off)"
 WHOLE_NUMBERS = "whole numbers have no gradient"
 NO_BACKWARD = "no gradient has come: backward did not run, or the loss does not depend on it"
-NO_ACTIVATION = "no activation follows it: what comes out of it is its Act"
 BESIDE = "it is worked out beside the pass, so that no gradient goes through it"
+NO_HOOK = "it is computed by a function, outside of the modules whose results can be read"
 NOT_SELECTED = "it is not among the layers= that were given"
 NOT_SENT = "it is too large to be sent, or of a type that cannot be shown"
 

@@ -1,126 +1,119 @@
-"""Derives a network from a recorded pass: layers from modules' outputs, projections between."""
+"""Makes the network of a recorded pass: the one way from operations to layers and what flows between them.
+
+Layers are inputs, calls of leaf modules that compute, and operations outside of these that have parameters. An
+activation module is part of the layer before it. Other operations are no layers: what flows goes through them. The
+operations come from a capture, or from hooks (`host.follow.pass_observer`) where none can be made.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Final
 
-from torcheer.network.network_records import Layer, Projection
+from torcheer.network.batch_axis import NO_BATCH, Batch, batch_of, item_shape
+from torcheer.network.module_tree import is_silent, tree_of
+from torcheer.network.network_records import Layer, Network, Projection, Variable
+from torcheer.network.pass_graph import PassGraph
 from torcheer.network.placement import levels_of
 from torcheer.network.recorded_heads import SUFFIX, heads_of, layer_of
-from torcheer.records import ModuleCall, Op
+from torcheer.records import ModuleCall, Op, Stored
 
-_MANY_LAYERS: Final = 200  # above this, only outputs of modules are layers
-_MOST_LAYERS: Final = 400
+MOST_LAYERS: Final = 200
+MOST_CALLS: Final = 4  # of one module that become separate layers; of a longer loop only the first call does
+VARIABLES: Final = (
+    Variable("Act", doc="what the layer returned, after its activation"),
+    Variable("Net", doc="the same before its activation, where that is a module of its own"),
+    Variable("Grad", doc="the gradient of the loss with respect to what the layer returned"),
+    Variable("Wt", of="weight", doc="weights"),
+)
+NO_ACTIVATION: Final = "no activation follows it: what comes out of it is its Act"  # why a layer has no Net
 _CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
-_ITEM_AXES: Final = {"linear": 1, "conv1d": 2, "conv2d": 3, "conv3d": 4}  # axes of one item of their output
 _SAME_VALUES: Final = ("dropout", "alpha_dropout", "dropout2d", "contiguous", "clone", "detach", "to", "identity")
 _HEADS: Final = ("scaled_dot_product_attention", "softmax", "bmm", "matmul")
+_ACTIVATIONS: Final = frozenset(
+    """
+    CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU
+    ReLU6 SELU SiLU Sigmoid Softmax Softplus Softshrink Softsign Tanh Tanhshrink Threshold
+    BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LazyBatchNorm1d LazyBatchNorm2d FrozenBatchNorm2d
+""".split()
+)
+
+
+@dataclass(slots=True)
+class LayerSource:
+    """Where a layer's values come from."""
+
+    name: str
+    net: Op  # what the layer computed
+    call: ModuleCall | None  # the module call that returned it; None for an operation outside of leaf modules
+    act: Op  # what came out of the last activation folded into it, else `net`
+    act_call: ModuleCall | None
+    ops: list[Op] = field(default_factory=list)  # that ran in it
+    folded: list[ModuleCall] = field(default_factory=list)  # activations
+    folded_ops: list[Op] = field(default_factory=list)
+    loops: bool = False  # called so often that only the first call is a layer
+
+    @property
+    def depth(self) -> int:
+        return self.call.address.count(".") + 1 if self.call is not None else len(self.net.modules) + 1
+
+    @property
+    def weights(self) -> list[tuple[Op, Stored]]:
+        """The operations with a matrix or kernel, and that parameter."""
+        pairs = ((op, stored) for op in self.ops for stored in op.stored if stored.kind == "parameter")
+        return [(op, stored) for op, stored in pairs if len(stored.shape) > 1]
 
 
 @dataclass(slots=True)
 class PassDescription:
-    """The layers and projections of a recorded pass, with the operations behind them."""
+    """The network of a recorded pass, and the operations behind its layers."""
 
-    layers: list[Layer] = field(default_factory=list)
-    projections: list[Projection] = field(default_factory=list)
-    producers: dict[str, Op] = field(default_factory=dict)  # layer -> the operation that computed it
+    network: Network
+    inputs: dict[str, Op] = field(default_factory=dict)
+    sources: dict[str, LayerSource] = field(default_factory=dict)
     heads: dict[str, Op] = field(default_factory=dict)  # layer of attention weights -> the operation
-    batch: int = 0
+    fed: set[int] = field(default_factory=set)  # operations that depend on an input
+    batch: Batch = NO_BATCH
+
+    def batch_axis(self, op: Op) -> int:
+        """The batch axis of an operation's result; -1: none."""
+        return item_shape(op.outputs[0].shape, self.batch, op.index in self.fed)[1]
 
 
-def describe_pass(ops: list[Op]) -> PassDescription:
-    """Describe the layers and projections of a recorded pass."""
-    batch, by_index = _batch(ops), {op.index: op for op in ops}
-    producers = _layers(ops)
-    names = {op.index: name for name, op in producers.items()}
-    projections: dict[str, Projection] = {}
-    for name, op in producers.items():
-        inner = _weighted(op, by_index, names)
-        for sender, direct in _senders(inner, by_index, names).items():
-            projection = _projection(inner, sender, name) if direct else _arrow(sender, name)
-            unique_name = _unique(projection.name, projections)  # a weight may be used several times
-            projections[unique_name] = replace(projection, name=unique_name)
-    layers = [_layer(name, op, batch) for name, op in producers.items()]
-    typed = _with_types(list(producers), list(projections.values()))
-    result = PassDescription(layers, typed, producers, batch=max(batch, 0))
-    _add_heads(result, ops, by_index)
+def describe_pass(ops: list[Op], title: str = "") -> PassDescription:
+    """Describe the network of a recorded pass."""
+    batch, graph = batch_of(ops), PassGraph(ops)
+    inputs = _named_inputs(graph)
+    sources, notes = _choose(graph)
+    layers = [_input_layer(name, op, batch) for name, op in inputs.items()]
+    layers += [_layer(source, batch, source.net.index in graph.fed) for source in sources]
+    result = PassDescription(
+        Network(title), inputs, {source.name: source for source in sources}, fed=graph.fed, batch=batch
+    )
+    projections = _projections(result, layers, graph)
+    _add_heads(result, layers, graph)
+    result.network = Network(
+        title, tuple(layers), tuple(projections), VARIABLES, tree_of(ops), tuple(dict.fromkeys(notes))
+    )
     return result
 
 
-def _add_heads(result: PassDescription, ops: list[Op], by_index: dict[int, Op]) -> None:
-    """Add a layer of attention weights beside each attention."""
-    for op in ops:
-        shape = heads_of(op, result.batch, by_index)
-        if shape is None or not op.modules or len(result.layers) >= _MOST_LAYERS:
-            continue
-        module = op.modules[-1].address
-        output = next((name for name, producer in result.producers.items() if producer is op), "")
-        if output and op.name == "softmax":
-            continue  # its output already is the weights
-        name = _unique(f"{module}{SUFFIX}", {*result.producers, *result.heads})
-        result.layers.append(layer_of(name, shape, module if module in result.producers else output))
-        result.heads[name] = op
+# -- which layers ----------------------------------------------------------------------------------------------------
 
 
-def _batch(ops: list[Op]) -> int:
-    """The batch size: the first input's first length, else the most common one.
-
-    -1: no batch axis.
-    """
-    if _is_one_item(ops):
-        return -1
-    for op in ops:
-        if op.kind == "input" and op.outputs and len(op.outputs[0].shape) > 1:
-            return op.outputs[0].shape[0]
-    lengths = Counter(op.outputs[0].shape[0] for op in ops if op.outputs and len(op.outputs[0].shape) > 0)
-    return lengths.most_common(1)[0][0] if lengths else -1
+def _named_inputs(graph: PassGraph) -> dict[str, Op]:
+    """The inputs that something reads; all where nothing reads any."""
+    inputs = [op for op in graph.ops if op.kind == "input" and _is_shown(op)]
+    inputs = [op for op in inputs if graph.readers[op.index]] or inputs
+    return {"Input" if number == 1 else f"Input:{number}": op for number, op in enumerate(inputs, 1)}
 
 
-def _is_one_item(ops: list[Op]) -> bool:
-    """True if the model's input is a single item without a batch axis."""
-    first = next((op for op in ops if op.name in _ITEM_AXES and op.outputs), None)
-    inputs = [op.outputs[0] for op in ops if op.kind == "input" and op.outputs]
-    return first is not None and {len(value.shape) for value in (first.outputs[0], *inputs)} == {_ITEM_AXES[first.name]}
-
-
-def _layers(ops: list[Op]) -> dict[str, Op]:
-    """The operations shown as layers, by name.
-
-    These are inputs, outputs of leaf modules, and operations outside of leaf modules.
-    """
-    leaves, working = _leaves(ops), {op.modules[-1].address for op in ops if op.modules and _works(op)}
-    layers: dict[str, Op] = {}
-    unused = _unused(ops)
-    for op in ops:
-        name = "" if op.index in unused else _name(op, leaves, working)
-        if name and op.outputs and op.outputs[0].bytes and "complex" not in op.outputs[0].dtype:
-            layers[_unique(name, layers)] = op
-    if len(layers) > _MANY_LAYERS:
-        layers = {name: op for name, op in layers.items() if op.kind == "input" or _returning_module(op, leaves)}
-    if len(layers) > _MOST_LAYERS:
-        layers = {name: op for name, op in layers.items() if op.kind == "input" or op.stored}
-    return dict(list(layers.items())[:_MOST_LAYERS])
-
-
-def _unused(ops: list[Op]) -> set[int]:
-    """Secondary outputs of modules that nothing read: mostly attention's averaged weights."""
-    read = {edge.parent for op in ops for edge in op.parents}
-    returned: dict[ModuleCall, list[int]] = {}
-    for op in ops:
-        for call in op.output_of[-1:]:
-            returned.setdefault(call, []).append(op.index)
-    groups = [group for group in returned.values() if not read.isdisjoint(group)]
-    return {index for group in groups for index in group if index not in read}
-
-
-def _leaves(ops: list[Op]) -> set[str]:
-    """Modules inside which no other module was called."""
-    inner = {op.modules[-1].address for op in ops if op.modules}
-    outer = {call.address for op in ops for call in op.modules[:-1]}
-    return inner - outer
+def _is_shown(op: Op) -> bool:
+    """True if an operation's result has numbers that can be drawn."""
+    value = op.outputs[0] if op.outputs else None
+    return value is not None and bool(value.shape) and value.bytes > 0 and "complex" not in value.dtype
 
 
 def _works(op: Op) -> bool:
@@ -128,23 +121,113 @@ def _works(op: Op) -> bool:
     return op.kind == "op" and not op.view and op.name not in _SAME_VALUES
 
 
-def _name(op: Op, leaves: set[str], working: set[str]) -> str:
-    if op.kind == "input":
-        return "Input"
-    if op.kind != "op":
-        return ""
-    module = _returning_module(op, leaves)
-    if module:  # may be a view of what it computed; not a module that computes nothing
-        return module if module in working else ""
-    inside = op.modules and op.modules[-1].address in leaves
-    if inside or not _works(op) or not op.parents:
-        return ""
-    return ".".join((*(call.address for call in op.modules[-1:]), op.name))
+def _choose(graph: PassGraph) -> tuple[list[LayerSource], list[str]]:
+    """The layers of a pass, without its inputs, and sentences about what is not shown."""
+    candidates = _module_layers(graph, graph.leaves) | _parameter_layers(graph)
+    candidates = candidates or {op.index: _own(op) for op in graph.ops if _is_shown(op) and _works(op) and op.parents}
+    layers, notes = _without_loops([candidates[index] for index in sorted(candidates)])
+    layers = _fold(layers, graph)
+    if len(layers) > MOST_LAYERS:
+        layers, note = _reduce(layers, graph)
+        notes.append(note)
+    _set_names(layers)
+    return layers, notes
 
 
-def _returning_module(op: Op, leaves: set[str]) -> str:
-    """The leaf module that returned an operation's result."""
-    return next((call.address for call in reversed(op.output_of) if call.address in leaves), "")
+def _module_layers(graph: PassGraph, addresses: Container[str]) -> dict[int, LayerSource]:
+    """Calls of these modules that computed what they returned, by their result's index."""
+    layers: dict[int, LayerSource] = {}
+    for call, returned in graph.returned.items():
+        inside = graph.inside.get(call, [])
+        if call.address not in addresses or is_silent(call.type) or not any(map(_works, inside)):
+            continue
+        numbers = {op.index for op in inside}
+        results = [op for op in returned if op.index in numbers and _is_shown(op)]
+        results = [
+            op for op in results if graph.readers[op.index]
+        ] or results  # not attention's unused averaged weights
+        if results and results[0].index not in layers:
+            layers[results[0].index] = LayerSource(call.address, results[0], call, results[0], call, inside)
+    return layers
+
+
+def _parameter_layers(graph: PassGraph) -> dict[int, LayerSource]:
+    """Operations with parameters of their own, outside of leaf modules."""
+    return {
+        op.index: _own(op)
+        for op in graph.ops
+        if any(stored.kind == "parameter" for stored in op.stored)
+        and not ((home := graph.home[op.index]) and home.address in graph.leaves)
+        and _works(op) and _is_shown(op) and not graph.is_kernel(op)
+    }  # fmt: skip
+
+
+def _own(op: Op) -> LayerSource:
+    name = ".".join((*(call.address for call in op.modules[-1:]), op.name))
+    return LayerSource(name, op, None, op, None, [op])
+
+
+def _without_loops(layers: list[LayerSource]) -> tuple[list[LayerSource], list[str]]:
+    """Keep the first call only of what is called more than `MOST_CALLS` times."""
+    calls: dict[tuple[object, ...], list[LayerSource]] = {}
+    for layer in layers:
+        own = () if layer.call else tuple(stored.name for stored in layer.net.stored)
+        calls.setdefault((layer.name, layer.call is None, *own), []).append(layer)
+    loops = [group for group in calls.values() if len(group) > MOST_CALLS]
+    dropped = {id(layer) for group in loops for layer in group[1:]}
+    for group in loops:
+        group[0].loops, group[0].ops = True, [op for layer in group for op in layer.ops]
+    kept = [layer for layer in layers if id(layer) not in dropped]
+    names = sorted(group[0].name for group in loops)[:3]
+    text = f"{', '.join(names)}: called more than {MOST_CALLS} times in a pass; the first call is shown"
+    return kept, [text] if loops else []
+
+
+def _fold(layers: list[LayerSource], graph: PassGraph) -> list[LayerSource]:
+    """Make activation modules part of the layer before them: their only source, of the same shape, with weights."""
+    owners = {layer.net.index: layer for layer in layers}
+    kept: list[LayerSource] = []
+    sources = graph.sources(owners)
+    for layer in layers:
+        before = sources[layer.net.index] if layer.call and layer.call.type in _ACTIVATIONS else set()
+        target = owners[min(before)] if len(before) == 1 else layer
+        same = target.net.outputs[0].shape == layer.net.outputs[0].shape
+        if target is layer or not same or not (target.weights or target.folded):
+            kept.append(layer)
+            continue
+        assert layer.call is not None
+        owners[layer.net.index] = target
+        target.act, target.act_call = layer.net, layer.call
+        target.folded.append(layer.call)
+        target.folded_ops += layer.ops
+    return kept
+
+
+def _reduce(layers: list[LayerSource], graph: PassGraph) -> tuple[list[LayerSource], str]:
+    """Reduce to at most `MOST_LAYERS` layers, by the modules' depth; with a sentence about it."""
+    count = len(layers)
+    for depth in range(max(layer.depth for layer in layers) - 1, 0, -1):
+        addresses = {call.address for call in graph.returned if call.address.count(".") + 1 == depth}
+        modules = _module_layers(graph, addresses | graph.leaves)
+        shown = {index: layer for index, layer in modules.items() if layer.depth <= depth}
+        shown |= {layer.net.index: layer for layer in layers if not layer.call and layer.depth <= depth}
+        reduced = _fold(_without_loops([shown[index] for index in sorted(shown)])[0], graph)
+        if 1 < len(reduced) <= MOST_LAYERS:
+            text = f"{count} layers are too many to be shown; instead the {len(reduced)} modules at depth {depth}"
+            return reduced, text
+    every = -(-count // MOST_LAYERS)
+    reduced = [*layers[:-1:every], layers[-1]][-MOST_LAYERS:]
+    return reduced, f"{len(reduced)} of {count} layers are shown: every {every}th"
+
+
+def _set_names(layers: list[LayerSource]) -> None:
+    """Name each layer by its module and call ("relu:3"), or by its operation ("linear", "block.mul:2")."""
+    taken: set[str] = set()
+    for layer in layers:
+        if layer.call is not None and layer.call.call > 1 and not layer.loops:
+            layer.name = f"{layer.name}:{layer.call.call}"
+        layer.name = _unique(layer.name, taken)
+        taken.add(layer.name)
 
 
 def _unique(name: str, taken: Container[str]) -> str:
@@ -156,61 +239,115 @@ def _unique(name: str, taken: Container[str]) -> str:
     return f"{name}:{number}"
 
 
-def _layer(name: str, op: Op, batch: int) -> Layer:
-    shape = op.outputs[0].shape
-    shape = shape[1:] if len(shape) and shape[0] == batch else shape
-    module_type = next((call.type for call in op.output_of if name.partition(":")[0] == call.address), op.name)
-    kind = "Input" if op.kind == "input" else module_type
-    heads = len(shape) == 3 and op.name in _HEADS
-    return Layer(name, shape, kind, "heads" if heads else "maps" if len(shape) > 3 else "auto")
+# -- what a layer is -------------------------------------------------------------------------------------------------
 
 
-def _weighted(op: Op, by_index: dict[int, Op], names: dict[int, str]) -> Op:
-    """The operation, or the one before it in the same module that has weights."""
-    earlier = op
-    while not earlier.stored and len(earlier.parents) == 1:
-        earlier = by_index[earlier.parents[0].parent]
-        if earlier.modules[-1:] != op.modules[-1:] or earlier.index in names:
-            return op
-    return earlier if earlier.stored else op
+def _input_layer(name: str, op: Op, batch: Batch) -> Layer:
+    shape = item_shape(op.outputs[0].shape, batch)[0]
+    return Layer(name, shape, "Input", _view(shape))
 
 
-def _senders(op: Op, by_index: dict[int, Op], names: dict[int, str]) -> dict[str, bool]:
-    """The layers that feed an operation, and whether their values arrive there unchanged."""
-    senders: dict[str, bool] = {}
-    waiting, visited = [(edge.parent, True) for edge in op.parents], set[tuple[int, bool]]()
-    while waiting:
-        index, direct = waiting.pop()
-        if (index, direct) in visited:
+def _layer(source: LayerSource, batch: Batch, is_fed: bool) -> Layer:
+    shape = item_shape(source.net.outputs[0].shape, batch, is_fed)[0]
+    kind = source.call.type if source.call is not None else source.net.name
+    view = "heads" if len(shape) == 3 and source.net.name in _HEADS else _view(shape)
+    ops = (*source.ops, *source.folded_ops)
+    parameters = [stored.name for op in ops for stored in op.stored if stored.kind == "parameter"]
+    parts = dict.fromkeys((*(call.address for call in source.folded), *parameters))
+    return Layer(source.name, shape, kind, view, also=tuple(parts))
+
+
+def _view(shape: tuple[int, ...]) -> str:
+    return {1: "units", 2: "plane"}.get(len(shape), "maps")
+
+
+def _add_heads(result: PassDescription, layers: list[Layer], graph: PassGraph) -> None:
+    """Add a layer of attention weights beside each attention; of one in a loop, the first."""
+    owners = {op.index: source for source in result.sources.values() for op in source.ops}
+    calls = {call.address: call.call for op in graph.ops for call in op.modules}
+    for op in graph.ops:
+        shape = heads_of(op, result.batch.size, graph.by_index) if op.modules else None
+        source = owners.get(op.index)
+        if shape is None or (source is not None and source.net is op and op.name == "softmax"):
+            continue  # its output already is the weights
+        module = op.modules[-1].address
+        name = f"{module if source is None else source.name}{SUFFIX}"
+        if name in result.heads and (source is not None or calls[module] > MOST_CALLS):
             continue
-        visited.add((index, direct))
-        if index in names:
-            senders[names[index]] = senders.get(names[index], False) or direct
-        else:
-            direct = direct and not _works(by_index[index])
-            waiting += [(edge.parent, direct) for edge in by_index[index].parents]
-    return senders
+        name = _unique(name, result.heads)
+        before = [other.name for other in result.sources.values()
+                  if other.net.index < op.index and other.name.startswith(f"{module}.")]  # fmt: skip
+        layers.append(layer_of(name, shape, (before or [""])[-1] if source is None else source.name))
+        result.heads[name] = op
 
 
-def _arrow(sender: str, receiver: str) -> Projection:
-    """A projection without weights, or with unknown ones."""
-    return Projection(f"{sender} → {receiver}", sender, receiver, "")
+# -- what flows between layers ---------------------------------------------------------------------------------------
 
 
-def _projection(op: Op, sender: str, receiver: str) -> Projection:
-    weight = next((stored for stored in op.stored if stored.kind == "parameter" and stored.where == (1,)), None)
-    if weight is None or op.name not in ("linear", *_CONVOLUTIONS):
-        return _arrow(sender, receiver)
+def _projections(result: PassDescription, layers: list[Layer], graph: PassGraph) -> list[Projection]:
+    order = {layer.name: number for number, layer in enumerate(layers)}
+    shapes = {layer.name: layer.shape for layer in layers}
+    owners = _owners(result, graph)
+    sources = graph.sources(owners)
+    projections: dict[str, Projection] = {}
+    for source in result.sources.values():
+        senders = {owners[index] for index in sources[source.net.index]} - {source.name}
+        weighted = False
+        for sender in sorted(senders, key=lambda name: (name not in result.inputs, order[name]), reverse=True):
+            projection = _projection(source, sender, shapes) if not weighted else None
+            weighted = weighted or projection is not None
+            projection = projection or Projection(f"{sender} → {source.name}", sender, source.name, "")
+            name = _unique(projection.name, projections)  # a weight may be used several times
+            projections[name] = replace(projection, name=name)
+        if source.loops or source.net.name in RECURRENT:
+            name = f"{source.name} ↺"
+            projections[name] = Projection(name, source.name, source.name, "", type="recurrent")
+    return _with_types(list(order), list(projections.values()))
+
+
+RECURRENT: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+
+
+def _owners(result: PassDescription, graph: PassGraph) -> dict[int, str]:
+    """The layer that an operation's result belongs to."""
+    owners = {op.index: name for name, op in result.inputs.items()}
+    looping = {source.call.address: source.name for source in result.sources.values() if source.loops and source.call}
+    for source in result.sources.values():
+        calls = [call for call in (source.call, *source.folded) if call is not None]
+        results = [source.net, source.act, *(op for call in calls for op in graph.returned[call])]
+        results += source.ops if source.loops and source.call is None else []
+        for op in results:
+            owners.setdefault(op.index, source.name)
+    for call, returned in graph.returned.items():
+        if call.address in looping:
+            for op in returned:
+                owners.setdefault(op.index, looping[call.address])
+    return owners
+
+
+def _projection(source: LayerSource, sender: str, shapes: dict[str, tuple[int, ...]]) -> Projection | None:
+    """The weights between two layers; None where they are unknown or do not fit."""
+    weights = {stored.name: (op, stored) for op, stored in source.weights}
+    if len(weights) != 1:
+        return None
+    ((op, weight),) = weights.values()
+    if weight.where != (1,) or op.name not in ("linear", *_CONVOLUTIONS):
+        return None
+    before, after = shapes[sender], shapes[source.name]
     if op.name == "linear":
-        return Projection(weight.name, sender, receiver, "linear", weight.shape)
+        fits = bool(after) and after[-1] == weight.shape[0]
+        fits = fits and (prod(before) == weight.shape[1] or before[-1:] == weight.shape[1:])
+        return Projection(weight.name, sender, source.name, "linear", weight.shape) if fits else None
+    setting = dict(op.settings).get((6,), 1)
+    groups = setting if isinstance(setting, int) else 1
+    if not len(before) == len(weight.shape) - 1 == len(after) or before[0] != weight.shape[1] * groups:
+        return None
     stride, padding, dilation = (_setting(op, place) for place in (3, 4, 5))
-    groups = dict(op.settings).get((6,), 1)
     if padding is None:  # "same"
         padding = tuple((length - 1) * by // 2 for length, by in zip(weight.shape[2:], dilation or (1, 1, 1)))
     return Projection(
-        weight.name, sender, receiver, "conv", weight.shape, stride or (), padding, dilation or (),
-        groups if isinstance(groups, int) else 1,
-    )  # fmt: skip
+        weight.name, sender, source.name, "conv", weight.shape, stride or (), padding, dilation or (), groups
+    )
 
 
 def _setting(op: Op, position: int) -> tuple[int, ...] | None:

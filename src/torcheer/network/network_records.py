@@ -41,6 +41,12 @@ class Projection:
     type: str = "forward"  # or "recurrent", "skip", "lateral", "back": selects the arrow's style
 
 
+def weight_name(projection: Projection) -> str:
+    """The name of a projection's parameter: "rnn.weight:2" is the second use of "rnn.weight"."""
+    name, colon, number = projection.name.rpartition(":")
+    return name if colon and number.isdecimal() else projection.name
+
+
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A variable that units, or weights, have a value of."""
@@ -53,6 +59,17 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleNode:
+    """A module that ran, in the tree of modules."""
+
+    path: str  # "layers.0.self_attn"
+    kind: str  # its type
+    parent: str = ""  # the path of the module that called it; "" for the model itself
+    calls: int = 1
+    repeats: int = 1  # ×N: how many equal siblings begin with it; 0 for the others among them
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """Everything a picture needs before the first values arrive."""
 
@@ -60,6 +77,8 @@ class Network:
     layers: tuple[Layer, ...] = ()
     projections: tuple[Projection, ...] = ()
     variables: tuple[Variable, ...] = ()
+    modules: tuple[ModuleNode, ...] = ()  # the tree, each after its parent
+    notes: tuple[str, ...] = ()  # sentences: what is not shown, and how the network was found
 
 
 def full_name(module: str, network: Network | None) -> str:

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from torcheer.capture.torch_state import DisableTorchFunction
 from torcheer.host.follow.attention_heads import attention_weights
-from torcheer.host.follow.model_description import WEIGHTS, describe, network_of, run_once
-from torcheer.host.follow.pass_observer import PassObserver
+from torcheer.host.follow.layer_places import LayerPlaces, Place, places_of
+from torcheer.host.follow.model_pass import ModelPass
+from torcheer.host.follow.network_finder import HOW_FOUND, NetworkFinder
 from torcheer.host.follow.record_rate import cost, stamp
 from torcheer.host.follow.unit_weights import unit_weights, weights_of
 from torcheer.host.host import Host
-from torcheer.host.missing_values import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, WHOLE_NUMBERS, Absences
-from torcheer.models import modules_of
-from torcheer.network.layer_choice import LayerSelection, ObservedPass
+from torcheer.host.missing_values import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, NO_HOOK, WHOLE_NUMBERS, Absences
+from torcheer.models import modules_of, unwrapped
+from torcheer.network.history_network import PassDescription
 from torcheer.network.network_records import GAP_BITS, Network
+from torcheer.network.recorded_heads import SUFFIX
 from torcheer.tap.module_selection import choose
 from torcheer.tap.probe_hooks import ProbeHook, in_backward
 from torcheer.tap.tensor_copies import tensors_in
@@ -34,15 +36,6 @@ _ALL_WHOLE_BYTES: Final = 32 << 20  # of all that are sent whole
 _HIDDEN_SHARE: Final = 1.5  # unmeasured cost of a state: hooks slow calls down, caches are evicted
 _HIDDEN_SECS: Final = 0.0005  # and the host's thread has to send it
 _REDESCRIBE_SECS: Final = 5.0  # between two descriptions of a model whose shapes change
-
-
-class _Place(NamedTuple):
-    """The layer and variable that a module call's output belongs to."""
-
-    layer: str
-    variable: str
-    shape: tuple[int, ...]  # of one item
-    batch_axis: int  # -1: no batch axis
 
 
 class LayerProbes:
@@ -62,13 +55,9 @@ class LayerProbes:
         self.batch = 0  # items in a batch; 0 where unknown
         self._hidden = choose(self.model).hidden_modules if any(True for _ in self.model.parameters()) else ()
         self._selected = None if layers is None else frozenset(choose(self.model, layers, "live").modules)
-        self._unselected: frozenset[str] = frozenset()  # layers of the network that `layers` leaves out
-        self._roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
-        self._observation: PassObserver | None = None
-        self._places: dict[tuple[str, int], list[_Place]] = defaultdict(list)
-        self._modules: dict[str, nn.Module] = {}
-        self._inputs: list[_Place] = []
-        self._heads: set[str] = set()
+        roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
+        self._roots, self._places, self._modules = roots, LayerPlaces(), dict[str, nn.Module]()
+        self.finder = NetworkFinder(self.model, roots, self._hidden, self._use_network, self._note)
         self._handles: list[Any] = []
         self._leaves: list[Any] = []  # hooks on tensors that outlive their pass
         self._calls: Counter[str] = Counter()
@@ -79,102 +68,50 @@ class LayerProbes:
         if self._hidden:
             self._note(f"{len(self._hidden)} layers ({', '.join(self._hidden[:3])}, …) run inside compiled code, where "
                        "no hook is called: their values are not shown, weights are")  # fmt: skip
+        if isinstance(unwrapped(self.model), torch.jit.ScriptModule):  # accepts no hooks
+            host.network = self.finder.guess()
 
     # -- describing the network --------------------------------------------------------------------------------------
 
     @property
     def is_described(self) -> bool:
         """True once the network has been described."""
-        return bool(self._modules or self._inputs)
+        return bool(self._modules or self._places.inputs)
 
     def describe(self, inputs: Any, keywords: Any = None) -> Network | None:
         """Describe the network by running an extra pass, which leaves no trace in the model."""
         try:
-            observed = run_once(self.model, inputs, keywords)
-            network, selection = network_of(self.model, observed)
-            self._use_network(network, selection, observed)
+            self.finder.run_once(inputs, keywords)
         except Exception as error:
             self._note(f"the model could not be run with the inputs that were given: {type(error).__name__}: {error}")
             return None
-        return network
+        return self.host.network
 
     def observe(self, arguments: Any = None, keywords: Any = None) -> None:
         """Describe the network from the next pass, or from the one that begins with these arguments."""
-        if self._handles or self._observation is not None or self._process != os.getpid():
-            return
-        try:
-            self._observation = PassObserver(self.model, self._hidden, self._roots if arguments is None else ())
-            self._observation.begin(arguments, keywords)
-        except Exception as error:
-            self._note(f"the model cannot be looked at: {type(error).__name__}: {error}")
+        if not self._handles:
+            if arguments is None or self._stale:
+                self.finder.record_next_call()
+            self.finder.observe(arguments, keywords)
 
-    def end_observation(self) -> None:
-        """Describe the network at the end of the observed pass."""
-        observer, self._observation = self._observation, None
-        if observer is None:
-            return
-        observer.end()
+    def _use_network(self, description: PassDescription, model_pass: ModelPass, is_compiled: bool) -> None:
+        """Use the network that was found: its layers' values are recorded from now on."""
         self._described_at, self._stale = time.monotonic(), False
-        try:
-            if self._hidden and all(not call.module for call in observer.observed.calls):
-                self._describe_compiled(observer)
-            elif any(0 in shape for shape in observer.observed.input_shapes.values()):
-                return  # an empty batch: wait for the next one
-            elif observer.observed.calls:
-                network, selection = network_of(self.model, observer.observed)
-                self._use_network(network, selection, observer.observed)
-            elif self.host.network is None:
-                self.host.network = describe(self.model)
-        except Exception as error:
-            self._note(f"the network cannot be described: {type(error).__name__}: {error}")
-        finally:
-            observer.forget()
-
-    def _describe_compiled(self, observer: PassObserver) -> None:
-        """Describe a compiled model, whose inner hooks are not called, by an extra pass.
-
-        Only the whole model's input and output values can be recorded.
-        """
-        observed = run_once(self.model, *observer.inputs)
-        network, selection = network_of(self.model, observed)
-        self._use_network(network, selection, observed)
-        last, model_call = selection.layers[-1], observer.observed.calls[-1]
-        self._places.clear()
-        if model_call.shape == last.ends.shape:
-            self._places["", model_call.number].append(_Place(last.name, "Act", last.shape, last.batch_axis))
-        self._modules = {"": self.model}
-
-    def _use_network(self, network: Network, selection: LayerSelection, observed: ObservedPass) -> None:
-        """Use a description: map module calls to the layers that they deliver values for."""
         modules = {**modules_of(self.model), "": self.model}
-        self._places.clear()
-        if self._selected is not None:
-            chosen = {
-                layer.name for layer in selection.layers if {layer.call.module, layer.ends.module} & self._selected
-            }
-            self._unselected = frozenset(layer.name for layer in selection.layers) - chosen
-        for layer in selection.layers:
-            if layer.name in self._unselected:
-                continue
-            call, ends = layer.call, layer.ends
-            self._places[ends.module, ends.number].append(_Place(layer.name, "Act", layer.shape, layer.batch_axis))
-            if ends is not call:
-                self._places[call.module, call.number].append(_Place(layer.name, "Net", layer.shape, layer.batch_axis))
-        self._modules = {name: modules[name] for name, _ in self._places}
-        axis = observed.batch_axis
-        self._inputs = [_Place(name, "Act", shape, axis) for name, shape in observed.inputs.items()]
-        self.batch = observed.batch
-        self._heads = {layer.name.removesuffix(WEIGHTS) for layer in network.layers if layer.kind == "Attention"}
-        for note in selection.notes:
-            self._note(note)
-        self.host.network = network
+        self._places = places_of(description, model_pass, modules, self._selected, is_compiled)
+        self._modules = {name: modules[name] for name, _ in self._places.by_call}
+        self.batch = description.batch.size
+        for text in description.network.notes:
+            if text not in HOW_FOUND:
+                self._note(text)
+        self.host.network = description.network
 
     # -- a pass ------------------------------------------------------------------------------------------------------
 
     @property
     def in_pass(self) -> bool:
         """True while hooks are attached to the modules."""
-        return bool(self._handles) or self._observation is not None
+        return bool(self._handles) or self.finder.is_observing
 
     @property
     def busy(self) -> bool:
@@ -220,6 +157,10 @@ class LayerProbes:
         self._absences.begin()
         if not self.host.wants.variables:
             return
+        for layer in self._places.unreachable:
+            if layer.partition(":")[0] not in self._hidden:
+                for variable in self.host.wants.variables:
+                    self._absences.note(layer, variable, NO_HOOK)
         for name, module in self._modules.items():
             hook = _OutputHook(self, name)
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
@@ -234,9 +175,11 @@ class LayerProbes:
         if self._calls["(input)"] or not self.host.wants.variables:
             return
         self._calls["(input)"] += 1
-        arrays = (tensor for _, tensor in tensors_in((arguments, keywords or {}), ""))
-        tensors = [tensor for tensor in arrays if tensor.dim() and not tensor.is_complex()]
-        for place, tensor in zip(self._inputs, tensors):
+        tensors = list({id(tensor): tensor for _, tensor in tensors_in((arguments, keywords or {}), "")}.values())
+        for place in self._places.inputs:
+            if place.position >= len(tensors):
+                continue
+            tensor = tensors[place.position]
             self._absences.ran(place.layer)
             self._offer(self._arrange(tensor, place), place.layer, "Act")
             if tensor.requires_grad and "Grad" in self.host.wants.variables:
@@ -248,10 +191,13 @@ class LayerProbes:
         """Record a module's output."""
         began = stamp()
         self._calls[name] += 1
-        places = self._places.get((name, self._calls[name]), ())
+        places = self._places.by_call.get((name, self._calls[name]), ())
         tensors = tensors_in(output, name) if places else []
         wanted = self.host.wants.variables
-        for place, (_, tensor) in ((place, tensors[0]) for place in places if tensors):
+        for place in places:
+            if place.position >= len(tensors):
+                continue
+            _, tensor = tensors[place.position]
             self._absences.ran(place.layer)
             if place.variable in wanted:
                 self._offer(self._arrange(tensor, place), place.layer, place.variable)
@@ -260,17 +206,17 @@ class LayerProbes:
                     self._hook_gradient(tensor, place)
                 else:
                     self._absences.note(place.layer, "Grad", _without_gradient(tensor))
-            if place.layer in self._heads and "Act" in wanted:
+            if place.layer in self._places.heads and "Act" in wanted:
                 heads = attention_weights(module, arguments, keywords, output)
                 if heads is not None:
-                    self._offer(heads, place.layer + WEIGHTS, "Act")
-                    self._absences.note(place.layer + WEIGHTS, "Grad", BESIDE)
+                    self._offer(heads, place.layer + SUFFIX, "Act")
+                    self._absences.note(place.layer + SUFFIX, "Grad", BESIDE)
         self._secs += cost(began)
 
     def _offer(self, value: Any, layer: str, variable: str) -> None:
         self._absences.record(layer, variable, self.host.offer(self._id, value, layer, variable))
 
-    def _arrange(self, tensor: Tensor, place: _Place) -> Tensor:
+    def _arrange(self, tensor: Tensor, place: Place) -> Tensor:
         """Move the batch axis first and give each item the layer's shape."""
         tensor = tensor.detach()
         if place.batch_axis == -1:
@@ -297,7 +243,7 @@ class LayerProbes:
             return fitted
         return tensor.reshape(tensor.shape[0], -1) if tensor.shape[0] * units == tensor.numel() else tensor
 
-    def _hook_gradient(self, tensor: Tensor, place: _Place) -> None:
+    def _hook_gradient(self, tensor: Tensor, place: Place) -> None:
         """Register a hook for the gradient of a tensor in its current version."""
         register: Any = tensor.register_hook
         handle = register(_GradientHook(self, place, self._id))
@@ -306,7 +252,7 @@ class LayerProbes:
         if tensor.is_leaf:  # a leaf would keep the hook for ever
             self._leaves.append(handle)
 
-    def record_gradient(self, place: _Place, number: int, gradient: Tensor) -> None:
+    def record_gradient(self, place: Place, number: int, gradient: Tensor) -> None:
         """Record a gradient; may run in one of autograd's threads."""
         if number == self._id:
             began = stamp()
@@ -315,7 +261,7 @@ class LayerProbes:
 
     def end_pass(self) -> None:
         """Remove the modules' hooks; gradients may still arrive."""
-        self.end_observation()
+        self.finder.end_observation()
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.remove()
@@ -332,7 +278,8 @@ class LayerProbes:
             return secs
         if self.host.network is not None:
             self.host.absent(
-                number, self._absences.of(self.host.network, self.host.wants.variables, self._hidden, self._unselected)
+                number,
+                self._absences.of(self.host.network, self.host.wants.variables, self._hidden, self._places.unselected),
             )
         self.host.end(number)
         secs -= self.host.making_secs - self._made_secs
@@ -346,7 +293,7 @@ class LayerProbes:
             return
         spent = 0
         for projection, weight in weights_of(self.model, network):
-            if projection.receiver in self._unselected:
+            if projection.receiver in self._places.unselected:
                 continue
             if weight.nbytes <= WHOLE_BYTES and spent + weight.nbytes <= _ALL_WHOLE_BYTES:
                 spent += weight.nbytes
@@ -368,6 +315,7 @@ class LayerProbes:
     def close(self) -> None:
         """Remove every hook."""
         self.finish()
+        self.finder.close()
 
 
 def _without_gradient(tensor: Tensor) -> str:
@@ -421,8 +369,8 @@ class _GradientHook(ProbeHook):
 
     __slots__ = ("_id", "_place", "_record")
 
-    def __init__(self, probes: LayerProbes, place: _Place, number: int) -> None:
-        self._record: Callable[[_Place, int, Tensor], None] = probes.record_gradient
+    def __init__(self, probes: LayerProbes, place: Place, number: int) -> None:
+        self._record: Callable[[Place, int, Tensor], None] = probes.record_gradient
         self._place, self._id = place, number
 
     def __call__(self, gradient: Tensor | None) -> None:

@@ -54,6 +54,8 @@ class LoopFollower:
         self._thread, self._process, self.closed = 0, os.getpid(), False
         if self._by_optimizer:
             self._idle.append(register_optimizer_step_post_hook(self._stepped))
+        elif not probes.is_described:
+            probes.finder.record_next_call()
         self._attach_hook()
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from torch import Tensor, nn
 
 from torcheer.models import plain_name, unwrapped
-from torcheer.network.network_records import Network, Projection
+from torcheer.network.network_records import Network, Projection, weight_name
 
 
 def weights_of(model: nn.Module, network: Network) -> list[tuple[Projection, Tensor]]:
@@ -22,9 +22,9 @@ def weights_of(model: nn.Module, network: Network) -> list[tuple[Projection, Ten
         if not isinstance(parameter, nn.parameter.UninitializedParameter)
     }
     pairs = [
-        (projection, parameters[projection.name])
+        (projection, parameters[weight_name(projection)])
         for projection in network.projections
-        if projection.kind and projection.name in parameters
+        if projection.kind and weight_name(projection) in parameters
     ]
     return sorted(pairs, key=lambda pair: pair[1].nbytes)
 

@@ -6,6 +6,7 @@ Layers and projections come from its graph.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 from torcheer.archive import Entry, load
 from torcheer.control.control_records import Parameter, State
 from torcheer.errors import TorcheerError
-from torcheer.network.history_network import describe_pass
-from torcheer.network.network_records import Network, Projection, Variable
+from torcheer.network.history_network import NO_ACTIVATION, describe_pass
+from torcheer.network.network_records import Projection, weight_name
 from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
@@ -40,34 +41,38 @@ class HistorySource(StoredSource):
         self._places: dict[tuple[str, str], Entry] = {
             (entry.layer, entry.variable): entry for entry in self._archive.entries
         }
-        self._pass = description = describe_pass(ops)
+        self._pass = description = describe_pass(ops, self.title)
         self._entries: dict[tuple[str, str], Entry] = {}
         self._damaged: set[Entry] = set()
         self._attention: dict[str, RecordedValue | None] = {}  # of the attention shown last
-        for name, op in description.producers.items():
-            self._index_values(name, op)
-        for projection in description.projections:
-            name = projection.name
-            if projection.kind and (entry := self._places.get((_parameter_name(name), "stored"))) is not None:
-                self._entries[name, "Wt"] = entry
-        variables = [Variable("Act", doc="what came out of the layer")]
-        if any(variable == "Grad" for _, variable in self._entries):
-            variables.append(Variable("Grad", doc="the gradient that arrived at it"))
+        for name, op in description.inputs.items():
+            self._index_values(name, op, op)
+        for name, source in description.sources.items():
+            self._index_values(name, source.net, source.act)
+        network = description.network
+        for projection in network.projections:
+            entry = self._places.get((weight_name(projection), "stored"))
+            if projection.kind and entry is not None:
+                self._entries[projection.name, "Wt"] = entry
+        there = {"Act", *(variable for _, variable in self._entries if variable != "Wt")}
         projections = tuple(
             projection if (projection.name, "Wt") in self._entries else _without_weights(projection)
-            for projection in description.projections
+            for projection in network.projections
         )
-        self.net = net_of(Network(self.title, tuple(description.layers), projections, tuple(variables)))
-        self.state = State("idle", {"Name": self.title}, batch=description.batch, message="a recorded pass")
+        variables = tuple(variable for variable in network.variables if variable.name in there)
+        self.net = net_of(replace(network, projections=projections, variables=variables))
+        self.state = State("idle", {"Name": self.title}, batch=description.batch.size, message="a recorded pass")
         self.parameters = _facts(info, ops)
         self._moments = [Moment(0, 0, {"Name": self.title})]
 
-    def _index_values(self, name: str, op: Op) -> None:
+    def _index_values(self, name: str, net: Op, act: Op) -> None:
         """Index the entries of a layer's values; of several backward calls the last one counts."""
-        if (entry := self._places.get((str(op.index), "value 0"))) is not None:
-            self._entries[name, "Act"] = entry
+        for variable, op in (("Net", net), ("Act", act)):
+            entry = self._places.get((str(op.index), "value 0"))
+            if entry is not None and (variable == "Act" or net is not act):
+                self._entries[name, variable] = entry
         call = 0
-        while (entry := self._places.get((str(op.index), f"gradient 0 {call}"))) is not None:
+        while (entry := self._places.get((str(act.index), f"gradient 0 {call}"))) is not None:
             self._entries[name, "Grad"] = entry
             call += 1
 
@@ -83,13 +88,16 @@ class HistorySource(StoredSource):
 
     def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
         """The reason according to the operation's record."""
-        op = self._pass.producers.get(layer)
+        source = self._pass.sources.get(layer)
+        op = source.act if source is not None else self._pass.inputs.get(layer)
         if layer in self._pass.heads or op is None:
             return (
                 "it is worked out beside the pass" if variable == "Grad" else "what it is worked out from was not saved"
             )
         if self._entries.get((layer, variable)) in self._damaged:
             return "what was saved of it is damaged"
+        if variable == "Net" and (source is None or source.net is source.act):
+            return NO_ACTIVATION
         if variable != "Grad":
             return "it was not saved: layers_to_save left it out"
         return "no gradient has come to it" if op.grad_fn else "nothing in it or before it asks for a gradient"
@@ -97,7 +105,7 @@ class HistorySource(StoredSource):
     def _heads(self, name: str) -> RecordedValue | None:
         """Attention weights of a layer; cached, as they may have to be computed."""
         if name not in self._attention:
-            weights = weights_of(self._pass.heads[name], self._op_value, self._pass.batch)
+            weights = weights_of(self._pass.heads[name], self._op_value, self._pass.batch.size)
             self._attention = {name: None if weights is None else RecordedValue(0, weights)}
         return self._attention[name]
 
@@ -135,12 +143,6 @@ def _facts(info: RunInfo, ops: list[Op]) -> tuple[Parameter, ...]:
     }  # fmt: skip
     kinds = {name: "text" if isinstance(value, str) else "number" for name, value in facts.items()}
     return tuple(Parameter(name, value, kinds[name], group="pass") for name, value in facts.items() if value != "")
-
-
-def _parameter_name(projection: str) -> str:
-    """The name of a projection's parameter: "rnn.weight:2" is the second use of "rnn.weight"."""
-    name, colon, number = projection.rpartition(":")
-    return name if colon and number.isdecimal() else projection
 
 
 def _without_weights(projection: Projection) -> Projection:

@@ -51,11 +51,8 @@ class ValueProbes:
     @contextmanager
     def observe_network(self) -> Iterator[None]:
         """Observe the network during a pass, to describe it."""
-        self._layer_probes.observe()
-        try:
+        with self._layer_probes.finder.record_pass():
             yield
-        finally:
-            self._layer_probes.end_observation()
 
     def write_network(self) -> None:
         """Write the network to `<run>/network.json`, for viewers of a finished run."""

@@ -1,0 +1,77 @@
+"""The operations of a pass as a graph: which module call each belongs to, and what flows into it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+
+from torcheer.network.module_tree import stack_of
+from torcheer.records import BESIDE, KERNEL, ModuleCall, Op
+
+
+class PassGraph:
+    """The operations of a pass: which module call each belongs to, and where its values come from."""
+
+    def __init__(self, ops: list[Op]) -> None:
+        ops = [op for op in ops if op.kind != "output"]  # a recording around a model has none
+        self.ops, self.by_index = ops, {op.index: op for op in ops}
+        stacks = {op.index: stack_of(op) for op in ops}
+        inner = {stack[-1].address for stack in stacks.values() if stack}
+        self.leaves = inner - {call.address for stack in stacks.values() for call in stack[:-1]}
+        self.home = {index: stack[-1] if stack else None for index, stack in stacks.items()}
+        self.inside: dict[ModuleCall, list[Op]] = {}
+        self.returned: dict[ModuleCall, list[Op]] = {}
+        for op in ops:
+            for call in stacks[op.index]:
+                self.inside.setdefault(call, []).append(op)
+            for call in op.output_of:
+                self.returned.setdefault(call, []).append(op)
+        self._explicit = self._explicit_results()
+        self.readers = Counter(parent for op in ops for parent in set(self.parents(op.index)))
+        inputs = {op.index for op in ops if op.kind == "input"}
+        self.fed = {op.index for op in ops} if not inputs else inputs  # what depends on an input
+        for op in ops:
+            if not self.fed.isdisjoint(self.parents(op.index)):
+                self.fed.add(op.index)
+
+    def _explicit_results(self) -> dict[int, int]:
+        """Fused kernels whose inside was computed beside them: the operation that computed the same there."""
+        results: dict[int, int] = {}
+        last = -1
+        for op in self.ops:
+            if op.note == BESIDE:
+                last = op.index
+            elif op.note == KERNEL and last >= 0 and set(op.modules) <= set(self.by_index[last].modules):
+                results[op.index] = last
+        return results
+
+    def is_kernel(self, op: Op) -> bool:
+        """True for a fused kernel that the operations beside it explain."""
+        return op.index in self._explicit
+
+    def parents(self, index: int) -> list[int]:
+        """The operations that an operation's arguments come from."""
+        if index in self._explicit:
+            return [self._explicit[index]]
+        return [edge.parent for edge in self.by_index[index].parents]
+
+    def sources(self, owners: Container[int]) -> dict[int, set[int]]:
+        """For each of the `owners`, the nearest ones before it.
+
+        Of a sum that others read too, as in a residual stream, a later sum takes over only the last source: what came
+        before it is seen to flow through that.
+        """
+        nearest: dict[int, set[int]] = {}
+        streams: set[int] = set()  # values of several sources that several operations read
+        sources: dict[int, set[int]] = {}
+        for op in self.ops:
+            parents = set(self.parents(op.index)) & nearest.keys()
+            found: set[int] = set()
+            for parent in parents:
+                found |= {max(nearest[parent])} if len(parents) > 1 and parent in streams else nearest[parent]
+            if op.index in owners:
+                sources[op.index], found = found, {op.index}
+            nearest[op.index] = found
+            if len(found) > 1 and (self.readers[op.index] > 1 or not streams.isdisjoint(parents)):
+                streams.add(op.index)
+        return sources

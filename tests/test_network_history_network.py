@@ -1,0 +1,188 @@
+"""One network: the same model has the same layers and arrows wherever it is shown."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from network_models import ARCHITECTURES
+from torch import Tensor, nn
+
+import torcheer as tl
+from torcheer.host.follow.pass_observer import PassObserver
+from torcheer.host.show import capture_for_show
+from torcheer.network.history_network import describe_pass
+from torcheer.network.network_records import Network
+from torcheer.network.run_network import network_in
+from torcheer.studio.sources.history_source import HistorySource
+from torcheer.wire.json_codec import to_json
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Drawn = tuple[dict[str, Any], set[tuple[str, ...]]]  # layers and arrows
+
+
+def drawn(layers: Any, projections: Any) -> Drawn:
+    shapes = {layer.name: (layer.shape, layer.kind, layer.view) for layer in layers}
+    return shapes, {(one.name, one.sender, one.receiver, one.kind, one.type) for one in projections}
+
+
+def of(network: Network | None) -> Drawn:
+    assert network is not None
+    return drawn(network.layers, network.projections)
+
+
+def live(model: nn.Module, inputs: tuple[Any, ...], **keywords: Any) -> Network:
+    """What `tl.live` finds in the user's own first call."""
+    with tl.live(model, open_server=False) as view:
+        model(*inputs, **keywords)
+        assert view.host.network is not None, view.problems
+        return view.host.network
+
+
+def shown(model: nn.Module, inputs: tuple[Any, ...], folder: Path, **keywords: Any) -> Drawn:
+    """What `tl.show` draws."""
+    capture_for_show(model, inputs, keywords or None).save(folder, parameters=True)
+    net = HistorySource(folder).net
+    assert net is not None
+    return drawn([placed.layer for placed in net.layers], net.projections)
+
+
+def stored(network: Network, folder: Path) -> Network | None:
+    """What a run keeps of it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "network.json").write_text(json.dumps(to_json(network)))
+    return network_in(folder)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_model_is_the_same_network_live_shown_and_stored(name: str, mode: str, tmp_path: Path) -> None:
+    build, make = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    model, inputs = build().train(mode == "train"), make()
+    found = live(model, inputs)
+    assert of(found) == shown(model, inputs, tmp_path / "pass")
+    assert stored(found, tmp_path / "run") == found
+    assert len(found.layers) > 1 and {"Input"} <= {layer.name for layer in found.layers}
+    names = [layer.name for layer in found.layers]
+    assert len(set(names)) == len(names) and {end for arrow in of(found)[1] for end in arrow[1:3]} <= set(names)
+    assert len({one.name for one in found.projections}) == len(found.projections)
+
+
+# Hooks cannot tell what is computed from no input, nor what a module computes beside a dropout.
+UNKNOWN_TO_HOOKS = {"GPT": {"places"}, "dropout inside": {"part"}}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_hooks_see_the_modules_that_a_recording_sees(name: str) -> None:
+    build, make = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    model, inputs = build(), make()
+    inputs = tuple(value.requires_grad_() if value.is_floating_point() else value for value in inputs)
+    observer = PassObserver(model)
+    observer.begin(inputs, {})
+    model(*inputs)
+    observer.end()
+    found, expected = describe_pass(observer.model_pass.ops).network, live(build(), make())
+    modules = {node.path for node in expected.modules} - UNKNOWN_TO_HOOKS.get(name, set())
+    shapes = {layer.name: layer.shape for layer in expected.layers
+              if layer.name.partition(":")[0] in modules | {"Input"} and layer.kind != "Attention"}  # fmt: skip
+    assert shapes.items() <= {layer.name: layer.shape for layer in found.layers}.items()
+
+
+def test_the_cnn_and_the_encoder_that_were_two_networks_are_one(tmp_path: Path) -> None:
+    class Cnn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.hidden, self.out = nn.Conv2d(1, 4, 3), nn.Linear(144, 10), nn.Linear(10, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(F.relu(self.hidden(F.relu(self.conv(x)).flatten(1))))
+
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
+    for number, (model, x, count) in enumerate(
+        [(Cnn(), torch.rand(2, 1, 8, 8), 4), (encoder, torch.rand(3, 7, 16), 13)]
+    ):
+        layers, _ = shown(model, (x,), tmp_path / str(number))
+        assert list(layers) == [layer.name for layer in live(model, (x,)).layers] and len(layers) == count
+
+
+def test_a_history_s_text_names_the_modules_of_the_network_in_its_order() -> None:
+    for name in ("LeNet", "ResNet block", "GPT", "U-net", "encoder"):
+        build, make = ARCHITECTURES[name]
+        history = tl.log_forward_pass(build(), make())
+        network = describe_pass(list(history.trace.ops())).network
+        text = str(history.summary())
+        kinds = [layer.kind for layer in network.layers if layer.kind not in ("Input", "Attention")]
+        places = [text.find(kind) for kind in dict.fromkeys(kinds)]
+        assert -1 not in places, (name, text)
+
+
+def test_the_tree_folds_equal_blocks_and_counts_calls() -> None:
+    build, make = ARCHITECTURES["gallery: translator"]
+    tree = {node.path: node for node in live(build(), make()).modules}
+    assert tree["transformer.encoder.layers.0"].repeats == 19 and tree["transformer.encoder.layers.5"].repeats == 0
+    assert tree["transformer.encoder.layers.0.self_attn"].parent == "transformer.encoder.layers.0"
+    build, make = ARCHITECTURES["long loop"]
+    assert {node.path: node.calls for node in live(build(), make()).modules} == {"cell": 9, "out": 1}
+
+
+def test_a_residual_stream_has_two_arrows_into_each_sum_however_deep() -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4)) for _ in range(12))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            for block in self.blocks:
+                x = x + block(x)
+            return x
+
+    network = live(Deep(), (torch.rand(2, 4),))
+    into = [one.sender for one in network.projections if one.receiver == "blocks.11.0"]
+    assert into == ["blocks.10.1", "blocks.9.1"] and len(network.projections) < 3 * len(network.layers)
+
+
+def test_a_sum_of_three_has_three_arrows() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c, self.out = (nn.Linear(4, 4) for _ in range(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.a(x) + self.b(x) + self.c(x))
+
+    network = live(Sum(), (torch.rand(2, 4),))
+    assert {one.sender for one in network.projections if one.receiver == "out"} == {"a", "b", "c"}
+
+
+ZOO = [
+    "torchvision/resnet18", "torchvision/mobilenet_v3_small", "torchvision/swin_v2_t", "timm/test_vit",
+    "transformers/bert", "transformers/gpt2", "transformers/t5", "transformers/llama", "transformers/vit",
+    "transformers/whisper",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("name", ZOO)
+def test_models_of_the_libraries_are_one_network_too(name: str, mode: str, tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    family, _, name = name.partition("/")
+    torch.manual_seed(0)
+    try:
+        model, inputs, keywords = importlib.import_module(f"zoo_{family}").build(name, mode == "train")
+    except ImportError as error:
+        pytest.skip(str(error))
+    model.train(mode == "train")
+    assert of(live(model, inputs, **keywords)) == shown(model, inputs, tmp_path / "pass", **keywords)
