@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from torcheer.archive.format import seals
 from torcheer.archive.format.archive_folder import list_segments, read_header, segment_paths
-from torcheer.archive.format.index_frames import Entry, scan_index
+from torcheer.archive.format.index_frames import Entry, IndexScan, scan_index
 from torcheer.archive.format.value_codecs import unpack
 from torcheer.encoding import crc32, decode, from_bytes
 from torcheer.errors import ArchiveDamaged, UnknownLayer
@@ -28,31 +28,47 @@ class Archive:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.about, keeps_copies = read_header(self.path)
-        seal_copies = seals.read_copies(self.path)  # before the indexes, which may be sealed meanwhile
+        self._keeps_copies = keeps_copies
         self.frames: list[dict[str, Any]] = []  # per step: "step", "entries" and "about"
         self.entries: list[Entry] = []
         self.torn_bytes = 0  # of a frame that was being written when its writer died; its step was never committed
         self.sealed = False  # whether the writer closed it: nothing will be appended
         self._maps: dict[int, memoryview] = {}
         self._checked: set[tuple[int, ...]] = set()
-        numbers = list_segments(self.path)
-        final_seals = {number: self._read_index(number, last=number == len(numbers) - 1) for number in numbers}
-        for fault in seals.find_faults(self.path, seal_copies, final_seals, self.about, keeps_copies=keeps_copies):
-            raise ArchiveDamaged(fault)
+        self._scans: list[IndexScan] = []  # of each segment
+        self.refresh()
 
-    def _read_index(self, number: int, last: bool) -> int | None:
-        """Read a segment's index; return the CRC-32 of its final seal, if it has one."""
+    def refresh(self) -> int:
+        """Read the steps that were committed since the last call; return how many."""
+        before = len(self.frames)
+        seal_copies = seals.read_copies(self.path)  # before the indexes, which may be sealed meanwhile
+        numbers = list_segments(self.path)
+        for number in numbers[max(len(self._scans) - 1, 0) :]:
+            self._read_index(number, last=number == len(numbers) - 1)
+        final_seals = {number: scan.final_seal_crc for number, scan in enumerate(self._scans)}
+        for fault in seals.find_faults(
+            self.path, seal_copies, final_seals, self.about, keeps_copies=self._keeps_copies
+        ):
+            raise ArchiveDamaged(fault)
+        self.torn_bytes = sum(scan.torn_bytes for scan in self._scans)
+        return len(self.frames) - before
+
+    def _read_index(self, number: int, last: bool) -> None:
+        """Read what a segment's index has gained."""
         index, data = segment_paths(self.path, number)
-        scan = scan_index(index.read_bytes(), number, str(index))
+        since = self._scans[number] if number < len(self._scans) else None
+        known = len(since.frames) if since is not None else 0
+        with open(index, "rb") as file:
+            file.seek(since.end if since is not None else 0)
+            scan = scan_index(file.read(), number, str(index), since)
         scan.check_data(data.stat().st_size if data.exists() else 0, str(data))
         if scan.seal is None and not last:
             raise ArchiveDamaged(f"{index} is not sealed, though another segment follows it")
+        self._scans[number:] = [scan]
         self.sealed = scan.seal is not None and not scan.expects_next
-        self.torn_bytes += scan.torn_bytes
-        self.frames += scan.frames
-        for body in scan.frames:
+        self.frames += scan.frames[known:]
+        for body in scan.frames[known:]:
             self.entries += body["entries"]
-        return scan.final_seal_crc
 
     @property
     def steps(self) -> list[int | None]:
@@ -73,6 +89,8 @@ class Archive:
         if not entry.stored:
             return memoryview(bytearray())
         source = self._map(entry.segment) if reread else self.mapped(entry.segment)
+        if len(source) < entry.offset + entry.stored:  # mapped before the file grew
+            source = self._maps[entry.segment] = self._map(entry.segment)
         stored = source[entry.offset : entry.offset + entry.stored]
         key = (entry.segment, entry.offset, entry.stored, entry.crc32)
         if reread or key not in self._checked:

@@ -110,36 +110,42 @@ def encode_frame(body: dict[str, Any], previous_crc: int) -> tuple[bytes, int]:
 
 
 @gc_paused()
-def scan_index(data: bytes | memoryview, segment: int, where: str) -> IndexScan:
-    """Parse every whole frame of an index.
+def scan_index(data: bytes | memoryview, segment: int, where: str, since: IndexScan | None = None) -> IndexScan:
+    """Parse every whole frame of an index; with `since`, `data` is what follows that scan, whose frames grow.
 
     Damage raises, an unfinished frame at the end does not.
     """
-    if len(data) < HEADER_BYTES:
-        return IndexScan([], None, 0, len(data), 0, 0)
-    _check_header(data, segment, where)
+    if since is None or not since.end:
+        if len(data) < HEADER_BYTES:
+            return IndexScan([], None, 0, len(data), 0, 0)
+        _check_header(data, segment, where)
+        since, start = IndexScan([], None, 0, 0, 0, 0), HEADER_BYTES
+    else:
+        start = 0
     frames: list[dict[str, Any]] = []
-    seal, bodies = None, list(_read_bodies(data, where))
+    seal, bodies = since.seal, list(_read_bodies(data, where, start, since.last_crc))
     for body, _, _ in bodies:
         if seal is not None:
             raise ArchiveDamaged(f"{where}: a frame stands behind the seal")
         if "seal" in body:
-            seal = _check_seal(body["seal"], len(frames), where)
+            seal = _check_seal(body["seal"], len(since.frames) + len(frames), where)
         else:
             frames.append(_parse_step(body, segment, where))
-    end, last_crc = bodies[-1][1:] if bodies else (HEADER_BYTES, 0)
+    end, last_crc = bodies[-1][1:] if bodies else (start, since.last_crc)
     torn = len(data) - end
     if torn and seal is not None:
         raise ArchiveDamaged(f"{where}: {torn} bytes stand behind its seal")
     if any(is_frame_start(data, offset) for offset in find_frame_marks(data, end + 1)):
-        raise ArchiveDamaged(f"{where}: the frame at byte {end} is damaged; others follow it")
+        raise ArchiveDamaged(f"{where}: the frame at byte {since.end + end} is damaged; others follow it")
     ends = (entry.offset + entry.stored for body in frames for entry in body["entries"])
-    return IndexScan(frames, seal, end, torn, last_crc, max(ends, default=0))
+    since.frames.extend(frames)
+    return IndexScan(since.frames, seal, since.end + end, torn, last_crc, max(ends, default=since.data_end))
 
 
-def _read_bodies(data: bytes | memoryview, where: str) -> Iterator[tuple[dict[str, Any], int, int]]:
+def _read_bodies(
+    data: bytes | memoryview, where: str, offset: int, previous_crc: int
+) -> Iterator[tuple[dict[str, Any], int, int]]:
     """Yield the body of each whole frame, its end offset and its checksum."""
-    offset, previous_crc = HEADER_BYTES, 0
     while (match := read_frame(data, offset)) is not None:
         text, offset, crc = match
         body = strict_json(text, f"{where}: the frame that ends at byte {offset}")
