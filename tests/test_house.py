@@ -53,7 +53,7 @@ ROOMS = {
                  "host", "wire"},  # the last two: a session is shown as a live loop is
     "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
-    "demo": {"torch", "verbs", "training", "config"},
+    "demo": {"torch", "verbs", "training", "config", "runlog"},
     "cli": {"verbs", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip
 ALL = {"torch", "verbs", *ROOMS}

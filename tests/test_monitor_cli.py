@@ -14,7 +14,7 @@ from torcheer.monitor.analysis import WatchAnalysis
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
 from torcheer.records import Sample
-from torcheer.runlog.watch_log import write_account
+from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import Account, Delivery
 
@@ -29,7 +29,7 @@ def log(folder: Path, account: Account | None = None) -> Path:
         reader.take(Delivery(Sample(step, "loss", "metric", array=np.array(1.5 if step == 0 else np.nan))))
     reader.close()
     if account is not None:
-        write_account(folder, account)
+        write_account(folder, "watch", account, ended=True)
     return folder
 
 
@@ -87,7 +87,7 @@ def test_a_run_with_several_models_shows_the_log_of_each(tmp_path: Path, capsys:
     ]
     assert main(["watch", str(tmp_path / "run" / "watch" / "nte")]) == 1
     assert f"there is no folder {tmp_path}/run/watch/nte. Did you mean" in capsys.readouterr().err
-    assert main(["watch", str(tmp_path / "run" / "watch" / "net" / "samples")]) == 1
+    assert main(["watch", str(tmp_path / "run" / "watch" / "net" / "log")]) == 1
     assert "holds nothing that was watched" in capsys.readouterr().err
 
 

@@ -80,7 +80,7 @@ def test_every_rule_says_what_it_looks_for_in_one_sentence() -> None:
 
 def test_nothing_here_imports_torch() -> None:
     code = (
-        "import sys, torcheer.monitor.analysis, torcheer.runlog.watch_reader, torcheer.runlog.watch_log\n"
+        "import sys, torcheer.monitor.analysis, torcheer.runlog.watch_reader, torcheer.runlog.log_writer\n"
         "print('torch' in sys.modules)"
     )
     done = run_python("-c", code)

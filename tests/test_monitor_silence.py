@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from pathlib import Path
@@ -15,10 +14,12 @@ from inspector_runs import sent
 from waiting import wait_until
 
 import torcheer as tl
+from torcheer.inspector import open_watch
 from torcheer.monitor.analysis import Silence, WatchAnalysis
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
 from torcheer.monitor.watch import Transport
+from torcheer.runlog.watch_reader import has_watch
 
 
 def test_silence_is_told_once_and_learned_from() -> None:
@@ -63,17 +64,15 @@ def test_who_asks_for_no_rules_is_told_nothing(capfd: pytest.CaptureFixture[str]
 
 def test_a_loop_that_hangs_is_told_of_while_it_does(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
-    rules, told = {"stalled_loader": {"silent_secs": 1.5}}, tmp_path / "alerts.jsonl"
+    rules = {"stalled_loader": {"silent_secs": 1.5}}
     with tl.watch(model, every=1, to=tmp_path, rules=rules, transport=Transport(bytes=4 << 20)) as w:
         for _ in range(12):
             model(torch.rand(1, 2)).sum().backward()
             time.sleep(0.01)  # the pace
-        assert wait_until(lambda: told.exists() and told.read_text())  # and here it hangs
+        assert wait_until(lambda: has_watch(tmp_path) and open_watch(tmp_path).alerts)  # and here it hangs
         model(torch.rand(1, 2))
-    (alert,) = [json.loads(line) for line in told.read_text().splitlines()]
-    assert (alert["rule"], alert["step"]) == ("stalled_loader", 11) and [one.rule for one in w.alerts] == [
-        "stalled_loader"
-    ]
+    (alert,) = open_watch(tmp_path).alerts
+    assert (alert.rule, alert.step) == ("stalled_loader", 11) and [one.rule for one in w.alerts] == ["stalled_loader"]
     assert re.search(r"torcheer: stalled_loader at step 11: run: nothing has come for", capfd.readouterr().err)
 
 

@@ -21,6 +21,7 @@ from torcheer.archive import Archive
 from torcheer.errors import TorcheerError
 from torcheer.inspector import open_watch
 from torcheer.monitor.watch import Transport, Watch
+from torcheer.runlog.log_frames import count_values
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 
@@ -28,7 +29,7 @@ RING = Transport(bytes=8 << 20, drain_secs=60.0)
 def on_disk(folder: Path) -> int:
     """How many values a log really holds."""
     try:
-        return sum(len(frame["about"]["rows"]) for frame in Archive(folder / "samples").frames)
+        return sum(count_values(frame["about"]) for frame in Archive(folder / "log" / "watch").frames)
     except TorcheerError:
         return 0
 
@@ -69,7 +70,7 @@ class Run:
             assert last.startswith(f"torcheer: none of {account.handled:,} values of ") and f" is in {to}" in last
         missing = f"{account.handled - there:,} of {account.handled:,} values are not in {to}: "
         assert any(missing in problem for problem in self.w.problems) == (there < account.handled)
-        if (to / "samples").is_dir():
+        if (to / "log" / "watch").is_dir():
             found = open_watch(to)
             assert found.account == account
             assert (f"{account.handled - there:,} not written" in str(found)) == (there < account.handled)

@@ -99,7 +99,7 @@ def fill_up(folder: Path, most_bytes: int, **settings: Any) -> Watch:
     settings |= {"every": 1, "rules": ["nan_inf"], "tell": lambda text: None, "on_alert": lambda alert: None}
     with tl.watch(model, to=folder, transport=RING, **settings) as w:
         model(torch.rand(8, 32))
-        assert wait_until(lambda: (folder / "samples").is_dir())
+        assert wait_until(lambda: (folder / "log" / "watch").is_dir())
         resource.prlimit(child_of(w), resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
         assert wait_until(
             lambda: model(torch.rand(8, 32)).mean().backward() or (w.alerts and not settings.get("stop_on"))

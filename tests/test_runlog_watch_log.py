@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
 from torcheer.records import Sample
-from torcheer.runlog.watch_log import ABOUT, COUNTS, LAYER, STATISTICS, WatchLog
+from torcheer.runlog.log_frames import COUNTS, LAYER, STATISTICS, about_log
+from torcheer.runlog.log_writer import LogWriter
 from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import BINS, Alert, Delivery
 
@@ -33,9 +34,9 @@ def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Del
 def logged(folder: Path, values: list[Delivery], keep: tuple[str, ...] = ()) -> list[str]:
     """Write values as one child would; return what it told."""
     told: list[str] = []
-    log = WatchLog(folder, keep, tell=told.append)
+    log = LogWriter(folder, "watch", keep=keep, tell=told.append)
     for one in values:
-        log.add(one, summary_of(one.sample.array))
+        log.value(one, summary_of(one.sample.array))
     log.close()
     return told
 
@@ -43,8 +44,8 @@ def logged(folder: Path, values: list[Delivery], keep: tuple[str, ...] = ()) -> 
 def test_a_step_is_one_frame_with_a_row_for_each_key(tmp_path: Path) -> None:
     values = [sent(step, f"layer{number}", "output", np.arange(4.0)) for step in range(3) for number in range(5)]
     assert logged(tmp_path, values) == []
-    archive = Archive(tmp_path / "samples")
-    assert archive.steps == [0, 1, 2] and archive.sealed and archive.about == {"kind": "watch", "version": 1}
+    archive = Archive(tmp_path / "log" / "watch")
+    assert archive.steps == [0, 1, 2] and archive.sealed and archive.about == about_log("watch")
     shapes = {entry.variable: (entry.type, entry.shape) for entry in archive.entries}
     assert shapes == {
         "statistics": ("float64", (5, len(STATISTICS))),
@@ -52,25 +53,25 @@ def test_a_step_is_one_frame_with_a_row_for_each_key(tmp_path: Path) -> None:
         "histogram": ("uint32", (5, BINS)),
     }
     assert {entry.layer for entry in archive.entries} == {LAYER}
-    assert archive.frames[0]["about"]["rows"][1] == ["layer1", "output", "float64", [4]]
+    assert archive.frames[0]["about"]["values"][1] == ["layer1", "output", "float64", [4]]
 
 
 def test_a_step_may_come_in_several_frames(tmp_path: Path) -> None:
-    log = WatchLog(tmp_path, tell=pytest.fail)
+    log = LogWriter(tmp_path, "watch", tell=pytest.fail)
     for number in range(4):
-        log.add(sent(7, f"layer{number}", "output", [1.0, 2.0]), summary_of([1.0, 2.0]))
+        log.value(sent(7, f"layer{number}", "output", [1.0, 2.0]), summary_of([1.0, 2.0]))
         log.commit()
     log.close()
-    assert Archive(tmp_path / "samples").steps == [7] * 4
+    assert Archive(tmp_path / "log" / "watch").steps == [7] * 4
     watched = open_watch(tmp_path)
     assert list(watched.steps) == [7] and len(watched) == 4
 
 
 def test_what_waits_is_committed_though_nothing_follows_it(tmp_path: Path) -> None:
-    log = WatchLog(tmp_path, tell=pytest.fail)
-    log.add(sent(0, "a", "output", [1.0]), summary_of([1.0]))
-    assert wait_until(lambda: log.tick() or Archive(tmp_path / "samples").frames)
-    assert Archive(tmp_path / "samples").steps == [0]
+    log = LogWriter(tmp_path, "watch", tell=pytest.fail)
+    log.value(sent(0, "a", "output", [1.0]), summary_of([1.0]))
+    assert wait_until(lambda: log.tick() or Archive(tmp_path / "log" / "watch").frames)
+    assert Archive(tmp_path / "log" / "watch").steps == [0]
     log.close()
 
 
@@ -85,7 +86,7 @@ def test_arrays_that_are_wanted_are_kept_whole(tmp_path: Path) -> None:
     watched = open_watch(tmp_path)
     kept = watched["features.1", "output"].values
     assert list(kept) == [0, 1, 2] and (kept[2] == 2).all() and kept[2].shape == (2, 3)
-    assert {entry.layer for entry in Archive(tmp_path / "samples").entries} == {LAYER, "features.0", "features.1"}
+    assert {entry.layer for entry in Archive(tmp_path / "log" / "watch").entries} == {LAYER, "features.0", "features.1"}
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -102,30 +103,37 @@ def test_arrays_of_every_type_are_kept_bit_for_bit(name: str, tmp_path: Path) ->
 
 def test_a_key_that_comes_twice_in_a_step_is_kept_twice(tmp_path: Path) -> None:
     assert logged(tmp_path, [sent(1, "a", "output", [number, 1.0]) for number in (1.0, 2.0)], ("*",)) == []
-    assert [entry.layer for entry in Archive(tmp_path / "samples").entries].count("a") == 2
+    assert [entry.layer for entry in Archive(tmp_path / "log" / "watch").entries].count("a") == 2
     assert list(open_watch(tmp_path)["a"].minimum) == [1.0, 1.0] and list(open_watch(tmp_path)["a"].maximum) == [
         1.0,
         2.0,
     ]
 
 
-def test_an_alert_is_a_line_at_once(tmp_path: Path) -> None:
-    log = WatchLog(tmp_path, tell=pytest.fail)
-    alert = Alert("nan_inf", "a", "output", 3, 3, "it is NaN", "pray", "error", {"nans": 1})
-    log.alert(alert)
-    line = json.loads((tmp_path / "alerts.jsonl").read_text())
-    assert {name: line[name] for name in asdict(alert)} == asdict(alert)
+def test_an_alert_is_written_at_once_with_an_id(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path, "watch", tell=pytest.fail)
+    alert = Alert("nan_inf", "a", "output", 3, 3, "it is NaN", "pray", "error", {"nans": 1, "loss": np.inf})
+    written = [log.alert(alert), log.alert(alert)]
+    assert [replace(one, id="") for one in written] == [alert, alert] and written[0].id != written[1].id
+    assert all(one.id.startswith("watch:") for one in written)
+    assert open_watch(tmp_path).alerts == written
     log.close()
 
 
-def test_a_line_that_a_kill_cut_spoils_no_other(tmp_path: Path) -> None:
-    alert = Alert("nan_inf", "a", "output", 3, 3, "it is NaN", "pray")
-    (tmp_path / "alerts.jsonl").write_text('{"rule": "nan_in')
-    log = WatchLog(tmp_path, tell=pytest.fail)
-    log.add(sent(3, "a", "output", [1.0]), summary_of([1.0]))
-    log.alert(alert)
-    log.close()
-    assert [one.what for one in open_watch(tmp_path).alerts] == ["it is NaN"]
+def test_a_scalar_is_a_cell_of_a_row_and_has_the_statistics_of_one_number(tmp_path: Path) -> None:
+    values = [sent(step, name, "metric", number) for step in range(3) for name, number in
+              (("loss", 0.5 * step), ("acc", np.float32(0.1)), ("bad", np.nan))]  # fmt: skip
+    assert logged(tmp_path, values) == []
+    (frame,) = Archive(tmp_path / "log" / "watch").frames
+    cells = frame["about"]["rows"]["metric"]["cells"]
+    assert frame["entries"] == [] and cells["loss"] == [0.0, 0.5, 1.0] and cells["bad"] == [{"$float": "nan"}] * 3
+    watched = open_watch(tmp_path)
+    loss, bad = watched["loss", "metric"], watched["bad"]
+    for name in ("minimum", "maximum", "mean", "norm", "p1", "p99"):
+        assert getattr(loss, name).tolist() == [0.0, 0.5, 1.0], name
+    assert loss.std.tolist() == [0.0] * 3 and loss.zeros.tolist() == [1, 0, 0] and loss.seen.tolist() == [0, 1, 2]
+    assert watched["acc"].mean.tolist() == [float(np.float32(0.1))] * 3 and loss.values[1] == 0.5
+    assert bad.nans.tolist() == [1] * 3 and np.isnan(bad.mean).all() and not bad.finite.any()
 
 
 # A folder that is used again
@@ -180,9 +188,9 @@ def test_a_step_that_two_children_saw_has_what_each_saw(tmp_path: Path) -> None:
 
 def test_alerts_of_a_run_before_are_hidden_too(tmp_path: Path) -> None:
     for number in range(2):
-        log = WatchLog(tmp_path, tell=pytest.fail)
+        log = LogWriter(tmp_path, "watch", tell=pytest.fail)
         for one in run_of(range(5), 1.0):
-            log.add(one, summary_of(one.sample.array))
+            log.value(one, summary_of(one.sample.array))
         log.alert(Alert("dead_relu", "a", "output", 4, 2, f"run {number}", "rest"))
         log.close()
     assert [one.what for one in open_watch(tmp_path).alerts] == ["run 1"]
@@ -209,7 +217,7 @@ def test_a_folder_that_cannot_be_written_is_told_and_rules_go_on(tmp_path: Path)
 
 
 def test_a_log_that_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
-    with Writer(tmp_path / "samples", about=ABOUT):
+    with Writer(tmp_path / "log" / "watch", about=about_log("watch")):
         reader, said = analysis(tmp_path)
         reader.take(sent(0, "a", "output", [1.0]))
         reader.close()
@@ -228,13 +236,13 @@ def test_a_step_that_stands_still_is_told_of_before_the_next_comes(tmp_path: Pat
 
 
 def test_an_archive_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    with Writer(tmp_path / "samples", about={"kind": "history"}) as writer:
+    with Writer(tmp_path / "log" / "watch", about={"kind": "history"}) as writer:
         writer.step([Sample(0, "a", "value", array=np.ones(2))])
     reader, said = analysis(tmp_path)
     reader.take(sent(0, "a", "output", [1.0]))
     reader.close()
-    assert len(Archive(tmp_path / "samples").frames) == 1
-    assert "is an archive of something else; watch to another folder. Statistics" in said[0]["text"]
+    assert len(Archive(tmp_path / "log" / "watch").frames) == 1
+    assert "is an archive of something else; write to another folder. Statistics" in said[0]["text"]
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_the_folder_of_a_training_run_leads_to_its_watch(folder: Path) -> None:
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotAnArchive, match="holds nothing that was watched: there is no folder 'samples' in it"):
+    with pytest.raises(NotAnArchive, match="holds nothing that was watched: there is no folder 'log/watch' in it"):
         open_watch(tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_a_series_of_samples_says_so(tmp_path: Path) -> None:
 
 
 def test_an_index_that_is_cut_anywhere_is_read_up_to_there(folder: Path, tmp_path: Path) -> None:
-    index = folder / "samples" / "000000.index"
+    index = folder / "log" / "watch" / "000000.index"
     whole, seen = index.read_bytes(), set()
     for length in range(0, len(whole) + 1, 97):
         index.write_bytes(whole[:length])
@@ -214,7 +214,7 @@ def test_an_index_that_is_cut_anywhere_is_read_up_to_there(folder: Path, tmp_pat
 
 
 def test_data_that_are_cut_or_changed_cost_only_what_they_held(folder: Path, tmp_path: Path) -> None:
-    data = folder / "samples" / "000000.data"
+    data = folder / "log" / "watch" / "000000.data"
     whole = data.read_bytes()
     for length in range(1, len(whole), 997):
         data.write_bytes(whole[:length])
@@ -224,29 +224,28 @@ def test_data_that_are_cut_or_changed_cost_only_what_they_held(folder: Path, tmp
         assert "lost: " in str(watched)
     data.write_bytes(b"")
     nothing = open_watch(folder)
-    assert nothing.steps.tolist() == [] and nothing.problems
+    assert nothing.keys() == [("loss", "metric")] and nothing.problems  # scalars stand in the index
     data.write_bytes(whole[:70] + b"?" + whole[71:])  # among the statistics of the first step
     watched = open_watch(folder)
-    assert watched.steps.tolist() == [20, 40] and watched.problems[0].startswith(
-        "step 0: its statistics cannot be read"
-    )
+    assert watched["head"].steps.tolist() == [20, 40]
+    assert watched.problems[0].startswith("step 0: its statistics cannot be read")
 
 
 def test_a_log_of_another_version_is_said_to_be_one(tmp_path: Path) -> None:
     from torcheer.archive import Writer
 
-    with Writer(tmp_path / "samples") as writer:
+    with Writer(tmp_path / "log" / "watch") as writer:
         arrays = {"statistics": np.zeros((1, 2)), "counts": np.zeros((1, 2), np.int64)}
-        writer.step([Sample(0, "(watch)", name, array=array) for name, array in arrays.items()], rows=[["a", "b"]])
+        writer.step([Sample(0, "(watch)", name, array=array) for name, array in arrays.items()], values=[["a", "b"]])
+        writer.step([], rows={"metric": [1]})
+        writer.step([], alerts={})
     watched = open_watch(tmp_path)
-    assert watched.problems == ["step 0: its statistics are of another version of torcheer"] and len(watched) == 0
+    assert watched.problems == [
+        *["step None: what it holds is of another version of torcheer"] * 2,
+        "step 0: its statistics are of another version of torcheer",
+    ]
+    assert len(watched) == 0
     assert "no steps" in repr(watched) and str(watched)
-
-
-def test_an_alert_that_is_half_written_is_left_out(folder: Path) -> None:
-    with open(folder / "alerts.jsonl", "a") as file:
-        file.write('{"rule": "dead_relu", "lay')
-    assert len(open_watch(folder).alerts) == 1
 
 
 def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

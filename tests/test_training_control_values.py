@@ -198,7 +198,7 @@ def test_a_watch_and_a_capture_see_the_same_when_somebody_else_looks_too(tmp_pat
     assert results(tmp_path / "seen") == results(tmp_path / "alone")
     one, other = (Archive(tmp_path / name / "captures") for name in ("alone", "seen"))
     assert [frame["step"] for frame in one.frames] == [frame["step"] for frame in other.frames]
-    one, other = (Archive(tmp_path / name / "watch" / "samples") for name in ("alone", "seen"))
+    one, other = (Archive(tmp_path / name / "watch" / "log" / "watch") for name in ("alone", "seen"))
     assert {frame["step"] for frame in one.frames} == {frame["step"] for frame in other.frames}
 
 

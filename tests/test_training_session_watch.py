@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.inspector import open_watch
-from torcheer.studio.sources.run_source import alerts_of
+from torcheer.runlog.log_reader import RunLog
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.loop.events import Alert, StepDone, Stopped
 
@@ -111,7 +111,7 @@ def test_several_models_have_a_folder_each_and_their_names_before_the_layers(tmp
     told = [event.message for event in one.run() if isinstance(event, Alert)]
     assert list(open_watch(tmp_path / "a" / "watch" / "net")["layer", "output"].steps) == [0, 5, 10, 15]
     live = [text for text in told if text.startswith("nan_inf")]
-    at_rest = [alert for alert in alerts_of(tmp_path / "a" / "watch") if alert.rule == "nan_inf"]
+    at_rest = [alert for alert in RunLog(tmp_path / "a").alerts if alert.rule == "nan_inf"]
     assert at_rest and len(at_rest) == len(live)
     names = [text.split(": ")[1].split(" (")[0] for text in live]
     assert sorted(names) == sorted(alert.layer for alert in at_rest) and names[0].startswith("net.")

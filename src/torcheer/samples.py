@@ -91,11 +91,14 @@ class Alert:
     step: int  # when it was detected
     since: int  # the first step with the problem
     what: str  # "98% of the outputs are zero"
-    advice: str  # "lower the learning rate, or use a leaky ReLU"
+    advice: str  # "lower the learning rate, or use a leaky ReLU"; "" where `what` says everything
     severity: str = "warning"  # "error": the run is lost; "note": it may be intended
     values: dict[str, Any] = field(default_factory=dict)  # the numbers behind it
+    id: str = ""  # writer and number in the run's log; "" without a log
 
     def __str__(self) -> str:
+        if not self.advice:
+            return self.what
         where = f"{self.layer} ({self.variable})" if self.layer else self.variable
         since = f", since step {self.since}" if self.since != self.step else ""
         return f"{self.rule} at step {self.step}: {where}: {self.what}{since}. Try: {self.advice}."

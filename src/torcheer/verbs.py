@@ -332,7 +332,7 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     | `history.save` | a `ModelHistory` |
     | `tl.extract` | an `Extraction`: `extraction["features.6"]` is one array |
     | `tl.watch(to=…)` | a `Watched`: `watched["features.0", "output"].mean` |
-    | training | a `RunFolder`: `.tables`, `.watches`, `.captures`, `.config` |
+    | training, `tl.live(to=…)` | a `RunFolder`: `.tables`, `.watches`, `.captures`, `.config` |
     | captures, recordings, `Writer` | an `Archive` of values |
     """
     folder = Path(path)
@@ -350,9 +350,9 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
 
     if is_run(folder):
         return RunFolder(folder)
-    if folder.is_dir() and any((one / "samples").is_dir() for one in (folder, *folder.glob("*"))):
-        from torcheer.runlog.watch_reader import open_watch
+    from torcheer.runlog.watch_reader import logs_in, open_watch
 
+    if logs_in(folder):
         return open_watch(folder)
     if folder.is_dir() or not folder.exists():
         from torcheer.archive import load as load_history

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from torcheer.errors import BadArgument
+from torcheer.runlog.watch_reader import logs_in, open_watch
 from torcheer.terminal import format_table, plural
 from torcheer.training.cli import main as run_training
 
@@ -95,7 +96,7 @@ def summary(home: Path, picture: Path) -> str:
     with open(run / "metrics" / "0.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     best = max(rows, key=lambda row: float(row["val acc"]))
-    alerts = sum(1 for _ in open(run / "watch" / "alerts.jsonl")) if (run / "watch" / "alerts.jsonl").exists() else 0
+    alerts = sum(len(open_watch(folder).alerts) for folder in logs_in(run))
     outputs = [
         (home / "training.yaml", "the config, and digits.py, which it names: change them"),
         (

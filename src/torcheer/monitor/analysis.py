@@ -13,7 +13,7 @@ from typing import Any
 from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
-from torcheer.runlog.watch_log import WatchLog
+from torcheer.runlog.log_writer import LogWriter
 from torcheer.samples import Alert, Delivery, SendMessage
 
 _LEAST_PAUSES = 5  # pauses needed to know their usual length
@@ -26,7 +26,12 @@ class WatchAnalysis:
     def __init__(self, plan: Plan, send_message: SendMessage) -> None:
         self._send_message = send_message
         self._rules = Rules(plan.rules, self._problem)
-        self._log = WatchLog(plan.to, plan.keep, tell=self._problem, alert=self._alert) if plan.to else None
+        self._log = None
+        if plan.to:
+            self._log = LogWriter(
+                plan.to, "watch", keep=plan.keep, tell=self._problem, alarm=self._alert,
+                goes_on="Statistics and rules go on.",
+            )  # fmt: skip
         self._busy = False  # whether a value arrived since the last tick
         self._silence = _silence(plan.rules)
 
@@ -43,7 +48,7 @@ class WatchAnalysis:
             self._silence.end(delivery.sample.step, time.monotonic(), delivery.time_secs)
         summary = summarise(delivery)
         if self._log is not None:
-            self._log.add(delivery, summary)
+            self._log.value(delivery, summary)
         self._tell(self._rules.judge(delivery, summary))
 
     def tick(self) -> None:
@@ -71,9 +76,7 @@ class WatchAnalysis:
 
     def _tell(self, alerts: Iterable[Alert]) -> None:
         for alert in alerts:
-            if self._log is not None:
-                self._log.alert(alert)
-            self._alert(alert)
+            self._alert(self._log.alert(alert) if self._log is not None else alert)
 
     def _alert(self, alert: Alert) -> None:
         self._send_message({"kind": "alert", **asdict(alert)})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import TorcheerError
+from torcheer.runlog.log_frames import count_values
 from torcheer.samples import Account
 from torcheer.terminal import plural
 
@@ -64,14 +65,15 @@ def ending_of(account: Account, to: Path | None, log_facts: Mapping[str, Any], o
 
 
 def _count_on_disk(to: Path, opened: float) -> int:
-    from torcheer.runlog.watch_reader import archive_in  # rarely needed
+    from torcheer.runlog.log_writer import log_folder  # rarely needed
+    from torcheer.runlog.writer_log import open_intact
 
     try:
-        frames = archive_in(to, []).frames
+        frames = open_intact(log_folder(to, "watch"), []).frames
     except (OSError, TorcheerError):
         return 0
     count, is_this_run = 0, False
     for frame in frames:
         is_this_run = is_this_run or float(frame["about"].get("opened", 0.0)) >= opened
-        count += len(frame["about"].get("rows", ())) if is_this_run else 0
+        count += count_values(frame["about"]) if is_this_run else 0
     return count

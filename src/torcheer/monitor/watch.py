@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from torcheer.errors import BadArgument
+from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history.error_notes import NO_HISTORY, explain
 from torcheer.models import unwrapped
 from torcheer.monitor import watch_status
@@ -27,7 +27,7 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch_settings import Transport, WatchSettings, parse_settings, stops
-from torcheer.runlog.watch_log import write_account
+from torcheer.runlog.log_writer import write_account
 from torcheer.samples import Account, Alert
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
@@ -304,9 +304,10 @@ class Watch:
     def _write_account(self) -> None:
         try:
             if self.to is not None:
-                write_account(self.to, self.account)
-        except OSError as error:
-            self._problem(f"what became of the values cannot be written: {error.strerror}")
+                write_account(self.to, "watch", self.account, ended=bool(self._logged) and not self._logged.get("why"))
+        except (OSError, TorcheerError) as error:
+            why = getattr(error, "strerror", None) or error
+            self._problem(f"what became of the values cannot be written: {why}")
 
     def _wait_for_child(self, link: Link, deadline: float) -> None:
         """Wait up to two seconds for the child; report if it needs more."""

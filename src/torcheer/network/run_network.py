@@ -30,10 +30,18 @@ def network_in(run: Path) -> Network | None:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return None
-        network = from_json(Network, json.loads(path.read_bytes()))
+        return parsed_network(json.loads(path.read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def parsed_network(record: Any) -> Network | None:
+    """Parse a network's JSON; None if it is invalid."""
+    try:
+        network = from_json(Network, record)
         net_of(network)  # raises if it cannot be drawn
         return network
-    except (OSError, ValueError, RecursionError, BadArgument):
+    except (ValueError, RecursionError, BadArgument):
         return None
 
 

@@ -5,7 +5,7 @@ They follow the rows stored by an earlier part of the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,11 @@ class IncomingTables:
     def start_new_host(self) -> None:
         """Treat all current rows as stored ones, for the messages of another host."""
         self._before, self._undecided = {}, set()
+
+    @property
+    def announced(self) -> Collection[str]:
+        """The tables of this host."""
+        return self._before.keys()
 
     def head(self, head: TableHead) -> None:
         """Apply a table's new head; its rows will be sent again."""

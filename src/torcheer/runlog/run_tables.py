@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.runlog.kept_rows import cell_of, rows_in
-from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.runlog.log_reader import RunLog, column_for, writers_in
+from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.terminal import plural
 
 _MOST_ROWS: Final = 100_000  # of a table; longer ones are subsampled
 
 
-def tables_of(run: Path) -> dict[str, TableRows]:
-    """The tables of a run: epochs, steps and changed parameters of metrics/; tests.
-
-    Earlier runs.
-    """
-    tables = _epochs(run)
+def tables_of(run: Path, log: RunLog | None = None) -> dict[str, TableRows]:
+    """The tables of a run: those of its log; epochs, steps and changed parameters of metrics/; tests; earlier runs."""
+    tables = (log or RunLog(run)).tables() | _epochs(run)
     steps = _read(run / "metrics" / "steps.csv")
     if steps:
         tables["train_step"] = _table("train_step", "Train steps", "Step", _by_pipeline(steps))
@@ -59,6 +57,8 @@ def stamp_of(run: Path) -> tuple[Any, ...]:
     files = [
         path for pattern in ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json") for path in run.glob(pattern)
     ]
+    for place in writers_in(run):
+        files += [*place.path.glob("*.index"), *(place.old.rglob("*.index") if place.old else ())]
     for path in sorted(files):
         try:
             status = path.stat()
@@ -77,12 +77,13 @@ def summary_of(tables: dict[str, TableRows]) -> str:
     """Summarize a run in a line: "12 epochs · val loss 0.31"."""
     table = tables.get("train_epoch")
     if table is None or not table.count:
-        steps = tables.get("train_step")
-        return f"{steps.columns['Step'][-1]} steps" if steps and steps.count else "no results yet"
+        last = [rows.columns["Step"][-1] for rows in tables.values() if rows.count and "Step" in rows.columns]
+        steps = [step for step in last if isinstance(step, int)]
+        return f"{max(steps)} steps" if steps else "no results yet"
     epochs = plural(table.count, "epoch")
     for name in ("val loss", "loss", *table.columns):
         last = table.columns.get(name, [None])[-1]
-        if name != "Epoch" and isinstance(last, int | float):
+        if name not in ("Epoch", "Step") and isinstance(last, int | float):
             return f"{epochs} · {name} {last:.4g}"
     return epochs
 
@@ -135,14 +136,5 @@ def _by_pipeline(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _table(name: str, title: str, x: str, rows: list[dict[str, Any]]) -> TableRows:
     names = dict.fromkeys(column for row in rows for column in row)
     columns = {column: [row.get(column) for row in rows] for column in names}
-    heads = tuple(_column(column, cells) for column, cells in columns.items())
+    heads = tuple(column_for(column, cells) for column, cells in columns.items())
     return TableRows(TableHead(name, title, x, columns=heads), columns, len(rows))
-
-
-def _column(name: str, cells: list[Any]) -> Column:
-    kinds = {type(cell) for cell in cells} - {type(None)}
-    if str in kinds:
-        return Column(name, "text", plotted=False)
-    if name in ("Epoch", "Step", "Trial", "Run", "Seed", "Epochs", "Steps") and kinds == {int}:
-        return Column(name, "int", plotted=False)
-    return Column(name, "int" if kinds == {int} else "float")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,15 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive import Archive, Entry
-from torcheer.errors import ArchiveDamaged, NotAnArchive, UnknownLayer, ValueUnavailable
+from torcheer.errors import NotAnArchive, UnknownLayer, ValueUnavailable
 from torcheer.history.op_table import to_arrow, to_pandas
-from torcheer.runlog.watch_log import ACCOUNT, COUNTS, STATISTICS
-from torcheer.runlog.watch_rows import Columns, WatchRows
+from torcheer.runlog.log_frames import COUNTS, STATISTICS
+from torcheer.runlog.log_writer import log_folder
+from torcheer.runlog.writer_log import Columns, WatchedValues, WriterLog
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 
 Array = NDArray[Any]
+WRITER = "watch"
 _SHOWN = 12  # keys and alerts that are printed
 
 
@@ -42,10 +41,10 @@ class Watched:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _folder(Path(path))
-        self.problems: list[str] = []
-        self._archive = archive_in(self.path, self.problems)
-        self.sealed = self._archive.sealed  # whether the child process ended cleanly
-        self._rows = WatchRows(self._archive, self.problems)
+        self._log = open_log(self.path)
+        self._rows = self._log.values
+        self.problems = self._log.problems  # sentences about what was lost
+        self.sealed = self._log.sealed  # whether the child process ended cleanly
 
     @property
     def steps(self) -> Array:
@@ -56,22 +55,18 @@ class Watched:
         """Every logged (layer, variable), in the order of first appearance."""
         return list(self._rows.places)
 
-    @cached_property
+    @property
     def alerts(self) -> list[Alert]:
         """The alerts that the rules raised, in order."""
-        alerts = _alerts(self.path / "alerts.jsonl")
-        return [
-            alert for opened, alert in alerts if self._rows.holds(opened, alert.step, (alert.layer, alert.variable))
-        ]
+        return list(self._log.alerts)
 
-    @cached_property
+    @property
     def account(self) -> Account | None:
         """How many values were written and dropped, by key.
 
         None while the watch is open, or if it was killed.
         """
-        stored = _account(self.path / ACCOUNT)
-        return stored[1] if stored is not None and stored[0] >= self._rows.opened else None
+        return self._log.account
 
     def __getitem__(self, key: Key | str) -> Series:
         if not isinstance(key, str) and not (isinstance(key, tuple) and len(key) == 2):
@@ -182,15 +177,13 @@ class Series:
     @property
     def values(self) -> Mapping[int, Array]:
         """The kept arrays by step; one too large for the ring is subsampled by its `stride`."""
-        entries = {
-            int(self._rows.steps[place]): entry for place in self._places if (entry := self._rows.kept_entry(place))
-        }
-        if not entries:
+        kept = {int(self._rows.steps[place]): int(place) for place in self._places if self._rows.keeps(place)}
+        if not kept:
             raise ValueUnavailable(
                 f"no array of {self.layer!r} ({self.variable}) was kept, only its statistics; "
                 f"watch with keep=({f'{self.layer}/{self.variable}'!r},)"
             )
-        return _KeptArrays(self._rows.archive, entries)
+        return _KeptArrays(self._rows, kept)
 
     @property
     def alerts(self) -> list[Alert]:
@@ -231,38 +224,35 @@ class Series:
 class _KeptArrays(Mapping[int, Array]):
     """Kept arrays by step, read lazily."""
 
-    def __init__(self, archive: Archive, entries: dict[int, Entry]) -> None:
-        self._archive, self._entries = archive, entries
+    def __init__(self, values: WatchedValues, places: dict[int, int]) -> None:
+        self._values, self._places = values, places
 
     def __getitem__(self, step: int) -> Array:
-        if step not in self._entries:
-            raise UnknownLayer(f"nothing was kept of step {step}; there is {first_names(self._entries) or 'nothing'}")
-        return self._archive.array(self._entries[step])
+        if step not in self._places:
+            raise UnknownLayer(f"nothing was kept of step {step}; there is {first_names(self._places) or 'nothing'}")
+        return self._values.kept(self._places[step])
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._entries)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._places)
 
 
-def archive_in(path: Path, problems: list[str]) -> Archive:
-    """Open a log's archive; of a damaged one the intact part, adding losses to `problems`."""
-    try:
-        return Archive(path / "samples")
-    except ArchiveDamaged:
-        from torcheer.archive.verification import examine
+def open_log(home: Path) -> WriterLog:
+    """Open the log of the watch that writes to `home`."""
+    return WriterLog(log_folder(home, WRITER), old=home if (home / "samples").is_dir() else None)
 
-        archive = examine(path / "samples")
-        problems += archive.lost
-        return archive
+
+def has_watch(home: Path) -> bool:
+    """Whether a watch has written to a folder."""
+    return log_folder(home, WRITER).is_dir() or (home / "samples").is_dir()
 
 
 def logs_in(path: Path) -> list[Path]:
-    """The log folders of a watch or a training run: one for each model or process."""
+    """The folders in a watch or a training run that a watch wrote to: one for each model or process."""
     for inside in (path, path / "watch"):
-        several = sorted(folder for folder in inside.glob("*") if (folder / "samples").is_dir())
-        if folders := [inside] if (inside / "samples").is_dir() else several:
+        if folders := [inside] if has_watch(inside) else sorted(filter(has_watch, inside.glob("*"))):
             return folders
     return []
 
@@ -279,33 +269,9 @@ def _folder(path: Path) -> Path:
         siblings = [sibling.name for sibling in path.parent.glob("*")]
         raise NotAnArchive(f"there is no folder {path}.{did_you_mean(path.name, siblings)}")
     raise NotAnArchive(
-        f"{path} holds nothing that was watched: there is no folder 'samples' in it. "
+        f"{path} holds nothing that was watched: there is no folder 'log/{WRITER}' in it. "
         f"A watch with to={str(path)!r} makes one when its first values arrive"
     )
-
-
-def _alerts(file: Path) -> Iterator[tuple[float, Alert]]:
-    """Yield each alert with the time its log was opened; incomplete lines are skipped."""
-    names = {field.name for field in fields(Alert)}
-    if not file.is_file():
-        return
-    for line in file.read_bytes().splitlines():
-        try:
-            record = json.loads(line)
-            yield float(record.get("opened", 0.0)), Alert(**{name: record[name] for name in names & record.keys()})
-        except (ValueError, TypeError, AttributeError):
-            continue
-
-
-def _account(file: Path) -> tuple[float, Account] | None:
-    """The time a watch was closed, and its account."""
-    try:
-        record = json.loads(file.read_bytes())
-        when = float(record.pop("time_secs"))
-        dropped = {(entry[0], entry[1]): int(entry[2]) for entry in record.pop("dropped")}
-        return when, Account(dropped=dropped, **record)
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
-        return None
 
 
 def _for_example(watched: Watched) -> str:

@@ -117,6 +117,7 @@ export interface AlertSeen {
   step: number;
   rule: string;
   layer: string;
+  id: string; // of the run's log, or of the host; "" for those of 0.1
 }
 
 /** A recording that can be opened. */

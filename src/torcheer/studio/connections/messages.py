@@ -59,6 +59,7 @@ class AlertSeen:
     step: int = 0
     rule: str = ""
     layer: str = ""
+    id: str = ""  # of the run's log, or of the host; "" for those of 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
 from torcheer.studio.sources.recordings import home_of, saving
 from torcheer.studio.sources.source import Changes, PageSource, alert_key
 from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
+from torcheer.studio.sources.watch_tables import WatchTables, renew
 from torcheer.wire.json_codec import from_json
 from torcheer.wire.ring import RingReader
 from torcheer.wire.shared_memory import check_sealed
@@ -57,7 +58,7 @@ class LiveSource(MomentQueries):
         self.timeline = Timeline(most_bytes, most_states)
         super().__init__(self.timeline, lambda: self.net)
         self.tables: dict[str, TableRows] = dict(before.tables) if before else {}
-        self._incoming = IncomingTables(self.tables)
+        self._incoming, self._watched = IncomingTables(self.tables), WatchTables(self.path.parent)
         self._wire: Wire | None = None
         self._ring: RingReader | None = None
         self._wants = Wants()
@@ -120,6 +121,10 @@ class LiveSource(MomentQueries):
                 self._disconnected("it does not answer")
             elif wire.pending_bytes:
                 wire.flush()
+        for name, table in self._watched.changes().items():
+            if name not in self._incoming.announced:
+                renew(self.tables, name, table)
+                self._changes.tables.add(name)
         changes, self._changes = self._changes, Changes()
         return changes
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer
+from torcheer.runlog.log_reader import has_log
 from torcheer.runlog.run_tables import summary_at
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.sources.changing_source import ChangingSource, EmptySource
@@ -60,7 +61,8 @@ def kind_of(path: Path) -> str:
         return "archive"
     if os.path.lexists(path / SOCKET):
         return "live"
-    return "run" if (path / "metrics").is_dir() or (path / "captures" / "archive.json").is_file() else "folder"
+    has_files = (path / "metrics").is_dir() or (path / "captures" / "archive.json").is_file()
+    return "run" if has_files or has_log(path) else "folder"
 
 
 def _run(path: Path, url: str) -> PageSource:

@@ -1,6 +1,6 @@
 """A run directory without a host, as a source.
 
-It shows the run's tables, its watch's alerts, and captured layers as moments.
+It shows the run's tables, its watches' statistics and alerts, and captured layers as moments.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from typing import Any, Final
 from torcheer.archive import Archive, Entry
 from torcheer.control.config_form import form_of
 from torcheer.control.control_records import Parameter, State
-from torcheer.errors import ArchiveDamaged, TorcheerError
+from torcheer.errors import TorcheerError
 from torcheer.network.network_records import Layer, Net, Network, full_name
 from torcheer.network.placement import net_of
-from torcheer.network.run_network import Checkpoints, merge_captured, network_in
+from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
+from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.run_tables import stamp_of, summary_of, tables_of
+from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.connections.messages import AlertSeen, Moment
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.source import Changes, alert_key
 from torcheer.studio.sources.stored_source import Names, StoredSource
+from torcheer.studio.sources.watch_tables import renew
 
 _SCAN_SECS: Final = 1.0  # between two scans of the disk: a process may be writing there
 _MOST_MOMENTS: Final = 2000
 _MOST_PARAMETERS: Final = 300
 _MOST_ALERTS: Final = 2000
-_WRITTEN: Final = ("*.index", "alerts.jsonl", "*/alerts.jsonl")
 _VARIABLES: Final = {"value": "Act", "output": "Act", "grad": "Grad", "gradient": "Grad"}
 
 
@@ -48,8 +50,10 @@ class RunSource(StoredSource):
         self._identity = (0, 0)  # inode and time of the captures' file
         self._first, self._seen = 0, 0  # id of the captures' first moment; number of frames read
         self._stamps: dict[str, Any] = {}
+        self._log_problems: list[str] = []
         self._network: Network | None = None  # from network.json
         self._checkpoints = Checkpoints(self.path)
+        self._log = RunLog(self.path)
         self._next_scan = 0.0
         self.parameters = _parameters(self.path / "spec.json")
         self._scan()
@@ -64,11 +68,10 @@ class RunSource(StoredSource):
     def _scan(self) -> None:
         began = time.monotonic()
         for part, stamp, read_part in (
-            ("tables", stamp_of(self.path), self._read_tables),
             ("network", _stamp(self.path, "network.json"), self._read_network),
+            ("log", stamp_of(self.path), self._read_log),
             ("captures", _stamp(self._captured), self._read_captures),
             ("checkpoints", _stamp(self.path / "checkpoints", "*/MANIFEST.json"), self._read_checkpoints),
-            ("alerts", _stamp(self.path / "watch"), self._read_alerts),
         ):
             if stamp and self._stamps.get(part) != stamp:
                 self._stamps[part] = stamp
@@ -97,17 +100,24 @@ class RunSource(StoredSource):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _read_tables(self) -> None:
-        for name, table in tables_of(self.path).items():
-            before = self.tables.get(name)
-            if before is not None and (before.head != table.head or before.count > table.count):
-                table.restarts = before.restarts + 1
-            self.tables[name] = table
+    def _read_log(self) -> None:
+        """Read the tables, the watches' statistics, alerts, and the network where no file describes it."""
+        self._log.refresh()
+        self._changes.problems += [text for text in self._log.problems if text not in self._log_problems][:20]
+        self._log_problems = self._log.problems
+        if self._network is None and (record := self._log.network) is not None:
+            self._network = parsed_network(record)
+            self._set_net(net_of(self._network) if self._network is not None else None)
+        for name, table in (tables_of(self.path, self._log) | self._log.statistics()).items():
+            renew(self.tables, name, table)
             self._changes.tables.add(name)
+        self._add_alerts()
 
-    def _read_alerts(self) -> None:
+    def _add_alerts(self) -> None:
         known = {alert_key(alert) for alert in self.alerts}
-        for alert in alerts_of(self.path / "watch", self._network)[-_MOST_ALERTS:]:
+        for logged in self._log.alerts[-_MOST_ALERTS:]:
+            layer = full_name(logged.layer, self._network)
+            alert = AlertSeen(str(logged), logged.severity, logged.step, logged.rule, layer, logged.id)
             if alert_key(alert) not in known:
                 self.alerts.append(alert)
                 self._changes.alerts.append(alert)
@@ -116,7 +126,8 @@ class RunSource(StoredSource):
         if (identity := _identity(self._captured)) != self._identity or self._captures is None:
             self._identity = identity
             self._forget_captures()  # another run has started here
-        self._captures = archive = _open_archive(self._captured, self._changes.problems)
+        self._captures = archive = open_intact(self._captured, lost := list[str]())
+        self._changes.problems += lost[:20]
         frames = list(enumerate(archive.frames))[self._seen :]
         self._seen = len(archive.frames)
         for position, frame in frames[:: -(-len(frames) // _MOST_MOMENTS)] if frames else []:
@@ -203,18 +214,6 @@ class RunSource(StoredSource):
         return [*self._places.get(moment, {}), *((name, "Wt") for name in weights)]
 
 
-def _open_archive(path: Path, problems: list[str]) -> Archive:
-    """Open an archive; of a damaged one the intact part."""
-    try:
-        return Archive(path)
-    except ArchiveDamaged:
-        from torcheer.archive.verification import examine
-
-        archive = examine(path)
-        problems += archive.lost[:20]
-        return archive
-
-
 def _identity(folder: Path) -> tuple[int, int]:
     """The inode and time of the captures' file: they differ for other captures at the same path."""
     try:
@@ -248,30 +247,10 @@ def _layer(name: str, entry: Entry, batch: int) -> Layer | None:
     return Layer(name, shape, view="maps" if len(shape) > 3 else "auto")
 
 
-def alerts_of(watch: Path, network: Network | None = None) -> list[AlertSeen]:
-    """The alerts of a run's watches, by step; unreadable logs are skipped."""
-    from torcheer.runlog.watch_reader import open_watch
-
-    messages: list[AlertSeen] = []
-    for folder in (watch, *sorted(path for path in watch.glob("*") if path.is_dir())):
-        if not (folder / "alerts.jsonl").is_file() or not (folder / "samples").is_dir():
-            continue
-        prefix = "" if folder == watch else folder.name
-        try:
-            alerts = open_watch(folder).alerts
-        except (TorcheerError, OSError, ValueError):
-            continue
-        for alert in alerts:
-            named = replace(alert, layer=".".join(part for part in (prefix, alert.layer) if part))
-            layer = full_name(named.layer, network)
-            messages.append(AlertSeen(str(named), alert.severity, alert.step, alert.rule, layer))
-    return sorted(messages, key=lambda message: message.step)
-
-
 def _stamp(folder: Path, *patterns: str) -> tuple[Any, ...]:
-    """A fingerprint that changes when the folder of an archive or of watches is written to."""
+    """A fingerprint that changes when the folder of an archive, or a file of that name, is written to."""
     stats = []
-    for path in sorted(path for name in patterns or _WRITTEN for path in folder.glob(name)):
+    for path in sorted(path for name in patterns or ("*.index",) for path in folder.glob(name)):
         try:
             stats.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
         except OSError:

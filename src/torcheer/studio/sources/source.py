@@ -21,11 +21,11 @@ Unit = tuple[str, int]  # a layer, and the number of a unit
 
 
 def alert_key(alert: AlertSeen) -> tuple[Any, ...]:
-    """The key of an alert, for deduplication.
+    """The key of an alert, for deduplication: its id.
 
-    Without the layer, which may be named more exactly later.
+    Without one, all but the layer, which may be named more exactly later.
     """
-    return alert.text, alert.step, alert.rule
+    return (alert.id,) if alert.id else (alert.text, alert.step, alert.rule)
 
 
 @dataclass(slots=True)

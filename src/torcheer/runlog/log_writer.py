@@ -1,0 +1,341 @@
+"""Writes a run's log: rows, alerts, the network, statistics and samples, as frames of a crash-safe archive.
+
+Each writer ("watch", "live", …) has an archive of its own, `<run>/log/<writer>`; `log_frames` says what a frame holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from torcheer.archive import Writer
+from torcheer.archive.format.archive_folder import read_about
+from torcheer.encoding import refusal, type_name
+from torcheer.errors import BadArgument, TorcheerError
+from torcheer.records import Sample
+from torcheer.runlog.kept_rows import cell_of
+from torcheer.runlog.log_frames import LAYER, METRICS, about_log, encode_cell
+from torcheer.runlog.table_records import TableHead
+from torcheer.samples import BINS, PERCENTILES, Account, Alert, Delivery, Statistics, disk_full
+from torcheer.selection import matches_value
+
+_MOST_ROWS, _MOST_BYTES = 4096, 32 << 20  # of a frame, buffered until it is written
+_COMMIT_SECS: Final = 0.25
+_FSYNC_SECS: Final = 30.0
+
+
+class LogWriter:
+    """Appends to one writer's log of a run. Rows may come from any thread.
+
+    After the first write error, reported once by `tell` (a full disk by `alarm`), nothing more is written. `goes_on`
+    ends that report. `keep` has patterns of the values whose arrays are written, too.
+    """
+
+    def __init__(
+        self, run: str | os.PathLike[str], writer: str, *, tell: Callable[[str], None], keep: Sequence[str] = (),
+        alarm: Callable[[Alert], None] | None = None, goes_on: str = "",
+    ) -> None:  # fmt: skip
+        self.folder, self.writer = Path(run), writer
+        self._tell, self._alarm, self._goes_on, self._step = tell, alarm, goes_on, 0
+        self._kept = _KeptKeys(keep)
+        self._buffer, self._written = _Buffer(), time.monotonic()
+        self._lock, self._writing = threading.Lock(), threading.RLock()  # of the buffer; of the archive
+        self._opened, self._first, self._alerts = time.time(), True, 0
+        self.written, self.why = 0, ""  # values in the log; why writing stopped
+        self._archive: Writer | None = None
+        self._background: _Background | None = None
+        path = log_folder(self.folder, writer)
+        try:
+            if (path / "archive.json").exists() and read_about(path) != about_log(writer):
+                raise BadArgument(f"{path} is an archive of something else; write to another folder")
+            self._archive = Writer(path, about=about_log(writer), interval_secs=_FSYNC_SECS)
+        except (OSError, TorcheerError) as error:
+            self._give_up(error)
+
+    def commit_in_background(self) -> None:
+        """Commit from a thread: for a process that has other things to do than to call `tick`."""
+        self._background = _Background(self.tick)
+
+    def value(self, sent: Delivery, summary: Statistics) -> None:
+        """Buffer a value's statistics, a metric as a cell of its step's row; committed with its step, or at a tick."""
+        if self._archive is None:
+            return
+        sample, self._step = sent.sample, sent.sample.step
+        if sample.variable == METRICS and sample.array.size == 1:
+            with self._lock:
+                self._buffer.metric(sample.step, sent.time_secs, sample.layer, sample.array.reshape(-1)[0])
+        else:
+            keeps = self._kept.match(sent)
+            if not self._buffer.fits(sample, keeps):
+                self.commit()
+            with self._lock:
+                self._buffer.value(_row(sent, summary), sample if keeps else None)
+        self._commit_full()
+
+    def row(self, table: str, cells: Mapping[str, Any], step: int) -> None:
+        """Buffer a row of numbers, text or arrays."""
+        if self._archive is not None:
+            row = {name: cell_of(value) for name, value in cells.items()}  # it may be changed before it is written
+            if row.get("Step") == step:
+                del row["Step"]  # readers have it from the row's own step
+            with self._lock:
+                self._buffer.row(table, step, time.time(), row)
+            self._commit_full()
+
+    def head(self, head: TableHead) -> None:
+        """Buffer a table's title and axes; its columns are those of its rows."""
+        with self._lock:
+            self._buffer.heads[head.name] = {"title": head.title, "x": head.x, "legend": head.legend}
+
+    def network(self, network: Mapping[str, Any]) -> None:
+        """Buffer the network, as JSON; the last one holds."""
+        with self._lock:
+            self._buffer.network = dict(network)
+
+    def alert(self, alert: Alert) -> Alert:
+        """Write an alert at once; return it with its id: the writer, its opening, a number."""
+        alert = self._identified(alert)
+        self._write([], alerts=[encode_cell(asdict(alert))])
+        return alert
+
+    def _identified(self, alert: Alert) -> Alert:
+        with self._lock:
+            self._alerts += 1
+            return replace(alert, id=f"{self.writer}:{int(self._opened * 1000):x}:{self._alerts}")
+
+    def tick(self) -> None:
+        """Commit the buffer once it is old enough."""
+        if time.monotonic() - self._written >= _COMMIT_SECS:
+            self.commit()
+
+    def commit(self) -> None:
+        """Write the buffer as a frame."""
+        with self._writing:
+            with self._lock:
+                buffer, self._buffer, self._written = self._buffer, _Buffer(), time.monotonic()
+            if (about := buffer.about()) and self._write(buffer.samples(), **about):
+                self.written += buffer.count
+
+    def close(self) -> None:
+        """Commit the buffer, and seal the archive."""
+        if self._background is not None:
+            self._background.stop()
+        self.commit()
+        with self._writing:
+            try:
+                if self._archive is not None and self._in_place():
+                    self._archive.close()
+            except (OSError, TorcheerError) as error:
+                self._report_error(error)
+            self._archive = None
+
+    def _commit_full(self) -> None:
+        if self._buffer.count >= _MOST_ROWS or self._buffer.bytes >= _MOST_BYTES:
+            self.commit()
+
+    def _write(self, samples: Iterable[Sample], **about: Any) -> bool:
+        with self._writing:
+            if self._archive is None or not self._in_place():
+                return False
+            if self._first:
+                about["opened"] = self._opened
+            try:
+                self._archive.step(samples, **about)
+            except (OSError, TorcheerError) as error:
+                self._give_up(error)
+                return False
+            self._first = False
+            return True
+
+    def _in_place(self) -> bool:
+        """True if the log's folder still exists: it may have been removed or moved."""
+        if self._archive is not None and not self._archive.in_place:
+            self.written = 0
+            self._give_up(FileNotFoundError(errno.ENOENT, "the folder that was written is gone"))
+        return self._archive is not None
+
+    def _give_up(self, error: Exception) -> None:
+        """Stop writing after an error; the caller goes on without a log."""
+        archive, self._archive = self._archive, None
+        self._report_error(error, archive)
+        if archive is not None:
+            with suppress(OSError, TorcheerError):
+                archive.close(seal=False)
+
+    def _report_error(self, error: Exception, archive: Writer | None = None) -> None:
+        self.why = _system_message(error)
+        full = disk_full(error, self.folder, "log", self._step)
+        if full is None or self._alarm is None:
+            self._tell(f"there is no log in {self.folder} from here on: {self.why}. {self._goes_on}".rstrip())
+            return
+        full = self._identified(full)
+        if archive is not None:
+            with suppress(OSError, TorcheerError):  # an alert may still fit where an array does not
+                archive.step([], alerts=[encode_cell(asdict(full))])
+        self._alarm(full)
+
+
+def log_folder(run: Path, writer: str) -> Path:
+    """Where a writer's log lies in a run."""
+    return run / "log" / writer
+
+
+def write_account(run: Path, writer: str, account: Account, *, ended: bool) -> None:
+    """Append the account of a watch's values to its log; does nothing without one.
+
+    `ended`: whether its writer has sealed it; otherwise it stays unsealed.
+    """
+    path = log_folder(run, writer)
+    if not (path / "archive.json").is_file() or read_about(path) != about_log(writer):
+        return
+    record = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
+    archive = Writer(path, fsync="never")
+    try:
+        archive.step([], account=record)
+    finally:
+        archive.close(seal=ended)
+
+
+class _Buffer:
+    """What becomes the next frame."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Any] = {}
+        self.network: dict[str, Any] | None = None
+        self.count = self.bytes = 0
+        self._values: list[_SampleRow] = []
+        self._arrays: dict[tuple[str, str, int], Sample] = {}
+        self._rows: dict[str, list[tuple[int, float, dict[str, Any]]]] = {}
+
+    def fits(self, sample: Sample, keeps: bool) -> bool:
+        """Whether a frame can hold the value, too: one step, each array once."""
+        same_step = not self._values or self._values[0].step == sample.step
+        return same_step and not (keeps and (sample.layer, sample.variable, sample.item) in self._arrays)
+
+    def value(self, row: _SampleRow, kept: Sample | None) -> None:
+        self._values.append(row)
+        self.count += 1
+        if kept is not None:
+            self._arrays[kept.layer, kept.variable, kept.item] = kept
+            self.bytes += kept.array.nbytes
+
+    def row(self, table: str, step: int, when: float, cells: dict[str, Any]) -> None:
+        self._rows.setdefault(table, []).append((step, when, cells))
+        self.count += 1
+
+    def metric(self, step: int, when: float, name: str, number: Any) -> None:
+        """A cell of the step's last row, or of a new one if that has it."""
+        rows = self._rows.setdefault(METRICS, [])
+        if not rows or rows[-1][0] != step or name in rows[-1][2]:
+            rows.append((step, when, {}))
+        rows[-1][2][name] = abs(number) if np.iscomplexobj(number) else number
+        self.count += 1
+
+    def about(self) -> dict[str, Any]:
+        """The frame's metadata; empty if there is nothing to write."""
+        parts = {
+            "values": [row.name for row in self._values],
+            "rows": {table: _columns(rows) for table, rows in self._rows.items()},
+            "heads": self.heads,
+            "network": self.network,
+        }
+        return {name: part for name, part in parts.items() if part}
+
+    def samples(self) -> list[Sample]:
+        return [*_pack(self._values), *self._arrays.values()] if self._values else []
+
+
+def _columns(rows: list[tuple[int, float, dict[str, Any]]]) -> dict[str, Any]:
+    names = dict.fromkeys(name for _, _, cells in rows for name in cells)
+    return {
+        "step": [step for step, _, _ in rows],
+        "time": [round(when, 3) for _, when, _ in rows],
+        "cells": {str(name): [encode_cell(cells.get(name)) for _, _, cells in rows] for name in names},
+    }
+
+
+class _KeptKeys:
+    """Which values' arrays are kept."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns, self._known = tuple(patterns), dict[tuple[str, str], bool]()
+
+    def match(self, sent: Delivery) -> bool:
+        """True if a value's array is to be kept, and can be stored."""
+        matches = self._known.get(sent.key)
+        if matches is None:
+            matches = any(matches_value(pattern, *sent.key) for pattern in self._patterns)
+            matches = self._known[sent.key] = matches and sent.key[0] != LAYER
+        return matches and sent.sample.array.size > 0 and not refusal(sent.sample.array)
+
+
+class _Background:
+    """Calls a function every quarter of a second until it is stopped."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call, self._stop = call, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="torcheer log", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_COMMIT_SECS):
+            self._call()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _system_message(error: Exception) -> str:
+    """The operating system's message alone, without what `CannotWrite` adds as advice."""
+    if isinstance(error, OSError) and isinstance(error, TorcheerError) and error.errno is not None:
+        return os.strerror(error.errno)
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.rstrip(".")
+
+
+class _SampleRow(NamedTuple):
+    """A value buffered for the next frame."""
+
+    step: int
+    name: list[Any]  # layer, variable, type, shape; device and message, if not the default
+    statistics: list[float]
+    counts: list[int]
+    histogram: tuple[int, ...]
+
+
+def _row(sent: Delivery, summary: Statistics) -> _SampleRow:
+    sample, missing = sent.sample, [math.nan] * len(PERCENTILES)
+    extras = [sent.device, sent.message] if sent.message else [sent.device] if sent.device != "cpu" else []
+    kind = sent.type or type_name(sample.array.dtype)
+    name = [sample.layer, sample.variable, kind, list(sent.whole or sample.array.shape)]
+    percentiles = summary.percentiles if len(summary.percentiles) == len(PERCENTILES) else missing
+    numbers = [sent.time_secs, summary.minimum, summary.maximum, summary.mean, summary.std, summary.norm, *percentiles]
+    finite = -1 if sent.finite is None else int(sent.finite)
+    counts = [sample.item, sent.count, summary.count, summary.zeros, summary.nans, summary.infs, summary.stride, finite]
+    histogram = summary.histogram if len(summary.histogram) == BINS and summary.count > 1 else ()
+    return _SampleRow(sample.step, name + extras, numbers, counts, histogram)
+
+
+def _pack(rows: list[_SampleRow]) -> list[Sample]:
+    """Pack the numbers of all rows into three arrays."""
+    binned = iter(range(len(rows)))
+    counts = [[*row.counts, next(binned) if row.histogram else -1] for row in rows]
+    histograms = np.array([row.histogram for row in rows if row.histogram], np.int64).reshape(-1, BINS)
+    arrays = {
+        "statistics": np.array([row.statistics for row in rows], np.float64),
+        "counts": np.array(counts, np.int64),
+        "histogram": np.minimum(histograms, 2**32 - 1).astype(np.uint32),
+    }
+    return [Sample(rows[0].step, LAYER, name, array=array) for name, array in arrays.items()]
