@@ -131,7 +131,7 @@ def test_a_viewer_is_told_everything_when_it_comes_and_then_what_changes(host: H
         assert viewer.last("parameters")["parameters"][0]["value"] == 0.1
         assert viewer.last("alert") == {
             "kind": "alert", "text": "loss is not a number", "severity": "error", "step": 3, "rule": "nan",
-            "layer": "fc",
+            "layer": "fc", "id": viewer.last("alert")["id"],
         }  # fmt: skip
         host.state = State("paused", {"Step": 4})
         viewer.last("state", lambda message: message["state"]["status"] == "paused")

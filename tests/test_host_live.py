@@ -330,7 +330,7 @@ def test_a_directory_that_is_taken_is_refused_before_anything_begins(tmp_path: P
     with live(model, to=tmp_path, open_server=False):
         with pytest.raises(BlockingIOError, match="another process listens"):
             live(model, to=tmp_path, open_server=False)
-    assert not model._forward_pre_hooks and not list(tmp_path.iterdir())
+    assert not model._forward_pre_hooks and sorted(path.name for path in tmp_path.iterdir()) == ["log", "run.json"]
 
 
 def test_what_is_no_model_and_what_is_no_optimizer_is_refused() -> None:

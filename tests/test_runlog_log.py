@@ -174,7 +174,7 @@ def test_a_reader_follows_writers_that_are_killed(tmp_path: Path) -> None:
                 assert steps == list(range(len(steps))) and len(steps) > last
             process.kill()
             rest = process.ends(-signal.SIGKILL).splitlines(keepends=True)
-            last = max([last, *(int(line) for line in rest if line.endswith("\n"))])
+            last = max([last, *(int(line) for line in rest if line.strip() and line.endswith("\n"))])
         log.refresh()
         assert log.problems == [] and not log.refresh()
         written = log_of(log, name)

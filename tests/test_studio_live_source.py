@@ -68,7 +68,7 @@ def test_all_that_a_host_says_arrives(host: Host, source: LiveSource) -> None:
         poll=source.poll,
     )
     assert source.state == host.state and source.parameters == tuple(host.parameters)
-    assert source.alerts == [AlertSeen("too large", "error", 4, "explode", "in")]
+    assert source.alerts == [AlertSeen("too large", "error", 4, "explode", "in", source.alerts[0].id)]
     table = source.tables["train_epoch"]
     assert (table.head.x, table.count) == ("Epoch", 1)
     assert table.columns == {"Epoch": [1], "loss": [0.5], "name": ["a"], "cells": [[[1.0, 0.0], [0.0, 1.0]]]}

@@ -20,10 +20,11 @@ from children import Child
 from training_cases import session
 
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
+from torcheer.runlog.run_folder import begin_run, read_run
 from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
-from torcheer.training.checkpoints.run_directory import begin_run, locked, read_run
+from torcheer.training.checkpoints.run_directory import locked
 from torcheer.training.checkpoints.state_codec import pack
 from torcheer.training.observe.metric_csv import EpochTables, StepTable
 

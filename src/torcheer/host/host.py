@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.errors import TorcheerError
 from torcheer.host.missing_values import Absence
 from torcheer.host.state_sender import as_array
 from torcheer.host.viewer_connection import Board, Service
 from torcheer.network.network_records import Network
+from torcheer.runlog.log_writer import LogWriter
+from torcheer.runlog.run_folder import begin_run
 from torcheer.runlog.table_records import TableHead
+from torcheer.samples import Alert
 from torcheer.wire import fork_registry
+from torcheer.wire.json_codec import to_json
 from torcheer.wire.socket_path import HostBusy, ListeningSocket
 
 __all__ = ["Host", "HostBusy"]
@@ -31,22 +36,35 @@ _MOST_PROBLEMS = 20
 class Host:
     """A server for one viewer, listening on the socket `path` until `close`.
 
-    The socket lies in the run's folder `to`, or in a private one where that is None.
+    The socket lies in the run's folder `to`, or in a private one where that is None. With the name of a `writer`, the
+    folder becomes a run: tables, alerts and the network are also written to its log.
 
     host = Host("runs/first", title="AlexNet")
     host.network = Network(…)
     id = host.begin(step, {"Epoch": 3}); host.offer(id, tensor, "fc1", "Act"); host.end(id)
     """
 
-    def __init__(self, to: str | os.PathLike[str] | None = None, *, title: str = "") -> None:
-        self._alerts = 0
+    def __init__(self, to: str | os.PathLike[str] | None = None, *, title: str = "", writer: str = "") -> None:
+        self._alerts, self._opened_ms = 0, int(time.time() * 1000)
         self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
         self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self._problem)
         self.path: Path | None = self._doorway.path
+        self._log: LogWriter | None = None
+        if to is not None and writer:
+            self._log = self._open_log(Path(to), writer)
         fork_registry.register(self)
         atexit.register(self._at_exit)
+
+    def _open_log(self, run: Path, writer: str) -> LogWriter:
+        try:
+            begin_run(run, made_by=f"torcheer {writer}")
+        except (OSError, TorcheerError) as error:
+            self._problem(f"{run / 'run.json'}: {error}")
+        log = LogWriter(run, writer, tell=self._problem, goes_on="The page goes on.")
+        log.commit_in_background()
+        return log
 
     @property
     def title(self) -> str:
@@ -64,6 +82,8 @@ class Host:
     def network(self, network: Network) -> None:
         if self._set("network", network) and self._service is not None:
             self._service.sender.use_network(network)
+            if self._log is not None:
+                self._log.network(to_json(network))
 
     @property
     def state(self) -> State:
@@ -97,6 +117,8 @@ class Host:
         """Announce a table, or its new columns."""
         if not self.closed:
             self._board.tables.head(head)
+            if self._log is not None:
+                self._log.head(head)
             self._notify(urgent=False)
 
     def row(self, table: str, cells: Mapping[str, Any]) -> None:
@@ -109,6 +131,8 @@ class Host:
             return
         try:
             self._board.tables.row(table, cells)
+            if self._log is not None:
+                self._log.row(table, cells, int(cells.get("Step", self.state.counters.get("Step", 0))))
         except Exception as error:
             self._problem(f"a row of {table} cannot be shown: {type(error).__name__}: {error}")
         service.notify(urgent=False)
@@ -123,11 +147,16 @@ class Host:
             self._board.tables.clear(table)
             self._notify(urgent=False)
 
-    def alert(self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "") -> None:
-        """Show a warning (or another severity) on the page."""
+    def alert(
+        self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "", *, id: str = ""
+    ) -> None:
+        """Show a warning (or another severity) on the page; `id` is that of the run's log."""
         if self.closed:
             return
-        alert = {"text": str(text), "severity": severity, "step": int(step), "rule": rule, "layer": layer}
+        if not id and self._log is not None:
+            id = self._log.alert(Alert(rule, layer, "", int(step), int(step), str(text), "", severity)).id
+        id = id or f"host:{self._opened_ms:x}:{self._alerts + 1}"
+        alert = {"text": str(text), "severity": severity, "step": int(step), "rule": rule, "layer": layer, "id": id}
         self._board.alerts.append((self._alerts, alert))
         self._alerts += 1
         self._notify(urgent=False)
@@ -236,6 +265,8 @@ class Host:
         service, self._service = self._service, None
         service.stop(why)
         self._doorway.close()
+        if self._log is not None:
+            self._log.close()
         self._board.wants = Wants()
         atexit.unregister(self._at_exit)
 
@@ -243,7 +274,7 @@ class Host:
         """Be closed in a forked process, such as a DataLoader worker; the sockets close themselves."""
         if self._service is not None:
             self._service.after_fork()
-            self._service = None
+            self._service = self._log = None
             atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
@@ -296,7 +327,7 @@ def _uncaught() -> str:
 def closed_host(title: str) -> Host:
     """Create a host that is closed from the beginning."""
     host = object.__new__(Host)
-    host._alerts, host.problems = 0, []
+    host._alerts, host._opened_ms, host.problems = 0, 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
-    host._doorway = host._service = host.path = None
+    host._doorway = host._service = host._log = host.path = None
     return host

@@ -59,8 +59,8 @@ def live(
     `layers` says whose values are recorded (`torcheer.selection`), None for all; the others are only drawn.
     Layers and shapes come from observing the first pass, or from an extra pass with `inputs`. Pages can pause the
     loop, continue step by step, and change the `optimizer`'s settings. `to` is the run's directory, where
-    `torcheer studio` finds it; `open_server=False` starts no server, one may connect later. `step_of()` returns the
-    current step where the loop counts its own.
+    `torcheer studio` finds it, now and afterwards: what was logged stays there. `open_server=False` starts no server,
+    one may connect later. `step_of()` returns the current step where the loop counts its own.
     """
     if not isinstance(model, nn.Module):
         raise NotAModel(f"live needs an nn.Module, got {type(model).__name__}")
@@ -69,7 +69,7 @@ def live(
     while _OPEN_VIEWERS:  # pages of finished loops, which stay open until the next `live`
         _OPEN_VIEWERS.pop().close()
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
-    host = closed_host(title or "") if rank else Host(to, title=title or type(model).__name__)
+    host = closed_host(title or "") if rank else Host(to, title=title or type(model).__name__, writer="live")
     try:
         view = Live(model, host, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
     except BaseException:

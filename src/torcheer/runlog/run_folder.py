@@ -1,19 +1,64 @@
-"""A training run's folder, opened for reading: tables, watch, captures, config. Nothing in it is run."""
+"""A run's folder: its run.json; what is in it, opened for reading. Nothing in it is run."""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from torcheer.archive import Archive
-from torcheer.errors import NotAnArchive
+from torcheer.disk import read_json, write_file
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
+from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.run_logs import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.watch_reader import Watched, logs_in, open_watch
+from torcheer.samples import Alert
 from torcheer.terminal import plural
+
+FORMAT: Final = "torcheer run"
+VERSION: Final = 1
+
+
+def begin_run(directory: Path, *, made_by: str = "torcheer.training", config_hash: str = "") -> dict[str, Any]:
+    """Write run.json where there is none yet; return its contents."""
+    import torch
+
+    path = directory / "run.json"
+    if not path.exists():
+        contents: dict[str, Any] = {"format": FORMAT, "version": VERSION, "made_by": made_by, "config": config_hash}
+        contents["versions"] = {"torcheer": _torcheer_version(), "torch": torch.__version__, "numpy": np.__version__}
+        contents["versions"]["python"] = platform.python_version()
+        write_file(path, json.dumps(contents, indent=1).encode() + b"\n")
+    return read_run(directory)
+
+
+def _torcheer_version() -> str:
+    try:
+        return version("torcheer")
+    except PackageNotFoundError:  # run from a source tree, not installed
+        return ""
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """Read and check run.json of a run directory."""
+    path = directory / "run.json"
+    contents = read_json(path)
+    if contents is None:
+        raise BadArgument(f"{directory} is no run directory: there is no {path.name} in it")
+    if contents.get("format") != FORMAT:
+        raise ArchiveDamaged(f"{path} is not one of ours")
+    if contents.get("version") != VERSION:
+        raise BadArgument(
+            f"{directory} is of version {contents.get('version')!r}, and this torcheer knows {VERSION}: update it"
+        )
+    return contents
 
 
 class RunFolder:
@@ -28,6 +73,11 @@ class RunFolder:
     def tables(self) -> dict[str, Table]:
         """Rows of epochs, steps and tests by name: `run.tables["train_epoch"].to_pandas()`."""
         return logs(self.path)
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """The alerts of the run and its watches, by step."""
+        return RunLog(self.path).alerts
 
     @cached_property
     def watches(self) -> dict[str, Watched]:
@@ -60,5 +110,5 @@ class RunFolder:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is one that a training run writes to."""
+    """Whether a folder is one that training or `tl.live` writes to."""
     return (path / "run.json").is_file() or (path / "metrics").is_dir()

@@ -72,7 +72,7 @@ class WriterLog:
             if "opened" in frame["about"] or not self._openings:
                 self._openings.append(_Opening())
             self._openings[-1].add(archive, frame)
-        for name in ("values", "tables", "alerts"):
+        for name in ("values", "tables", "alerts") if frames else ():
             self.__dict__.pop(name, None)
 
     def _is_understood(self, frame: Frame) -> bool:

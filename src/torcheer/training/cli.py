@@ -57,7 +57,7 @@ def init(chosen: argparse.Namespace) -> int:
 def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Built:
     """Build a session and write all of its directory, checkpoint 0 included."""
     from torcheer.disk import write_file
-    from torcheer.training.checkpoints.run_directory import begin_run
+    from torcheer.runlog.run_folder import begin_run
     from torcheer.training.loop.events import CheckpointSaved
     from torcheer.training.observe.run_contents import count_models
     from torcheer.training.spec import begin, understand
@@ -165,7 +165,7 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
 
 def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     """Open the session of SESSION_DIR or CONFIG; return it with notes for the user."""
-    from torcheer.training.checkpoints.run_directory import read_run
+    from torcheer.runlog.run_folder import read_run
     from torcheer.training.spec import reopen, understand
 
     path, changes = _resolve_path(chosen.path), _changes(chosen)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.disk import explain_write_errors, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.runlog.run_folder import begin_run
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest
-from torcheer.training.checkpoints.run_directory import begin_run, locked
+from torcheer.training.checkpoints.run_directory import locked
 from torcheer.training.loop.events import StepDone
 from torcheer.training.observe.metric_csv import EpochTables, StepTable
 from torcheer.training.stop_conditions import better

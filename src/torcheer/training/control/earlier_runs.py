@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER, RESULT = "earlier", "result.json"
 # The checkpoints move last: if this is interrupted before, the old run is still the one that resumes.
-MOVED = ("metrics", "tests", "watch", "captures", "profile", "tensorboard", "wandb", "checkpoints")
+MOVED = ("metrics", "tests", "watch", "log", "captures", "profile", "tensorboard", "wandb", "checkpoints")
 
 
 def earlier_results(directory: Path | None) -> list[dict[str, Any]]:

@@ -319,7 +319,7 @@ class Control:
     def report_alert(self, alert: WatchAlert) -> None:
         """Forward an alert of the watch to the viewer."""
         layer = full_name(alert.layer, self.host.network)
-        self.host.alert(str(alert), alert.severity, alert.step, alert.rule, layer)
+        self.host.alert(str(alert), alert.severity, alert.step, alert.rule, layer, id=alert.id)
 
     def result(self) -> dict[str, Any]:
         """Return the result of the run that has ended; also a row in the table of runs."""
