@@ -15,8 +15,10 @@ from waiting import wait_until
 
 import torcheer as tl
 from torcheer.control import loop_control
-from torcheer.control.control_records import Order
+from torcheer.control.control_records import Order, Parameter
 from torcheer.control.loop_control import LoopControl
+from torcheer.control.parameter_form import check_change
+from torcheer.errors import BadArgument
 from torcheer.host.host import Host
 from torcheer.studio import Simulation
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
@@ -278,3 +280,15 @@ def test_a_goal_that_is_replaced_is_forgotten() -> None:
         assert not control.is_paused and control.has_goal
         control.reached("epoch")
         assert control.is_paused and not control.has_goal
+
+
+def test_a_parameter_that_is_a_list_takes_a_list() -> None:
+    betas = Parameter("betas", [0.9, 0.99], editable=True, maximum=1.0)
+    assert check_change([betas], "betas", [0.8, 1]) == [0.8, 1.0]
+    for value, needed in (
+        (0.8, "0.8: it must be a list"),
+        ([0.8, "x"], "'x': it must be a number"),
+        ([2], "2: it must be 1 or less"),
+    ):
+        with pytest.raises(BadArgument, match=f"betas cannot be {needed}"):
+            check_change([betas], "betas", value)

@@ -66,7 +66,11 @@ def check_change(parameters: Iterable[Parameter], name: str, value: Any) -> Any:
 
 
 def check_value(parameter: Parameter, value: Any) -> Any:
-    """Convert a value to a parameter's kind and check its limits; pages may send anything."""
+    """Convert a value, or each of a list, to a parameter's kind and check its limits; pages may send anything."""
+    if isinstance(parameter.value, list | tuple):
+        if not isinstance(value, list | tuple):
+            raise BadArgument(f"{parameter.name} cannot be {short_repr(value)}: it must be a list")
+        return [check_value(replace(parameter, value=None), part) for part in value]
     convert, needed = _KINDS.get(parameter.kind, _KINDS["text"])
     converted, least, most = convert(value), parameter.minimum, parameter.maximum
     if parameter.choices:
