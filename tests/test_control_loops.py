@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -292,3 +293,19 @@ def test_a_parameter_that_is_a_list_takes_a_list() -> None:
     ):
         with pytest.raises(BadArgument, match=f"betas cannot be {needed}"):
             check_change([betas], "betas", value)
+
+
+def test_a_change_in_a_live_loop_stays_in_the_log_of_its_run(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.125)
+    with tl.live(model, optimizer=optimizer, to=tmp_path / "run", open_server=False) as view:
+        with Viewer(view.host) as viewer:
+            for step in range(3):
+                model(torch.rand(4, 3)).sum().backward()
+                view.log(loss=float(step))
+            viewer.wire.send({"kind": "change", "name": "lr", "value": 0.5})
+            wait_until(lambda: (model(torch.rand(4, 3)), optimizer.param_groups[0]["lr"] == 0.5)[1], "a new rate")
+            (step,) = view.host.tables()["changes"][1]["Step"]
+    changes = tl.load(tmp_path / "run").tables["changes"]
+    row = {name: changes[name].tolist() for name in ("Step", "name", "before", "after")}
+    assert row == {"Step": [step], "name": ["lr"], "before": ["0.125"], "after": ["0.5"]} and step >= 2
