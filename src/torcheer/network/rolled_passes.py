@@ -25,9 +25,7 @@ def rolled_passes(facts: HistoryFacts) -> list[tuple[int, ...]]:
         return [tuple(layer.ops) for layer in layers.all]
     first = [layers.all[layer].ops[0] for layer in layers.of]  # op -> the first of its item
     repeated = {layer.ops[0] for layer in layers.all if len(layer.ops) > 1}
-    groups = _Groups(facts)
-    groups.refine()
-    for members in groups.hanging():
+    for members in _Groups(facts).hanging():
         repeated.add(members[0])
         for index in members:
             first[index] = members[0]
@@ -40,10 +38,11 @@ def rolled_passes(facts: HistoryFacts) -> list[tuple[int, ...]]:
 
 def _join_last_passes(ops: Sequence[Op], first: list[int], repeated: set[int]) -> None:
     """Join an operation to the item that did the same before, with the same inputs: often a loop's last round."""
-    alone = {(op.name, op.site) for op in ops if first[op.index] not in repeated}
+    again = {(ops[index].name, ops[index].site) for index in repeated}
+    again &= {(op.name, op.site) for op in ops if first[op.index] not in repeated}
     done: dict[Any, int] = {}
-    for op in ops:
-        if (op.name, op.site) in alone and (key := _key(op)):
+    for op in ops if again else ():
+        if (op.name, op.site) in again and (key := _key(op)):
             inputs = (key, op.site[2], *[first[edge.parent] for edge in op.parents])
             if first[op.index] in repeated:
                 done.setdefault(inputs, first[op.index])
@@ -55,7 +54,7 @@ class _Groups:
     """Groups of operations that may be passes of one item: at first one per instruction and module."""
 
     def __init__(self, facts: HistoryFacts) -> None:
-        self.ops, self.children = facts.ops, facts.children
+        self.facts, self.ops = facts, facts.ops
         self.layer_of, self.layers = facts.layers.of, facts.layers.all
         self.group_of = list(self.layer_of)  # op -> its group; numbers below len(layers) are layers
         self.members: dict[int, list[int]] = {}
@@ -75,7 +74,7 @@ class _Groups:
             self.group_of[index] = group
         return group
 
-    def refine(self) -> None:
+    def _refine(self) -> None:
         """Split the groups until the inputs of all members agree: the same value, or passes of the same item."""
         waiting = dict.fromkeys(self.members)
         budget = LOOKS * len(self.ops)
@@ -98,7 +97,7 @@ class _Groups:
                 if part is not parts[main] and len(rest := [index for index in part if index in left]) > 1:
                     waiting[self._add(rest)] = None
             moved = left if self.members[group] else set(members)
-            readers = {self.group_of[child] for index in moved for child in self.children[index]}
+            readers = {self.group_of[child] for index in moved for child in self.facts.children[index]}
             waiting.update(dict.fromkeys(sorted(readers.intersection(self.members))))
         if waiting:
             self.members.clear()
@@ -123,6 +122,9 @@ class _Groups:
 
     def hanging(self) -> Iterable[tuple[int, ...]]:
         """Yield the groups that reach the passes of a layer, each split into items of one operation a pass."""
+        if not self.members:
+            return
+        self._refine()
         passes = {number: len(layer.ops) for number, layer in enumerate(self.layers) if len(layer.ops) > 1}
         reached = sorted(passes, key=passes.__getitem__)
         while reached:
@@ -139,7 +141,7 @@ class _Groups:
 
     def _beside(self, members: Sequence[int]) -> list[int]:
         """Return the groups of which at least two operations read these or are read by them."""
-        near = {child for index in members for child in self.children[index]}
+        near = {child for index in members for child in self.facts.children[index]}
         near.update(edge.parent for index in members for edge in self.ops[index].parents)
         counts = Counter(self.group_of[index] for index in near)
         return [group for group, count in counts.items() if count > 1 and group in self.members]
