@@ -22,7 +22,7 @@ from torcheer.host.follow.loop_follower import LoopFollower
 from torcheer.host.host import Host, closed_host, reason_of
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.optimizer_form import OptimizerForm
-from torcheer.runlog.run_logs import logs
+from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableHead
 from torcheer.tap.tensor_copies import rank_of

@@ -16,7 +16,7 @@ from torcheer.archive import Archive
 from torcheer.disk import read_json, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.run_logs import logs
+from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.watch_reader import Watched, logs_in, open_watch
 from torcheer.samples import Alert

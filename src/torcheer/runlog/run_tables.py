@@ -1,18 +1,64 @@
-"""Reads a run directory's tables: epochs, steps, tests, earlier runs, changed parameters."""
+"""The tables of a run, on disk or hosted in this process: epochs, steps, tests, earlier runs, changed parameters."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
+import numpy as np
+
+from torcheer.errors import BadArgument
 from torcheer.runlog.kept_rows import cell_of, rows_in
 from torcheer.runlog.log_reader import RunLog, column_for, writers_in
-from torcheer.runlog.table_records import TableHead, TableRows
+from torcheer.runlog.table import Table
+from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.terminal import plural
 
 _MOST_ROWS: Final = 100_000  # of a table; longer ones are subsampled
+
+
+@runtime_checkable
+class HostedTables(Protocol):
+    """A run hosted in this process that has tables: a `Host`."""
+
+    def tables(self) -> Mapping[str, tuple[TableHead, Mapping[str, list[Any]]]]:
+        """Each table's head and columns."""
+
+
+def logs(run: str | os.PathLike[str] | HostedTables) -> dict[str, Table]:
+    """The tables of a run, running or finished: train_epoch, test_epoch, test_trial, run, …
+
+    `logs("run")["train_epoch"].to_pandas()`. For a host, such as `control.host`: the tables of its pages.
+    """
+    if isinstance(run, HostedTables):
+        return {name: _as_table(head, columns) for name, (head, columns) in run.tables().items()}
+    if not Path(run).is_dir():
+        raise BadArgument(f"logs: there is no run at {os.fspath(run)}")
+    return {name: _as_table(table.head, table.columns) for name, table in tables_of(Path(run)).items()}
+
+
+def _as_table(head: TableHead, columns: Mapping[str, list[Any]]) -> Table:
+    described = {column.name: column for column in head.columns}
+    arrays = {name: _column_array(described.get(name, Column(name)), cells) for name, cells in columns.items()}
+    return Table(arrays, name=head.name, title=head.title, x=head.x, legend=head.legend)
+
+
+def _column_array(column: Column, cells: list[Any]) -> Any:
+    """A column of numbers, text or tensors; missing cells become NaN, or empty text."""
+    if column.type == "text":
+        return np.array(["" if cell is None else str(cell) for cell in cells], object)
+    if column.type == "tensor":
+        missing = np.full(column.shape, np.nan)
+        return np.array([missing if cell is None else np.array(cell, float) for cell in cells]).reshape(
+            -1, *column.shape
+        )
+    if column.type == "int" and all(type(cell) is int for cell in cells):
+        return np.array(cells, np.int64)
+    return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
 
 
 def tables_of(run: Path, log: RunLog | None = None) -> dict[str, TableRows]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torcheer.etorch.simulation import Simulation
     from torcheer.etorch.state import State
     from torcheer.host.show import show
-    from torcheer.runlog.run_logs import logs
+    from torcheer.runlog.run_tables import logs
     from torcheer.runlog.table import Table
     from torcheer.wire.open_viewer import Viewer
 
@@ -34,7 +34,7 @@ __getattr__, __dir__ = lazy_names(
         "State": "torcheer.etorch.state",
         "Table": "torcheer.runlog.table",
         "Viewer": "torcheer.wire.open_viewer",
-        "logs": "torcheer.runlog.run_logs",
+        "logs": "torcheer.runlog.run_tables",
         "show": "torcheer.host.show",
     },
 )
