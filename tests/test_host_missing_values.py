@@ -115,6 +115,20 @@ def test_layers_inside_compiled_code_say_so() -> None:
     assert "Input" in there and missing_values.COMPILED in why.values()
 
 
+def test_a_layer_that_a_function_computes_says_that_no_hook_reads_it() -> None:
+    class Functions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(2, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(torch.tanh(nn.functional.linear(x, self.first)), self.last)
+
+    model = Functions()
+    why, there = reasons(model, lambda: model(torch.rand(5, 3)), "Act")
+    assert there == {"Input", "linear:2"} and why == {"linear": missing_values.NO_HOOK}  # the model returns the last
+
+
 def test_weights_and_items_that_are_not_there_say_why() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     with tl.live(model, browser=False) as view, Page(view.url) as page:

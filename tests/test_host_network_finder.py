@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import torcheer as tl
 from torcheer.capture.torch_state import function_modes
 from torcheer.host.follow import network_finder
-from torcheer.host.follow.model_pass import run_once
+from torcheer.host.follow.model_pass import can_record, run_once
 from torcheer.host.follow.pass_observer import PassObserver, pass_of_weights
 from torcheer.network.history_network import MOST_LAYERS, describe_pass
 from torcheer.network.network_records import Network, Projection, full_name
@@ -288,6 +288,16 @@ def test_a_model_with_a_scripted_part_is_observed_by_hooks_and_says_so() -> None
         network = view.host.network
     assert network is not None and network_finder.SEEN_BY_HOOKS in network.notes
     assert {"Input", "3", "6", "8"} <= shapes(network).keys()
+
+
+def test_a_model_that_calls_a_compiled_function_is_not_recorded_as_its_numbers_would_change() -> None:
+    model = Functional()
+    assert can_record(model)
+    model.function = torch.compile(torch.sin, backend="eager")  # type: ignore[assignment]
+    assert not can_record(model)
+    with tl.live(model, open_server=False) as view:
+        model(torch.rand(2, 1, 8, 8))
+        assert view.host.network is not None and network_finder.SEEN_BY_HOOKS in view.host.network.notes
 
 
 def test_of_a_scripted_model_the_weights_are_shown() -> None:
