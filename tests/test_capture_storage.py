@@ -60,6 +60,7 @@ def test_programs_that_free_resize_exchange_and_hand_out_memory_hold(tmp_path, c
     assert said == f"{count} programs held\n"
 
 
+@pytest.mark.slow  # with two ranks it is in `make test`
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 def test_a_training_step_of_a_sharded_model_is_recorded_on_one_rank(tmp_path):
     assert "rank 0 is done" in in_a_process(HERE / "sharded_step.py", "cpu", tmp_path / "store")

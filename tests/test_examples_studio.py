@@ -39,6 +39,7 @@ def looked_at(script: Path, folder: Path, *options: str) -> Iterator[Client]:
         assert not (folder / "control.sock").exists()
 
 
+@pytest.mark.slow
 def test_the_random_associator_learns_all_patterns(tmp_path: Path) -> None:
     said = run(ASSOCIATOR, "--headless", "--save", tmp_path / "weights.npz")
     assert said.startswith("run 0 is over: 5 epochs without an error; SSE 0.000, errors 0%")
@@ -46,6 +47,7 @@ def test_the_random_associator_learns_all_patterns(tmp_path: Path) -> None:
     assert weights["InputToHidden1.Wt"].shape == (35, 25) and weights["Output.Bias"].shape == (1, 5, 5)
 
 
+@pytest.mark.slow
 def test_the_random_associator_stops_after_so_many_epochs() -> None:
     assert run(ASSOCIATOR, "--headless", "--epochs", "3").startswith("run 0 is over: all 3 epochs done; SSE")
 

@@ -67,7 +67,10 @@ def rows(directory: Path) -> list[tuple[int, int]]:
     return [(row["Step"], row["Epoch"]) for row in map(json.loads, lines)]
 
 
-@pytest.mark.parametrize("kill", KILLS)
+FURTHER_KILLS = [pytest.param(kill, marks=pytest.mark.faults) for kill in list(KILLS)[1:]]
+
+
+@pytest.mark.parametrize("kill", [*list(KILLS)[:1], *FURTHER_KILLS])
 def test_a_killed_run_that_goes_on_has_each_epochs_test_once(tmp_path: Path, one_thread: None, kill: str) -> None:
     killed(tmp_path, kill=kill)
     train(tmp_path)
@@ -77,7 +80,7 @@ def test_a_killed_run_that_goes_on_has_each_epochs_test_once(tmp_path: Path, one
     assert ours == whole
 
 
-@pytest.mark.parametrize("step", [4, 6])
+@pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.faults), 6])
 def test_a_test_asked_for_within_an_epoch_is_kept_and_comes_once(tmp_path: Path, one_thread: None, step: int) -> None:
     killed(tmp_path, tests_at=step, checkpoint_steps=1000)
     assert rows(tmp_path) == [(step, 1)]

@@ -23,7 +23,7 @@ def running(numbers: list[int]) -> list[int]:
 
 HOW = [
     ("fork", 14),
-    ("spawn", 1),
+    pytest.param("spawn", 1, marks=pytest.mark.slow),
     pytest.param("forkserver", 1, marks=pytest.mark.slow),
     ("thread", 4),
     ("extraction", 8),
