@@ -159,4 +159,7 @@ def garbage_collection_off() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():  # else these are the user's
+                gc.freeze()  # both together: what was made counts as old, or the collector would now walk all of it
+                gc.unfreeze()
             gc.enable()

@@ -80,6 +80,7 @@ class _ItemBuilder:
         self.item_of: list[int] = [-1] * len(ops)
         self.standalone: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
         self.places: dict[object, _Place] = {}
+        self.last: tuple[object, _Place] = (None, _Place((), False, "", ""))  # the path and place of the last operation
         self.forms: dict[object, _Form] = {}
         self.frames = function_frames(ops, self.info)
         self.passes = rolled_passes(self.facts) if rolled else list(zip(range(len(ops))))
@@ -93,7 +94,7 @@ class _ItemBuilder:
             if members[0] in self.buffer_updates and op.modules[-1] in self.leaf_modules:
                 continue  # part of the box of its module
             place = self._place(op)
-            standalone = self._standalone_items(op, place) if _drawn_parameters(op) else []
+            standalone = self._standalone_items(op, place) if op.stored else []
             item = self._item(op, place, members)
             item.number = len(self.items)
             self.items.append(item)
@@ -124,8 +125,8 @@ class _ItemBuilder:
             if place.leaf:
                 item.kind = place.kind
             item.form = form.number
-            if stored := _drawn_parameters(op):
-                item.stored = tuple([entry for entry in stored if _holds(op, entry, place.leaf)])
+            if op.stored:
+                item.stored = tuple([entry for entry in _drawn_parameters(op) if _holds(op, entry, place.leaf)])
         item.carries = tuple([FLOWS if meta.requires_grad else STILL for meta in op.outputs])
         if len(members) > 1:
             self._merge_passes(item, op, place)
@@ -148,9 +149,14 @@ class _ItemBuilder:
 
     def _form(self, op: Op, leaf: bool) -> _Form:
         """Return the form of an operation, cached by function, settings, weights and results."""
-        results = tuple([(meta.shape, meta.dtype) for meta in op.outputs])
-        stored = _drawn_parameters(op)
-        held = tuple([(entry.kind, entry.shape, entry.trainable, entry.where) for entry in stored]) if stored else ()
+        outputs = op.outputs
+        held: tuple[object, ...] = ()
+        if len(outputs) == 1:  # the common case
+            results: object = (outputs[0].shape, outputs[0].dtype)
+        else:
+            results = tuple([(meta.shape, meta.dtype) for meta in outputs])
+        if op.stored:
+            held = tuple([(entry.kind, entry.shape, entry.trainable, entry.where) for entry in _drawn_parameters(op)])
         key: object = (op.name, op.settings, results, held, leaf, len(op.parents) > 1)
         try:
             form = self.forms.get(key)
@@ -185,6 +191,8 @@ class _ItemBuilder:
     def _place(self, op: Op) -> _Place:
         """Return the boxes around an operation; a module of one operation is a single box."""
         key = self._path(op)
+        if key is self.last[0]:  # the common case; hashing a path takes longer
+            return self.last[1]
         place = self.places.get(key)
         if place is None:
             path = key
@@ -196,6 +204,7 @@ class _ItemBuilder:
                 several = self.several.get(call.address, False)
                 place = _Place(path[:-1], True, call_name(call, around, several), call.type)
             self.places[key] = place
+        self.last = key, place
         return place
 
     def _path(self, op: Op) -> tuple[ModuleCall, ...]:
