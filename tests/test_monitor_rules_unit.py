@@ -34,7 +34,8 @@ def metric(name: str, numbers: Iterable[float]) -> Iterable[Delivery]:
 
 def test_rules_are_all_none_some_or_changed() -> None:
     everything = resolve_rules("default")
-    assert everything == resolve_rules({}) == resolve_rules() and set(everything) == set(RULES)
+    assert everything == resolve_rules({}) == resolve_rules() == resolve_rules("all") and set(everything) == set(RULES)
+    assert resolve_rules("none") == resolve_rules(None) == {}
     assert resolve_rules(None) == resolve_rules(False) == {}
     assert list(resolve_rules(["dead_relu", "nan_inf"])) == ["dead_relu", "nan_inf"]
     assert resolve_rules("dead_relu") == {"dead_relu": everything["dead_relu"]}
@@ -63,7 +64,7 @@ def test_rules_are_all_none_some_or_changed() -> None:
         ({"all_zero": {"variables": "grad"}}, "rule all_zero: variables='grad' is not a list of text"),
         ({"loss_plateau": {"metric": 3}}, "metric=3 is not text"),
         ({"dead_relu": 3}, "rules: dead_relu is 3; use a mapping of its settings, True or False"),
-        (3, "rules=3: use 'default', None, a list of names, or a mapping of names to settings"),
+        (3, "rules=3: use 'default', 'none', a list of names, or a mapping of names to settings"),
     ],
 )
 def test_unknown_rules_and_settings_are_refused(rules: Any, text: str) -> None:

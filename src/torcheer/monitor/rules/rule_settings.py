@@ -31,20 +31,20 @@ Settings = dict[str, dict[str, Any]]
 def resolve_rules(rules: Any = "default") -> Settings:
     """Resolve `rules=` to the selected rules, each with all of its settings, as JSON values.
 
-    "default" is all of them, None is none, a list of names is those. A mapping changes the default: settings that
-    differ, False to leave a rule out.
+    "default" and "all" are all of them, "none" and None are none, a list of names is those. A mapping changes the
+    default: settings that differ, False to leave a rule out.
     """
-    if rules is None or rules is False:
+    if rules is None or rules is False or rules == "none":
         return {}
     if isinstance(rules, str):
-        rules = {} if rules == "default" else [rules]
+        rules = {} if rules in ("default", "all") else [rules]
     if isinstance(rules, Mapping):
         for name in rules:
             _check_name(name)
         return {name: _rule_settings(name, rules.get(name)) for name in RULES if rules.get(name) is not False}
     if isinstance(rules, Iterable):
         return {name: _rule_settings(name, None) for name in dict.fromkeys(_check_name(name) for name in rules)}
-    raise BadArgument(f"rules={rules!r}: use 'default', None, a list of names, or a mapping of names to settings")
+    raise BadArgument(f"rules={rules!r}: use 'default', 'none', a list of names, or a mapping of names to settings")
 
 
 def describe_rules() -> list[tuple[str, str, dict[str, Any]]]:
