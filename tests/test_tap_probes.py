@@ -79,6 +79,13 @@ def test_weights_gradients_and_updates_are_those_around_the_optimizer_step() -> 
         assert np.array_equal(found[name, "update", 0], (parameter.detach() - before[name]).numpy())
 
 
+def test_a_look_leaves_no_hook_on_a_parameter() -> None:
+    model = small()
+    with Probed(model, every=1000):
+        train(model, 3)
+        assert [parameter._backward_hooks for parameter in model.parameters()] == [None] * len(list(model.parameters()))
+
+
 def test_only_steps_that_are_due_are_looked_at() -> None:
     model = small()
     with Probed(model, every=4) as probed:

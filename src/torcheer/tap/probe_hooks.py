@@ -110,14 +110,14 @@ class GradientHook(ProbeHook):
 class CarriedGradientHook(ProbeHook):
     """Registered on a parameter between two optimizer steps: what `grad` still holds when a new gradient arrives."""
 
-    __slots__ = ("_parameter", "sums")
+    __slots__ = ("parameter", "sums")
 
     def __init__(self, parameter: Tensor) -> None:
-        self._parameter = parameter
+        self.parameter = parameter
         self.sums: list[Tensor | None] = []  # of the magnitudes in `grad`, at each backward pass
 
     def __call__(self, gradient: Tensor) -> None:
-        previous = self._parameter.grad
+        previous = self.parameter.grad
         with torch._C.DisableTorchFunction(), torch.no_grad():
             self.sums.append(None if previous is None else previous.detach().abs().sum())
 
