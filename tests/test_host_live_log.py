@@ -24,6 +24,7 @@ from torcheer.runlog.watch_reader import Watched
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.open_source import open_catalog, open_source
 from torcheer.studio.sources.run_source import RunSource
+from torcheer.training.observe.run_contents import describe_run
 
 OLD = Path(__file__).parent / "data" / "0.1"
 
@@ -61,6 +62,14 @@ def test_a_loop_leaves_a_run_with_its_tables_and_alerts(tmp_path: Path) -> None:
     assert epochs["loss"].tolist() == [0.0, 0.5] and tests["acc"].tolist() == [0.5, 0.6]
     assert [str(alert) for alert in run.alerts if alert.severity == "warning"] == ["it is slow"] * 2
     assert not (tmp_path / "run" / "control.sock").exists()
+
+
+def test_show_prints_the_run_of_a_loop_and_a_watch(tmp_path: Path) -> None:
+    lines = describe_run(Path(lived(tmp_path / "run")))
+    at = lines.index("Train steps, 10 rows")
+    assert lines[at + 1].split()[:2] == ["Step", "Epoch"] and lines[at + 6].split()[0] == "9"
+    assert "Test epochs, 2 rows" in lines
+    assert describe_run(Path(watched(tmp_path / "w"))) == str(tl.load(tmp_path / "w")).splitlines()
 
 
 def test_the_studio_opens_the_run_of_a_loop(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 from torcheer.disk import LOCK, lock_holder, read_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.watch_reader import has_watch, open_watch
 from torcheer.safetensors_header import read_header
 from torcheer.terminal import ProgressCallback, format_table, human_bytes, ignore_progress, plural, printable
 from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
@@ -27,6 +29,8 @@ def describe_run(directory: Path, on_progress: ProgressCallback = ignore_progres
     on_progress: called with the number of bytes as they are checked.
     """
     run = read_json(directory / "run.json")
+    if run is None and has_watch(directory):
+        return str(open_watch(directory)).splitlines()
     if run is None:
         raise BadArgument(f"{directory} is no session: there is no run.json in it.{_nearby_sessions(directory)}")
     spec = read_json(directory / "spec.json") or {}
@@ -46,6 +50,7 @@ def _lines(
         *_part("models", _models(directory, newest, spec)),
         *_part("stages", _stages(spec, newest)),
         *_part("metrics", _metrics(directory)),
+        *_logged_tables(directory),
         *_part("checkpoints", _checkpoint_rows(manifests)),
         *_part("changed on the command line", spec.get("source", {}).get("overrides", [])),
         *_part("size", _sizes(directory)),
@@ -152,6 +157,18 @@ def _metrics(directory: Path) -> list[str]:
         header, *rows = list(csv.reader(file)) or [[]]
     shown = [tuple(_rounded(cell) for cell in row) for row in rows[-ROWS:] if len(row) == len(header)]
     return format_table([tuple(header), *shown], left=0) if shown else []
+
+
+def _logged_tables(directory: Path) -> list[str]:
+    """List the last rows of each table that a loop, such as that of `tl.live`, has logged."""
+    lines: list[str] = []
+    for table in RunLog(directory).tables().values() if (directory / "log").is_dir() else ():
+        rows = list(zip(*table.columns.values()))[-ROWS:]
+        cells = [tuple("" if cell is None else _rounded(str(cell)) for cell in row) for row in rows]
+        if cells:
+            title = f"{table.head.title}, {plural(table.count, 'row')}"
+            lines += _part(title, format_table([tuple(table.columns), *cells], left=0))
+    return lines
 
 
 def _rounded(cell: str) -> str:
