@@ -1,7 +1,8 @@
 # On a fresh machine `make demo` and `make test` do all the set-up themselves.
 
 export PYTHON3 ?= python3
-WORKERS ?= 2
+# One more than CI's cores: tests of other processes wait for them most of their time.
+WORKERS ?= 3
 
 python := .venv/bin/python
 # The folder counts too: an environment that was moved still points at the old one.
@@ -22,11 +23,15 @@ setup: .venv/$(stamp) $(page) ## make .venv and the studio's page; a second time
 demo: setup ## train a small conv net on handwritten digits, with the studio, a watch, captures and a video
 	@$(python) examples/demo.py demo-output
 
-# Sets are gone through in the same order every time; `make fuzz` lets them be.
+# Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
 test test-python test-forking test-browser test-slow test-faults: export PYTHONHASHSEED = 0
+test test-python test-forking test-browser: export OMP_NUM_THREADS = 1
 
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
+
+# Where tests with a browser may stand (tests/conftest.py says so): collecting all the others takes as long as they do.
+browser_files := $(wildcard tests/test_browser.py tests/test_drawing_*.py tests/test_host_*.py tests/test_studio_*.py)
 
 test: test-page test-python test-forking test-browser ## the fast tests
 
@@ -41,7 +46,7 @@ test-forking: setup
 
 test-browser: setup ## the fast tests that need a browser
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
-	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults"
+	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults" $(browser_files)
 
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow

@@ -21,6 +21,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # begun by nohup, which t
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+BROWSER_FILES = ("test_browser", "test_drawing_", "test_host_", "test_studio_")  # as in the Makefile
+
+
 def pytest_addoption(parser):
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew")
     parser.addoption("--failures", metavar="FILE", help="append every failed test and its marks to FILE (.ci/retry.py)")
@@ -56,6 +59,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
+            if not item.path.name.startswith(BROWSER_FILES):
+                raise pytest.UsageError(
+                    f"{item.nodeid} needs a browser: `make test-browser` looks into {BROWSER_FILES}"
+                )
 
 
 @pytest.hookimpl(tryfirst=True)

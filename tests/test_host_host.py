@@ -100,16 +100,14 @@ def test_a_second_viewer_is_told_where_the_first_one_is(host: Host) -> None:
         assert host.viewer == "http://third"
 
 
-def test_somebody_who_says_nothing_keeps_nobody_out(host: Host) -> None:
+def test_a_viewer_comes_in_past_a_dozen_that_say_nothing(host: Host) -> None:
     silent = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(12)]
-    for one in silent:
-        one.connect(str(host.path))
-    for one in silent[:8]:
-        one.close()
+    for connection in silent:
+        connection.connect(str(host.path))
     with Viewer(host) as viewer:
         assert viewer.of("welcome")
-    for one in silent:
-        one.close()
+    for connection in silent:
+        connection.close()
 
 
 def test_importing_the_viewers_side_loads_no_torch() -> None:

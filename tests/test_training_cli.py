@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from children import Child, run_python
+from fast_cases import fast_first
 from torch import nn
 from waiting import WAIT_SECS, wait_until
 
@@ -382,7 +383,7 @@ def test_a_config_that_was_edited_since_is_said_to_be_another(
     assert "training.json has changed since this session began; it goes on as it was begun." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", fast_first([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
 def test_a_signal_saves_and_ends_with_130_and_train_goes_on(project: Path, number: int) -> None:
     with started("train", "training.json", SLOW, "checkpoint_steps=1") as trainer:
         wait_until(lambda: Path("pretrained/checkpoints/2").exists())

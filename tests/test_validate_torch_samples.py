@@ -25,9 +25,8 @@ TYPES = (torch.float32, torch.complex64, torch.int64, torch.bool)
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_a_sample_of_some_operations_is_held(part: int) -> None:
-    reports = list(validated(OPERATIONS[5 * part :: 20], 1))
+def test_a_sample_of_some_operations_is_held() -> None:
+    reports = list(validated(OPERATIONS[::20], 1))
     assert len(reports) > 25
     assert not [text for text, report in reports if report.failures or report.dead_edges]
     assert sum(bool(report) for _, report in reports) > 0.8 * len(reports)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from children import Child, has_ended
+from fast_cases import fast_first
 from studio_socket import Page
 from torch import nn
 from waiting import wait_until
@@ -66,7 +67,7 @@ def left(folder: Path) -> list[Path]:
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", fast_first([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
 def test_nothing_is_left_of_a_show_whose_process_is_ended_by_a_signal(folder: Path, number: int) -> None:
     with program(SHOWS) as (process, viewer):
         assert left(folder)
@@ -76,7 +77,7 @@ def test_nothing_is_left_of_a_show_whose_process_is_ended_by_a_signal(folder: Pa
         assert left(folder) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", fast_first([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
 def test_a_viewer_that_is_ended_by_a_signal_takes_its_folder_along(folder: Path, number: int) -> None:
     with program(SHOWS) as (process, viewer):
         os.kill(viewer, number)
@@ -110,7 +111,7 @@ def test_a_start_clears_what_dead_viewers_left_and_nothing_else(folder: Path) ->
     assert all((stranger / "LOCK").exists() for stranger in strangers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", fast_first([signal.SIGKILL, signal.SIGTERM]))
 def test_the_socket_of_a_killed_loop_is_cleared_by_the_next(folder: Path, number: int) -> None:
     with program(LIVES) as (process, viewer):
         process.send_signal(number)

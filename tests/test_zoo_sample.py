@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fast_cases import fast_first
 
 import torcheer as tl
 
@@ -22,9 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # what models and their libra
 
 SAMPLE = [
     "torchvision/resnet18 train",  # batch norm writes its statistics
-    "torchvision/swin_v2_t eval",  # views, rolls, masks
-    "torchvision/fasterrcnn_mobilenet_v3_large_320_fpn eval",  # a list of images, control flow, empty results
-    "torchvision/raft_small eval",  # a loop over reused modules
     "torchvision/quantized_resnet18 eval",
     "timm/test_vit eval",
     "transformers/bert train",  # dropout
@@ -36,6 +34,11 @@ SAMPLE = [
     "transformers/mamba eval",
     "transformers/mixtral eval",  # experts
 ]
+LONGER = [
+    "torchvision/swin_v2_t eval",  # views, rolls, masks
+    "torchvision/fasterrcnn_mobilenet_v3_large_320_fpn eval",  # a list of images, control flow, empty results
+    "torchvision/raft_small eval",  # a loop over reused modules
+]
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +49,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("model", SAMPLE)
+@pytest.mark.parametrize("model", fast_first([*SAMPLE, *LONGER], len(SAMPLE)))
 def test_every_operation_replays_and_none_is_missed(model):
     address, mode = model.split()
     family, name = address.split("/")

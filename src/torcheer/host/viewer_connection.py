@@ -169,10 +169,10 @@ class Service:
             sock, _ = self._doorway.socket.accept()
         except OSError:
             return
+        if len(self._pending) >= _MOST_PENDING:  # a viewer says hello at once: the oldest is the least likely one
+            oldest, _ = self._pending.pop(next(iter(self._pending)))
+            oldest.close()
         wire = Wire(sock, line_bytes=VIEWER_LINE_BYTES)
-        if len(self._pending) >= _MOST_PENDING:
-            wire.close()
-            return
         self._pending[wire.fileno()] = (wire, time.monotonic())
 
     def _shake_hands(self, fd_number: int) -> None:
