@@ -215,7 +215,9 @@ def test_what_does_not_come_any_more_holds_up_nobody() -> None:
             probed.taken()
         model.forward = short.forward  # type: ignore[method-assign]
         for layer, name in zip(short.layers, range(6)):
-            layer.register_forward_hook(lambda _, __, out, name=name: probed.probes.output(f"layers.{name}", out))
+            layer.register_forward_hook(
+                lambda _, __, out, key=f"layers.{name}": probed.sender.send(out, key, "output", probed.probes.step)
+            )
         for _ in range(4):
             model(LARGE)
             probed.taken()

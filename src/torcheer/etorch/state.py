@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Layer, Network, Projection
+from torcheer.tap.probe_hooks import follow_gradient
 from torcheer.tap.tensor_copies import refusal
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -181,8 +182,7 @@ def _hook_gradient(state: State, layer: Layer, variable: str, x: Tensor) -> None
     if name in hooks:
         hooks.pop(name).remove()  # of the previous pass or call: the gradient must belong to the kept value
     if x.requires_grad:
-        keep = partial(_keep, state, layer, name)
-        hooks[name] = x.register_hook(lambda gradient: keep(gradient))  # type: ignore[no-untyped-call]
+        hooks[name] = follow_gradient(x, partial(_keep, state, layer, name))
 
 
 def _record_weights(state: State, layer: Layer) -> None:

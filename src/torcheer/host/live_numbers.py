@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 from torcheer.host.host import Host
+from torcheer.tap.device_copies import host_copy
 
 _MOST_WAITING: Final = 1000
 
@@ -55,12 +55,5 @@ def _fetch(tensor: Tensor, event: Any) -> tuple[Any, Any]:
         return None, event  # meta tensors have no values
     if not tensor.is_cuda:
         return (tensor.item() if tensor.numel() == 1 else tensor.detach().clone()), event
-    tensor = tensor.detach()
-    cuda: Any = torch.cuda  # not fully annotated
-    if cuda.is_current_stream_capturing():
-        return None, event
-    host_tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    host_tensor.copy_(tensor, non_blocking=True)
-    event = cuda.Event()
-    event.record()
-    return host_tensor, event
+    copy = host_copy(tensor)
+    return (None, event) if copy is None else (copy.tensor, copy.event)

@@ -42,7 +42,7 @@ class HeldMoment:
     failed: bool = False  # a value did not fit into the ring
     ended: bool = False
     absences: list[Absence] = field(default_factory=list)
-    late: list[Any] = field(default_factory=list)  # device copies in flight
+    late: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)  # device copies in flight, their headers
 
 
 class StateSender:
@@ -189,17 +189,15 @@ class StateSender:
             header |= {"type": name, "shape": list(shape)}
             return ring.offer(header, data.nbytes, lambda view: view.__setitem__(slice(None), data))
         if sent.is_cuda:
-            from torcheer.host.follow.gpu_copies import DeviceCopy
+            from torcheer.tap.device_copies import host_copy
 
-            if (copy := DeviceCopy.begin(sent, header)) is None:
+            if (copy := host_copy(sent)) is None:
                 return False
             with self._lock:
-                moment.late.append(copy)
+                moment.late.append((copy, {**header, "device": copy.device}))
             self._notify()
             return True
-        from torcheer.tap.tensor_copies import offer
-
-        return offer(ring, sent if sent.is_cpu else sent.cpu(), limit_bytes=ring.share_bytes, **header)
+        return _write(ring, sent if sent.is_cpu else sent.cpu(), header)
 
     def _items(self, value: Any, layer: str, item: int) -> tuple[Any, int]:
         """The part of a batch that is sent, and the number of its first item."""
@@ -239,9 +237,9 @@ class StateSender:
         """Write finished device copies into the ring, in the order of their states."""
         with self._lock:
             for moment in list(self._moments.values()):
-                while moment.late and moment.late[0].arrived:
-                    copy = moment.late.pop(0)
-                    if self._ring is None or not copy.put(self._ring):
+                while moment.late and moment.late[0][0].arrived:
+                    copy, header = moment.late.pop(0)
+                    if self._ring is None or not _write(self._ring, copy.tensor, header):
                         moment.failed = True
                 if moment.late:
                     return
@@ -261,6 +259,13 @@ class StateSender:
             if ring is None or ring.memory.token == sent_token:
                 return sent_token, -1
             return ring.memory.token, os.dup(ring.fd)
+
+
+def _write(ring: Ring, tensor: Any, header: dict[str, Any]) -> bool:
+    """Write a tensor on the CPU into the ring; False if it does not fit."""
+    from torcheer.tap.tensor_copies import offer  # late: a viewer's process loads no torch
+
+    return offer(ring, tensor, limit_bytes=ring.share_bytes, **header)
 
 
 def _has_batch(shape: tuple[int, ...], units: int) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torcheer.samples import Statistics
+from torcheer.tap.device_copies import READY, copy_to_host, host_copy
 from torcheer.tap.tensor_copies import SampleSink, all_finite, describe, memory_writer, subsample
 
 _Pending = tuple[dict[str, Any], int, Tensor]  # record header, count of numbers, the tensor to fetch
@@ -199,19 +200,6 @@ def _norm_type(tensor: Tensor) -> torch.dtype:
     return torch.complex64 if tensor.is_complex() else torch.float32
 
 
-class _Ready:
-    """An event that has already happened."""
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-
-_READY = _Ready()
-
-
 class Fetcher:
     """Fetches values from the devices and sends them to the ring once they have arrived."""
 
@@ -223,7 +211,6 @@ class Fetcher:
         self._in_flight: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to call after it
         self._last_order = self._flushed_order = 0  # values are numbered in order; up to which a flush is scheduled
         self._arrived: list[tuple[int, dict[str, Any], int, Callable[[memoryview], None]]] = []  # not yet sorted
-        self._streams: dict[torch.device, Any] = {}
         self._used_streams: dict[torch.device, dict[int, Any]] = {}  # that computed this step's values, by number
 
     def fetch_statistics(
@@ -285,12 +272,13 @@ class Fetcher:
         plain = tensor.detach()
         value, stride = subsample(plain, limit_bytes)
         header = describe(plain, value, stride, order=self._next_order(), **extras)
-        if minus is None:
-            copy = value.clone()
-        else:
+        if minus is not None:
             copy = (value.float() - minus.float()).to(value.dtype) if value.element_size() == 1 else value - minus
-        largest = [_largest(plain)] if stride > 1 and minus is None else []
-        self._fetch([copy, *largest], partial(self._send_tensor, header))
+            self._fetch([copy], partial(self._send_tensor, header))
+        elif stride > 1:
+            self._fetch([value.clone(), _largest(plain)], partial(self._send_tensor, header))
+        elif (shared := host_copy(value)) is not None:
+            self._in_flight.append((shared.event, partial(self._send_tensor, header, shared.tensor)))
 
     def _send_tensor(self, header: dict[str, Any], tensor: Tensor, largest: Tensor | None = None) -> None:
         if largest is not None:
@@ -300,23 +288,8 @@ class Fetcher:
         self.offer(header, tensor.nbytes, _host_writer(tensor))
 
     def _fetch(self, tensors: Sequence[Tensor], action: Callable[..., None]) -> None:
-        """Copy tensors of one device to the host on a side stream, then call `action` with the copies."""
-        device = tensors[0].device
-        if device.type != "cuda":  # the same without waiting, for devices without streams
-            action(*(tensor.cpu() for tensor in tensors))
-            return
-        cuda: Any = torch.cuda  # it is not all annotated
-        side = self._streams.get(device) or cuda.Stream(device)
-        self._streams[device] = side
-        copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
-        side.wait_stream(cuda.current_stream(device))
-        with cuda.stream(side):
-            for tensor, copy in zip(tensors, copies):
-                copy.copy_(tensor, non_blocking=True)
-            arrived = cuda.Event()
-            arrived.record(side)
-        for tensor in tensors:
-            tensor.record_stream(side)
+        """Copy tensors of one device to the host, then call `action` with the copies."""
+        copies, arrived = copy_to_host(tensors)
         self._in_flight.append((arrived, lambda: action(*copies)))
 
     def run_after(self, event: Any, action: Callable[[], None]) -> None:
@@ -386,7 +359,7 @@ class Fetcher:
             self.dispatch()
         if self._last_order > self._flushed_order:
             self._flushed_order = self._last_order
-            self._in_flight.append((self._in_flight[-1][0] if self._in_flight else _READY, self._send_in_order))
+            self._in_flight.append((self._in_flight[-1][0] if self._in_flight else READY, self._send_in_order))
         while self._in_flight and (wait or self._in_flight[0][0].query()):
             event, action = self._in_flight.pop(0)
             event.synchronize()

@@ -1,19 +1,23 @@
-"""Hook objects on modules and tensors that call the probes; copying a model drops them."""
+"""Hook objects on modules and tensors; a module or a tensor has one, however many sinks listen. Copies drop them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
+from torcheer.tap.device_copies import SharedCopies
+from torcheer.tap.tensor_copies import tensors_in
+
 if TYPE_CHECKING:
     from torcheer.tap.probes import Probes
 
 in_backward: Callable[[], int] = torch._C._current_graph_task_id  # not -1 where checkpointing recomputes a pass
+_SHARED_COPIES = SharedCopies()
 
 
 class ProbeHook:
@@ -62,49 +66,174 @@ class PassHook(ProbeHook):
         self._probes.begin_pass(module)
 
 
+class ModuleOutput(NamedTuple):
+    """What a call of a module was given and returned."""
+
+    module: nn.Module
+    arguments: Any
+    keywords: Any
+    value: Any
+    tensors: list[tuple[str, Tensor]]  # in the value, each with its place in it: "", or ".0", ".hidden"
+
+
+Take = Callable[[str, int, ModuleOutput], None]  # a module's name, the number of its call in this pass, its output
+Failed = Callable[[str, Exception], None]
+
+
+class Listener:
+    """One sink at a module, for a pass."""
+
+    __slots__ = ("_earlier_calls", "_failed", "_hook", "_name", "_take")
+
+    def __init__(self, name: str, take: Take, failed: Failed) -> None:
+        self._name, self._take, self._failed = name, take, failed
+        self._hook: OutputHook | None = None
+        self._earlier_calls = 0  # that the hook had seen for other sinks
+
+    def attach(self, module: nn.Module) -> None:
+        """Listen to a module, through the hook that another sink may have registered."""
+        hook = next((hook for hook in module._forward_hooks.values() if type(hook) is OutputHook), None)
+        self._hook = hook if hook is not None else OutputHook(module)
+        self._earlier_calls = self._hook.calls
+        self._hook.listeners.append(self)
+
+    def remove(self) -> None:
+        """Stop listening; the last one takes the hook off."""
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook.listeners.remove(self)
+            if not hook.listeners:
+                hook.handle.remove()
+
+    def take(self, calls: int, output: ModuleOutput) -> None:
+        """Hand an output to the sink; its errors never reach the model."""
+        try:
+            self._take(self._name, calls - self._earlier_calls, output)
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Tell the sink that this output cannot be read."""
+        self._failed(self._name, error)
+
+
 class OutputHook(ProbeHook):
-    """Registered on a selected module during a watched pass: passes on its output."""
+    """Registered on a module during a pass: hands its output to all who listen."""
 
-    __slots__ = ("_name", "_probes")
+    __slots__ = ("calls", "handle", "listeners")
 
-    def __init__(self, probes: Probes, name: str) -> None:
-        self._probes, self._name = probes, name
+    def __init__(self, module: nn.Module) -> None:
+        self.calls = 0
+        self.listeners: list[Listener] = []
+        self.handle = module.register_forward_hook(self, with_kwargs=True)
 
-    def __call__(self, module: nn.Module, arguments: Any, output: Any) -> None:
+    def __call__(self, module: nn.Module, *call: Any) -> None:
+        listeners = self.listeners
+        if not listeners or torch.compiler.is_compiling() or in_backward() >= 0:
+            return  # without listeners it was removed, and torch may call it differently
+        self.calls += 1
+        arguments, keywords, value = call
+        with torch._C.DisableTorchFunction():  # keep out of a capture in progress
+            try:
+                tensors = [("", value)] if isinstance(value, Tensor) else tensors_in(value, "")
+            except Exception as error:  # a container of the user's own
+                for listener in tuple(listeners):
+                    listener.fail(error)
+                return
+            output = ModuleOutput(module, arguments, keywords, value, tensors)
+            if len(listeners) == 1:
+                listeners[0].take(self.calls, output)
+                return
+            with _SHARED_COPIES:
+                for listener in tuple(listeners):
+                    listener.take(self.calls, output)
+
+
+class InputHook(ProbeHook):
+    """Registered on a model during a pass: hands on the arguments it is called with."""
+
+    __slots__ = ("_failed", "_take")
+
+    def __init__(self, take: Callable[[Any, Any], None], failed: Failed) -> None:
+        self._take, self._failed = take, failed
+
+    def __call__(self, module: nn.Module, arguments: Any, keywords: Any = None) -> None:
         if torch.compiler.is_compiling() or in_backward() >= 0:
             return
         try:
-            with torch._C.DisableTorchFunction():  # keep out of a capture in progress
-                if not self._probes.input_checked:
-                    self._probes.check_input(self._name, arguments)
-                self._probes.output(self._name, output)
+            with torch._C.DisableTorchFunction():
+                self._take(arguments, keywords)
         except Exception as error:
-            self._probes.drop_layer(self._name, error)
+            self._failed("(input)", error)
 
 
 class PassEndHook(ProbeHook):
     """Registered on the model during a watched pass: ends it."""
 
-    __slots__ = ("_probes",)
+    __slots__ = ("_end",)
 
-    def __init__(self, probes: Probes) -> None:
-        self._probes = probes
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
 
     def __call__(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        self._probes.end_pass()
+        self._end()
+
+
+Action = Callable[[Tensor], None]
 
 
 class GradientHook(ProbeHook):
-    """Registered on a tensor that a selected module returned: passes on its gradient."""
+    """Registered on a tensor: hands its gradient to all who follow it."""
 
-    __slots__ = ("_probes", "_step", "_where")
+    __slots__ = ("actions", "handle")
 
-    def __init__(self, probes: Probes, where: str, step: int) -> None:
-        self._probes, self._where, self._step = probes, where, step
+    def __init__(self) -> None:
+        self.actions: list[Action] = []
+        self.handle: Any = None
 
     def __call__(self, gradient: Tensor | None) -> None:
-        if gradient is not None:
-            self._probes.gradient(self._where, self._step, gradient)
+        actions = self.actions
+        if gradient is None or not actions:
+            return
+        with torch._C.DisableTorchFunction():
+            if len(actions) == 1:
+                _try(actions[0], gradient)
+                return
+            with _SHARED_COPIES:
+                for action in tuple(actions):
+                    _try(action, gradient)
+
+
+def _try(action: Action, gradient: Tensor) -> None:
+    try:
+        action(gradient)
+    except Exception:  # one value fewer; autograd must not fail
+        return
+
+
+class FollowedGradient(NamedTuple):
+    """A sink's place at the hook of a tensor."""
+
+    hook: GradientHook
+    action: Action
+
+    def remove(self) -> None:
+        """Stop following; the last one takes the hook off."""
+        if self.action in self.hook.actions:
+            self.hook.actions.remove(self.action)
+        if not self.hook.actions:
+            self.hook.handle.remove()
+
+
+def follow_gradient(tensor: Tensor, action: Action) -> FollowedGradient:
+    """Call `action` with the gradient of a tensor as it is now; what is written into it later has another."""
+    hooks: Any = tensor._backward_hooks or {}
+    hook = next((hook for hook in hooks.values() if type(hook) is GradientHook and hook.actions), None)
+    if hook is None:
+        hook, register = GradientHook(), tensor.register_hook
+        hook.handle = register(hook)  # type: ignore[no-untyped-call]
+    hook.actions.append(action)
+    return FollowedGradient(hook, action)
 
 
 class CarriedGradientHook(ProbeHook):

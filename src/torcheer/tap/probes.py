@@ -9,8 +9,8 @@ import math
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torcheer.models import unwrapped
 from torcheer.tap.module_selection import ModuleSelection, parameter_places, replaced_parameters
 from torcheer.tap.pass_counter import PassCounter
-from torcheer.tap.probe_hooks import GradientHook, OutputHook, PassEndHook, PassHook, calls_of
+from torcheer.tap.pass_tap import PassTap
+from torcheer.tap.probe_hooks import ModuleOutput, PassEndHook, PassHook, calls_of
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.step_schedule import Pace, Schedule
 from torcheer.tap.step_timing import Timing
@@ -62,18 +63,16 @@ class Probes:
         self._weights = WeightTracker(selection.parameters, what, sender, model.parameters(), gradient_names)
         self._places = parameter_places(model)
         self._replaced = set[int]()  # ids of the parameters that others had replaced at the last watched step
-        self._outputs = {name: OutputHook(self, name) for name in selection.modules}
-        self._modules, self._what, self._optimizer = dict(selection.modules), frozenset(what), optimizer
+        self._outputs, self._what, self._optimizer = dict(selection.modules), frozenset(what), optimizer
+        self._modules, self._tap = dict(selection.modules), PassTap(self.output, self.drop_layer)
         self._by_optimizer = optimizer is not None or not is_called(model)
         self._awaits_optimizer = False  # whether the optimizer's next step has values to send
         self._uses_optimizer_hooks = True  # whether the optimizer hooks have anything to do
         self._step_begun = False  # where optimizer steps are counted: whether this step has had its first pass
         self._running_optimizer: Optimizer | None = None  # whose step is in progress, with nothing to do but count it
-        self._optimizer_hooks, self._pass_hooks, self._entry_hooks = list[Any](), list[Any](), list[Any]()
+        self._optimizer_hooks, self._entry_hooks = list[Any](), list[Any]()
         self._may_use_counter = is_called(model)
-        self._calls = Counter[str]()  # of each module in this pass
-        self._leaf_hooks = list[Any]()  # on leaf tensors, which outlive the pass
-        self.input_checked = True  # whether the input of this pass's first module was checked
+        self._input_checked = True  # whether the input of this pass's first module was checked
         self._settle_next = True  # there is work to do when the next step begins
         self._pace, self._timing, self._hook_lock = Pace(), Timing(sender), threading.Lock()
         self._hook.count = self._count if self._by_optimizer or step_of is not None else None
@@ -146,7 +145,7 @@ class Probes:
             if self._step_begun:
                 return
             self._step_begun = True
-        elif self._pass_hooks and not self._interrupted():
+        elif self._tap.is_open and not self._interrupted():
             return
         self._reached, self._hook.idle_passes = self.count, 0
         self._set_idle(0)
@@ -243,24 +242,18 @@ class Probes:
     def _settle(self) -> None:
         """Send what the last watched step left to be sent, and remove its hooks."""
         self._timing.settle()
-        self._remove_leaf_hooks()
+        self._tap.release()
         self._weights.settle()
         self._sender.harvest()
 
     # -- a watched pass ----------------------------------------------------------------------------------------------
 
     def _attach_outputs(self) -> None:
-        self._calls.clear()
-        self.input_checked = "output" not in self._what
-        if not {"output", "grad"} & self._what:
-            return
-        for name, hook in list(self._outputs.items()):
-            try:
-                self._pass_hooks.append(self._modules[name].register_forward_hook(hook))
-            except Exception as error:  # a module that accepts no hooks; the others are watched
-                self.drop_layer(name, error)
-        if is_called(self._model):
-            self._pass_hooks.append(self._model.register_forward_hook(PassEndHook(self), always_call=True))
+        self._input_checked = "output" not in self._what
+        if {"output", "grad"} & self._what:
+            self._tap.attach(self._outputs)
+            if is_called(self._model):
+                self._tap.add(self._model.register_forward_hook(PassEndHook(self.end_pass), always_call=True))
 
     @property
     def is_watching(self) -> bool:
@@ -269,29 +262,28 @@ class Probes:
 
     def end_pass(self) -> None:
         """Remove the hooks of the watched pass from the modules."""
-        attached, self._pass_hooks = self._pass_hooks, []
-        for handle in attached:
-            handle.remove()
+        self._tap.end()
 
-    def check_input(self, name: str, arguments: Any) -> None:
+    def _check_input(self, name: str, arguments: Any) -> None:
         """Send the input of a pass's first module where it is not finite, before its output is sent."""
-        self.input_checked = True
+        self._input_checked = True
         for _, tensor in tensors_in(arguments, name)[:1]:  # further ones may be masks, which hold infinities
             if tensor.is_floating_point() and not refusal(tensor):
                 self._sender.send_if_nonfinite(tensor, name, "input", self.watched_step)
 
-    def output(self, name: str, value: Any) -> None:
+    def output(self, name: str, call: int, output: ModuleOutput) -> None:
         """Send the output of a selected module and follow its gradient."""
-        self._calls[name] += 1
-        label = name if self._calls[name] == 1 else f"{name}:{self._calls[name]}"
-        tensors = [(label, value)] if isinstance(value, Tensor) else tensors_in(value, label)
-        for where, tensor in tensors:
-            if where in self._modules and where != label:  # a submodule of that name has its own values
-                where = f"{label}[{where[len(label) + 1 :]}]"
+        if not self._input_checked:
+            self._check_input(name, output.arguments)
+        label = name if call == 1 else f"{name}:{call}"
+        for place, tensor in output.tensors:
+            where = label + place
+            if place and where in self._modules:  # a submodule of that name has its own values
+                where = f"{label}[{place[1:]}]"
             if "output" in self._what:
                 self._sender.send(tensor, where, "output", self.watched_step)
             if tensor.requires_grad and ("grad" in self._what or self._by_optimizer):
-                self._follow(tensor, where)
+                self._tap.follow(tensor, partial(self.gradient, where, self.watched_step))
             elif self._differentiates and "grad" in self._what and not torch.is_grad_enabled():
                 self._report_no_gradient(name)
 
@@ -304,18 +296,11 @@ class Probes:
                 "its own are not seen; use_reentrant=False shows them"
             )
 
-    def _follow(self, tensor: Tensor, where: str) -> None:
-        """Register for the gradient of the tensor as it is now; what is written into it later has another gradient."""
-        register: Any = tensor.register_hook
-        handle = register(GradientHook(self, where, self.watched_step))
-        if tensor.is_leaf:  # a leaf would keep the hook forever
-            self._leaf_hooks.append(handle)
-
     def gradient(self, where: str, step: int, gradient: Tensor) -> None:
         """Send a gradient; may be called in one of autograd's threads."""
         if self.closed:
             return
-        if self._by_optimizer and self._pass_hooks:
+        if self._by_optimizer and self._tap.is_open:
             self.end_pass()  # further passes of the step are not watched
         if "grad" in self._what:
             self._sender.send(gradient, where, "grad", step)
@@ -324,11 +309,6 @@ class Probes:
         """Stop watching one layer after an error; the others are kept."""
         self._outputs.pop(name, None)
         self._sender.report(f"{name} is no longer watched: {type(error).__name__}: {error}")
-
-    def _remove_leaf_hooks(self) -> None:
-        leaves, self._leaf_hooks = self._leaf_hooks, []
-        for handle in leaves:
-            handle.remove()
 
     # -- the optimizer -----------------------------------------------------------------------------------------------
 
@@ -394,7 +374,7 @@ class Probes:
             if self._process == os.getpid() and not self.closed:
                 self._weights.settle()
                 self._sender.harvest(wait=True)
-            self._remove_leaf_hooks()
+            self._tap.release()
             self._weights.release()
         self.closed = True
 

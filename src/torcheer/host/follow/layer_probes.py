@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -28,7 +28,8 @@ from torcheer.network.history_network import PassDescription
 from torcheer.network.network_records import GAP_BITS, Network
 from torcheer.network.recorded_heads import SUFFIX
 from torcheer.tap.module_selection import choose
-from torcheer.tap.probe_hooks import ProbeHook, in_backward
+from torcheer.tap.pass_tap import PassTap
+from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in
 
 WHOLE_BYTES: Final = 4 << 20  # of a weight that is sent whole; of larger ones, the slices of single units
@@ -58,12 +59,11 @@ class LayerProbes:
         roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
         self._roots, self._places, self._modules = roots, LayerPlaces(), dict[str, nn.Module]()
         self.finder = NetworkFinder(self.model, roots, self._hidden, self._use_network, self._note)
-        self._handles: list[Any] = []
-        self._leaves: list[Any] = []  # hooks on tensors that outlive their pass
-        self._calls: Counter[str] = Counter()
+        self._tap = PassTap(self.record_output, self.drop_layer)
         self._id, self._secs, self._made_secs, self._described_at = -1, 0.0, 0.0, -1e9
         self._absences = Absences()
         self._stale = self._has_gradient_hooks = False  # shapes have changed; gradient hooks were registered
+        self._has_inputs = False  # the arguments of the pass's first call were recorded
         self._process = os.getpid()
         if self._hidden:
             self._note(f"{len(self._hidden)} layers ({', '.join(self._hidden[:3])}, …) run inside compiled code, where "
@@ -89,7 +89,7 @@ class LayerProbes:
 
     def observe(self, arguments: Any = None, keywords: Any = None) -> None:
         """Describe the network from the next pass, or from the one that begins with these arguments."""
-        if not self._handles:
+        if not self._tap.is_open:
             if arguments is None or self._stale:
                 self.finder.record_next_call()
             self.finder.observe(arguments, keywords)
@@ -111,7 +111,7 @@ class LayerProbes:
     @property
     def in_pass(self) -> bool:
         """True while hooks are attached to the modules."""
-        return bool(self._handles) or self.finder.is_observing
+        return self._tap.is_open or self.finder.is_observing
 
     @property
     def busy(self) -> bool:
@@ -125,7 +125,7 @@ class LayerProbes:
 
     def add_handle(self, handle: Any) -> None:
         """Remove a further hook's handle together with ours."""
-        self._handles.append(handle)
+        self._tap.add(handle)
 
     def begin(self, step: int, counters: Mapping[str, Any] | None = None, test: bool = False, *,
               arguments: Any = None, keywords: Any = None) -> bool:  # fmt: skip
@@ -153,7 +153,7 @@ class LayerProbes:
         return True
 
     def _attach(self, arguments: Any, keywords: Any) -> None:
-        self._calls.clear()
+        self._has_inputs = False
         self._absences.begin()
         if not self.host.wants.variables:
             return
@@ -161,20 +161,19 @@ class LayerProbes:
             if layer.partition(":")[0] not in self._hidden:
                 for variable in self.host.wants.variables:
                     self._absences.note(layer, variable, NO_HOOK)
-        for name, module in self._modules.items():
-            hook = _OutputHook(self, name)
-            self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        self._tap.attach(self._modules)
         if arguments is not None:
             self.record_inputs(arguments, keywords)
         else:
             for root in self._roots:
-                self._handles.append(root.register_forward_pre_hook(_InputHook(self), with_kwargs=True))
+                hook = InputHook(self.record_inputs, self.drop_layer)
+                self._tap.add(root.register_forward_pre_hook(hook, with_kwargs=True))
 
     def record_inputs(self, arguments: Any, keywords: Any) -> None:
         """Record the arguments of the model's first call in the pass."""
-        if self._calls["(input)"] or not self.host.wants.variables:
+        if self._has_inputs or not self.host.wants.variables:
             return
-        self._calls["(input)"] += 1
+        self._has_inputs = True
         tensors = list({id(tensor): tensor for _, tensor in tensors_in((arguments, keywords or {}), "")}.values())
         for place in self._places.inputs:
             if place.position >= len(tensors):
@@ -187,13 +186,10 @@ class LayerProbes:
             else:
                 self._absences.note(place.layer, "Grad", INPUT if tensor.is_floating_point() else WHOLE_NUMBERS)
 
-    def record_output(self, name: str, module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
+    def record_output(self, name: str, call: int, output: ModuleOutput) -> None:
         """Record a module's output."""
-        began = stamp()
-        self._calls[name] += 1
-        places = self._places.by_call.get((name, self._calls[name]), ())
-        tensors = tensors_in(output, name) if places else []
-        wanted = self.host.wants.variables
+        began, tensors = stamp(), output.tensors
+        places, wanted = self._places.by_call.get((name, call), ()), self.host.wants.variables
         for place in places:
             if place.position >= len(tensors):
                 continue
@@ -207,7 +203,7 @@ class LayerProbes:
                 else:
                     self._absences.note(place.layer, "Grad", _without_gradient(tensor))
             if place.layer in self._places.heads and "Act" in wanted:
-                heads = attention_weights(module, arguments, keywords, output)
+                heads = attention_weights(output.module, output.arguments, output.keywords, output.value)
                 if heads is not None:
                     self._offer(heads, place.layer + SUFFIX, "Act")
                     self._absences.note(place.layer + SUFFIX, "Grad", BESIDE)
@@ -245,12 +241,9 @@ class LayerProbes:
 
     def _hook_gradient(self, tensor: Tensor, place: Place) -> None:
         """Register a hook for the gradient of a tensor in its current version."""
-        register: Any = tensor.register_hook
-        handle = register(_GradientHook(self, place, self._id))
+        self._tap.follow(tensor, partial(self.record_gradient, place, self._id))
         self._has_gradient_hooks = True
         self._absences.note(place.layer, "Grad", NO_BACKWARD)  # unless it arrives
-        if tensor.is_leaf:  # a leaf would keep the hook for ever
-            self._leaves.append(handle)
 
     def record_gradient(self, place: Place, number: int, gradient: Tensor) -> None:
         """Record a gradient; may run in one of autograd's threads."""
@@ -262,16 +255,12 @@ class LayerProbes:
     def end_pass(self) -> None:
         """Remove the modules' hooks; gradients may still arrive."""
         self.finder.end_observation()
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.remove()
+        self._tap.end()
 
     def finish(self) -> float:
         """Complete the state and return the seconds that recording it cost, for `Budget.spent`."""
         self.end_pass()
-        leaves, self._leaves = self._leaves, []
-        for handle in leaves:
-            handle.remove()
+        self._tap.release()
         number, self._id, self._has_gradient_hooks = self._id, -1, False
         secs, self._secs = self._secs, 0.0
         if number < 0:
@@ -326,58 +315,3 @@ def _without_gradient(tensor: Tensor) -> str:
 
 def _named(models: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
     return {name.replace(".", "_"): model for name, model in models.items()}
-
-
-class _OutputHook(ProbeHook):
-    """Forward hook on a module, while a pass is recorded."""
-
-    __slots__ = ("_name", "_probes")
-
-    def __init__(self, probes: LayerProbes, name: str) -> None:
-        self._probes, self._name = probes, name
-
-    def __call__(self, module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or in_backward() >= 0:
-            return
-        try:
-            with DisableTorchFunction():  # keep out of a capture in progress
-                self._probes.record_output(self._name, module, arguments, keywords, output)
-        except Exception as error:
-            self._probes.drop_layer(self._name, error)
-
-
-class _InputHook(ProbeHook):
-    """Forward pre-hook on a model, while a pass is recorded: its arguments."""
-
-    __slots__ = ("_probes",)
-
-    def __init__(self, probes: LayerProbes) -> None:
-        self._probes = probes
-
-    def __call__(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
-        if torch.compiler.is_compiling() or in_backward() >= 0:
-            return
-        try:
-            with DisableTorchFunction():
-                self._probes.record_inputs(arguments, keywords)
-        except Exception as error:
-            self._probes.drop_layer("(input)", error)
-
-
-class _GradientHook(ProbeHook):
-    """Gradient hook on a tensor that a module returned."""
-
-    __slots__ = ("_id", "_place", "_record")
-
-    def __init__(self, probes: LayerProbes, place: Place, number: int) -> None:
-        self._record: Callable[[Place, int, Tensor], None] = probes.record_gradient
-        self._place, self._id = place, number
-
-    def __call__(self, gradient: Tensor | None) -> None:
-        if gradient is None:
-            return
-        try:
-            with DisableTorchFunction():
-                self._record(self._place, self._id, gradient)
-        except Exception:  # one value fewer; autograd must not fail
-            return

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.capture.record.tensor_facts import meta_of
-from torcheer.capture.torch_state import DisableTorchFunction
 from torcheer.host.follow.model_pass import ModelPass
 from torcheer.models import modules_of, unwrapped
 from torcheer.network.module_tree import ATTENTION
 from torcheer.records import Edge, ModuleCall, Op, Stored, TensorMeta
-from torcheer.tap.probe_hooks import ProbeHook, in_backward
+from torcheer.tap.pass_tap import PassTap
+from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in
 
 SEEN_BY_HOOKS: Final = "seen from outside, by hooks on the modules: operations between them are not known one by one"
@@ -45,7 +45,7 @@ class PassObserver:
         """
         self._model, self._hidden, self._roots = model, set(hidden), list(roots)
         self._modules = modules_of(model)
-        self._handles: list[Any] = []
+        self._tap = PassTap(self.record_output, _ignore)
         self._calls: Counter[str] = Counter()
         self._ops: list[Op] = []
         self._returned: dict[int, list[ModuleCall]] = {}  # operation -> module calls that returned it, innermost first
@@ -60,12 +60,16 @@ class PassObserver:
         if arguments is not None:
             self.record_inputs(arguments, keywords)
         for root in self._roots:
-            self._handles.append(root.register_forward_pre_hook(_InputHook(self), with_kwargs=True))
+            hook = InputHook(self.record_inputs, _ignore)
+            self._tap.add(root.register_forward_pre_hook(hook, with_kwargs=True))
         inner = unwrapped(self._model)
-        for name, module in self._modules.items():
-            if name not in self._hidden and not isinstance(module, torch.jit.ScriptModule):
-                address = "" if module is self._model or module is inner else name
-                self._handles.append(module.register_forward_hook(_OutputHook(self, address), with_kwargs=True))
+        self._tap.attach(
+            {
+                "" if module is self._model or module is inner else name: module
+                for name, module in self._modules.items()
+                if name not in self._hidden and not isinstance(module, torch.jit.ScriptModule)
+            }
+        )
 
     def record_inputs(self, arguments: Any, keywords: Any) -> None:
         """Record the arguments of a model call; tensors that no module produced are inputs."""
@@ -74,12 +78,13 @@ class PassObserver:
             if tensor.grad_fn is None and self._producer(tensor) is None:
                 self._remember(tensor, self._add(Op(0, "input", "input", outputs=(meta_of(tensor),))))
 
-    def record_output(self, name: str, module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
+    def record_output(self, name: str, number: int, output: ModuleOutput) -> None:
         """Record what a module returned."""
-        call = ModuleCall(name, self._calls[name] + 1, _type(module))
+        module, arguments, keywords, *_ = output
+        call = ModuleCall(name, number, _type(module))
         stack = self._stack(name)
-        self._calls[name] += 1
-        tensors = [tensor for _, tensor in tensors_in(output, name)]
+        self._calls[name] = number
+        tensors = [tensor for _, tensor in output.tensors]
         if not tensors:
             return
         self.module_calls += name != ""
@@ -181,9 +186,11 @@ class PassObserver:
 
     def end(self) -> None:
         """Remove the hooks."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.remove()
+        self._tap.end()
+
+
+def _ignore(name: str, error: Exception) -> None:
+    """Draw one layer fewer; the model must not fail."""
 
 
 def pass_of_weights(model: nn.Module) -> ModelPass:
@@ -247,39 +254,3 @@ def _heads(module: Any, arguments: Any, keywords: Any) -> TensorMeta | None:
     batch = query.shape[1 - time] if query.dim() == 3 else 1
     shape = (batch, module.num_heads, query.shape[time], key.shape[time])
     return replace(meta_of(query), shape=shape)
-
-
-class _OutputHook(ProbeHook):
-    """Forward hook on every module, for one pass."""
-
-    __slots__ = ("_name", "_observer")
-
-    def __init__(self, observer: PassObserver, name: str) -> None:
-        self._observer, self._name = observer, name
-
-    def __call__(self, module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or in_backward() >= 0:
-            return
-        try:
-            with DisableTorchFunction():
-                self._observer.record_output(self._name, module, arguments, keywords, output)
-        except Exception:  # one layer fewer in the picture; the model must not fail
-            return
-
-
-class _InputHook(ProbeHook):
-    """Forward pre-hook on a root model, for one pass."""
-
-    __slots__ = ("_observer",)
-
-    def __init__(self, observer: PassObserver) -> None:
-        self._observer = observer
-
-    def __call__(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
-        if torch.compiler.is_compiling() or in_backward() >= 0:
-            return
-        try:
-            with DisableTorchFunction():
-                self._observer.record_inputs(arguments, keywords)
-        except Exception:  # one input fewer in the picture
-            return

@@ -1,0 +1,60 @@
+"""The hooks of one sink during a pass: on modules until it ends, on leaf tensors until its step has settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from torcheer.tap.probe_hooks import Action, Failed, FollowedGradient, Listener, Take, follow_gradient
+
+
+class PassTap:
+    """Attaches a sink to the modules of a pass, through the hooks that all sinks share.
+
+    - `take(name, call, output)` is called for each call of a module, `failed(name, error)` where it raised
+    """
+
+    def __init__(self, take: Take, failed: Failed) -> None:
+        self._take, self._failed = take, failed
+        self._handles: list[Any] = []  # of this pass
+        self._leaves: list[FollowedGradient] = []  # on tensors that outlive it
+
+    @property
+    def is_open(self) -> bool:
+        """True while hooks are attached to the modules."""
+        return bool(self._handles)
+
+    def attach(self, modules: Mapping[str, nn.Module]) -> None:
+        """Listen to these modules."""
+        for name, module in list(modules.items()):
+            try:
+                listener = Listener(name, self._take, self._failed)
+                listener.attach(module)
+                self._handles.append(listener)
+            except Exception as error:  # a module that accepts no hooks; the others are watched
+                self._failed(name, error)
+
+    def add(self, handle: Any) -> None:
+        """Remove a further hook at the end of the pass."""
+        self._handles.append(handle)
+
+    def follow(self, tensor: Tensor, action: Action) -> None:
+        """Call `action` with the gradient of a tensor."""
+        followed = follow_gradient(tensor, action)
+        if tensor.is_leaf:  # a leaf would keep the hook for ever
+            self._leaves.append(followed)
+
+    def end(self) -> None:
+        """End the pass; gradients may still arrive."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+
+    def release(self) -> None:
+        """Take the hooks off leaf tensors, too."""
+        self.end()
+        leaves, self._leaves = self._leaves, []
+        for followed in leaves:
+            followed.remove()
