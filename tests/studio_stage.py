@@ -28,7 +28,8 @@ from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording, Run
 from torcheer.studio.sources.layer_frames import GAP
-from torcheer.studio.sources.source import Changes, Unit
+from torcheer.studio.sources.moment_queries import Unit
+from torcheer.studio.sources.source import Changes
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
 MARKUP = "<img src=x onerror=window.hacked=1>"
@@ -99,6 +100,8 @@ def value(moment: int, layer: str, variable: str, units: int, item: int = 0) -> 
 
 class Stage:
     """A `Source` that makes everything up; `orders` and `wanted` keep what was asked of it."""
+
+    busy = ""
 
     def __init__(
         self, *, paused: bool = False, markup: bool = False, kind: str = "live", states: int = 0, more: int = 0
@@ -345,6 +348,9 @@ class StagePlace:
     def first(self) -> Stage:
         """The live one."""
         return self.source
+
+    def find_first_run(self) -> None:
+        """There is one."""
 
     def open_run(self, id: int) -> Stage:
         """A run that ended, after 60 states."""

@@ -21,7 +21,7 @@ from torcheer.errors import TorcheerError
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.studio.sources.recordings import RecordingSource
+from torcheer.studio.sources.log_source import LogSource
 
 OLD = Path(__file__).parent / "data" / "0.1"
 
@@ -182,7 +182,7 @@ def test_a_watch_that_was_cut_says_so(tmp_path: Path) -> None:
 def test_a_recording_that_was_cut_shows_the_rest_and_says_so(tmp_path: Path) -> None:
     shutil.copytree(OLD / "recordings" / "recording", tmp_path / "recording")
     cut(tmp_path / "recording" / "000000.index", 200)
-    source = RecordingSource(tmp_path / "recording")
+    source = LogSource(tmp_path / "recording")
     problems = source.poll().problems
     assert len(source.moments) == 6 and any("always sealed" in text for text in problems)
     assert any("has 6 of 7 states" in text for text in problems)

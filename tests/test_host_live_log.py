@@ -22,8 +22,8 @@ from torcheer.runlog.log_reader import has_log
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
 from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import open_catalog, open_source
-from torcheer.studio.sources.run_source import RunSource
 from torcheer.training.observe.run_contents import describe_run
 
 OLD = Path(__file__).parent / "data" / "0.1"
@@ -85,7 +85,7 @@ def test_the_studio_opens_the_run_of_a_loop(tmp_path: Path) -> None:
 
 def test_a_second_loop_in_the_folder_hides_the_first(tmp_path: Path) -> None:
     lived(lived(tmp_path / "run"), epochs=1)
-    assert RunSource(tmp_path / "run").tables["train_step"].columns["Step"] == list(range(5))
+    assert LogSource(tmp_path / "run").tables["train_step"].columns["Step"] == list(range(5))
 
 
 LOOP = """
@@ -105,7 +105,7 @@ def test_a_killed_loop_leaves_what_it_had_logged(tmp_path: Path) -> None:
 
         def rows() -> int:
             process.line()
-            tables = RunSource(tmp_path / "run").tables if (tmp_path / "run" / "log" / "live").is_dir() else {}
+            tables = LogSource(tmp_path / "run").tables if (tmp_path / "run" / "log" / "live").is_dir() else {}
             return tables["train_step"].count if "train_step" in tables else 0
 
         wait_until(lambda: rows() > 30)
@@ -153,14 +153,14 @@ def test_an_alert_of_the_log_is_the_same_one_live(tmp_path: Path) -> None:
     with Host(tmp_path, title="one", writer="live") as host:
         host.network = NETWORK
         host.alert("it is slow", step=3)
-        stored = RunSource(tmp_path)
+        stored = LogSource(tmp_path)
         assert [alert.text for alert in stored.alerts] == ["it is slow"]
-        live = LiveSource(host.path or "", before=stored)
+        live = LiveSource(host.path or "")
         host.alert("it is slow", step=3)
         until(live, lambda: len(live.alerts) > 1)
         assert len(live.alerts) == 2 and len({alert.id for alert in live.alerts}) == 2
         live.close()
-    assert [alert.id for alert in RunSource(tmp_path).alerts] == [alert.id for alert in live.alerts]
+    assert [alert.id for alert in LogSource(tmp_path).alerts] == [alert.id for alert in live.alerts]
 
 
 # A watch is a run, too
@@ -192,7 +192,7 @@ def test_the_studio_opens_a_watch_and_plots_its_statistics(tmp_path: Path) -> No
 
 
 def test_the_statistics_of_a_watch_grow_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.run_source._SCAN_SECS", 0.0)
+    monkeypatch.setattr("torcheer.studio.sources.log_source._SCAN_SECS", 0.0)
     model = net()
     with tl.watch(model, every=1, to=tmp_path / "w", rules=[], tell=lambda text: None):
         model(torch.ones(2, 4)).sum().backward()

@@ -17,8 +17,8 @@ from waiting import wait_until
 
 import torcheer as tl
 from torcheer.host import missing_values
-from torcheer.studio.sources.history_source import HistorySource
-from torcheer.studio.sources.recordings import RecordingSource
+from torcheer.studio.sources.log_source import LogSource
+from torcheer.studio.sources.pass_source import PassSource
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -153,7 +153,7 @@ def test_a_recorded_pass_knows_what_was_saved_and_what_a_gradient_reached(tmp_pa
     history = tl.log_forward_pass(model, torch.rand(2, 3), layers_to_save=["linear_2"], save_gradients=True)
     history.backward(history["linear_2"].tensor_contents.sum())
     history.save(tmp_path / "pass")
-    source = HistorySource(tmp_path / "pass")
+    source = PassSource(tmp_path / "pass")
     assert source.net is not None
     first, *_, last = (one.layer.name for one in source.net.layers if one.layer.kind != "Input")
     assert source.units(0, last, "Act") is not None
@@ -182,7 +182,7 @@ def test_a_replayed_page_says_what_the_live_one_did(tmp_path: Path, monkeypatch:
         wait_until((tmp_path / "recordings" / "kept").exists, "a recording")
     view.close()
     live = dict(zip(shown["missing"], shown["why"], strict=True))
-    replayed = RecordingSource(tmp_path / "recordings" / "kept")
+    replayed = LogSource(tmp_path / "recordings" / "kept")
     assert live == {"Input": missing_values.INPUT, "0": missing_values.NO_GRAD, "2": missing_values.NO_GRAD}
     assert {layer: replayed.why(replayed.moments[-1].id, layer, "Grad") for layer in live} == live
 
@@ -190,14 +190,14 @@ def test_a_replayed_page_says_what_the_live_one_did(tmp_path: Path, monkeypatch:
 def test_a_recording_of_a_recorded_pass_says_what_the_pass_did(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     tl.log_forward_pass(model, torch.rand(2, 3), layers_to_save=["linear_2"]).save(tmp_path / "pass")
-    source = HistorySource(tmp_path / "pass")
+    source = PassSource(tmp_path / "pass")
     source.home = tmp_path
     source.save("kept")
-    again = RecordingSource(tmp_path / "kept")
+    again = LogSource(tmp_path / "kept")
     assert source.net is not None
     for layer in (one.layer.name for one in source.net.layers):
         for variable in (one.name for one in source.net.variables if "Wt" not in one.name):
-            if source.value(0, layer, variable) is None:
+            if source.store.value(0, layer, variable) is None:
                 assert source.why(0, layer, variable) == again.why(0, layer, variable) != ""
 
 

@@ -20,8 +20,8 @@ import torcheer as tl
 from torcheer.errors import BadArgument
 from torcheer.host.show import capture_for_show, show
 from torcheer.studio import Network, State, Table
-from torcheer.studio.sources.history_source import HistorySource
 from torcheer.studio.sources.open_source import open_source
+from torcheer.studio.sources.pass_source import PassSource
 
 pytest.importorskip("uvicorn")
 DEADLINE_SECS = 60
@@ -46,7 +46,7 @@ def test_a_model_is_shown_with_values_gradients_and_weights(folder: Path, capsys
     with show(net, x, browser=False, block=False) as viewer:
         assert capsys.readouterr().out.splitlines() == [viewer.url] and "token=" in viewer.url
         (place,) = folder.glob("torcheer-show-*/[!.]*")
-        source = HistorySource(place)
+        source = PassSource(place)
         names = [one.layer.name for one in source.net.layers]
         assert {"Act", "Grad", "r.Wt"} <= {one.name for one in source.net.variables}
         conv, last = names[1], names[-1]

@@ -20,7 +20,7 @@ from torcheer.host.show import capture_for_show
 from torcheer.network.history_network import describe_pass
 from torcheer.network.network_records import Network
 from torcheer.network.run_network import network_in
-from torcheer.studio.sources.history_source import HistorySource
+from torcheer.studio.sources.pass_source import PassSource
 from torcheer.wire.json_codec import to_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,7 +49,7 @@ def live(model: nn.Module, inputs: tuple[Any, ...], **keywords: Any) -> Network:
 def shown(model: nn.Module, inputs: tuple[Any, ...], folder: Path, **keywords: Any) -> Drawn:
     """What `tl.show` draws."""
     capture_for_show(model, inputs, keywords or None).save(folder, parameters=True)
-    net = HistorySource(folder).net
+    net = PassSource(folder).net
     assert net is not None
     return drawn([placed.layer for placed in net.layers], net.projections)
 

@@ -7,21 +7,23 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 from studio_hosts import NETWORK
 from studio_runs import captured, fake, recorded
 from studio_socket import Page
 from waiting import wait_until
 
+import torcheer as tl
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument, NotAnArchive, UnknownLayer
 from torcheer.host.host import Host
-from torcheer.studio.sources.history_source import HistorySource
+from torcheer.studio.connections.source_pages import Channel
 from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import PathCatalog, open_catalog, open_source, runs_in
-from torcheer.studio.sources.run_source import RunSource
+from torcheer.studio.sources.pass_source import PassSource
 from torcheer.wire.open_viewer import start
 
 # -- one thing ---------------------------------------------------------------------------------------------------------
@@ -30,9 +32,9 @@ from torcheer.wire.open_viewer import start
 def test_each_path_opens_as_what_it_is(tmp_path: Path) -> None:
     recorded(tmp_path / "pass")
     assert open_source(fake(tmp_path / "run")).kind == "run"
-    assert isinstance(open_source(captured(tmp_path / "captures")), RunSource)
+    assert isinstance(open_source(captured(tmp_path / "captures")), LogSource)
     history = open_source(str(tmp_path / "pass"))
-    assert isinstance(history, HistorySource) and history.title == "Digits"
+    assert isinstance(history, PassSource) and history.title == "Digits"
     history.save("again")
     assert open_source(tmp_path / "recordings" / "again").kind == "recording"
     with Host(None) as host:
@@ -158,19 +160,47 @@ def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_p
     assert not source.poll() and source.units(0, "x", "Act") is None and source.moments == []
     with pytest.raises(UnknownLayer):
         place.open_run(0)
+    channel = Channel(source, place)
     fake(tmp_path / "first")
-    changes: list[Any] = []
-    wait_until(lambda: (changes.append(source.poll()), source.kind == "run")[1])
-    assert changes[-1].state and changes[-1].tables == {"train_epoch"} and source.title == "first"
+    assert place.refresh()
+    channel.poll()
+    assert (channel.source.kind, channel.title, channel.run) == ("run", "first", 0)
+    assert channel.source.tables["train_epoch"].count == 3
+
+
+def test_an_empty_folder_becomes_the_watch_that_writes_to_it(tmp_path: Path) -> None:
+    place = open_catalog(tmp_path)
+    channel = Channel(place.first(), place)
+    assert channel.source.kind == "nothing"
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    with tl.watch(model, every=1, to=tmp_path, rules=[], tell=lambda text: None):
+        model(torch.ones(1, 2))
+        wait_until(lambda: channel.source.kind == "run", poll=channel.poll)
+        model(torch.ones(1, 2))
+    tables = channel.source.tables
+    wait_until(lambda: "0 output" in tables and tables["0 output"].count == 2, poll=channel.poll)
+    assert place.runs == () and place.run == -1 and channel.title == tmp_path.name
+
+
+def test_an_empty_folder_becomes_the_live_loop_that_is_hosted_in_it(tmp_path: Path) -> None:
+    place = open_catalog(tmp_path)
+    channel = Channel(place.first(), place)
+    with Host(tmp_path, title="on") as host:
+        host.network = NETWORK
+        wait_until(lambda: channel.source.kind == "live" and channel.source.net is not None, poll=channel.poll)
+        assert channel.title == "on" and channel.source.home == tmp_path / "recordings"
+    wait_until(lambda: channel.source.state.status == "done", poll=channel.poll)
+    channel.source.close()
 
 
 def test_what_is_saved_of_a_run_that_came_later_can_be_opened(tmp_path: Path) -> None:
     place = open_catalog(tmp_path)
-    source = place.first()
+    channel = Channel(place.first(), place)
     captured(fake(tmp_path / ".made") / "captures")
     (tmp_path / ".made").rename(tmp_path / "run")
-    wait_until(lambda: (source.poll(), source.moments)[1])
-    source.saving("kept")()
+    assert place.refresh()
+    channel.poll()
+    channel.source.saving("kept")()
     assert [one.name for one in place.recordings] == ["kept"]
 
 

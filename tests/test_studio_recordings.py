@@ -22,10 +22,11 @@ from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment
 from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.open_source import open_catalog
-from torcheer.studio.sources.recordings import RecordingSource, recordings_in
-from torcheer.studio.sources.source import PageSource
+from torcheer.studio.sources.recordings import recordings_in
+from torcheer.studio.sources.source import Source
 
 NET = net_of(
     Network(
@@ -59,7 +60,7 @@ def filled(folder: Path, states: int = 5) -> LiveSource:
     return source
 
 
-def same(first: PageSource, second: PageSource) -> None:
+def same(first: Source, second: Source) -> None:
     """Whether two sources show the same, to the last bit."""
     assert first.title == second.title and first.net == second.net and first.moments == second.moments
     assert first.parameters == second.parameters and first.alerts == second.alerts
@@ -67,7 +68,7 @@ def same(first: PageSource, second: PageSource) -> None:
     for name, table in first.tables.items():
         assert repr(table.columns) == repr(second.tables[name].columns) and table.head == second.tables[name].head
     for moment in first.moments:
-        one, other = first.values(moment.id), second.values(moment.id)  # type: ignore[attr-defined]
+        one, other = first.values(moment.id), second.values(moment.id)
         assert one.keys() == other.keys()
         for key, value in one.items():
             assert value.first == other[key].first and value.array.dtype == other[key].array.dtype
@@ -76,15 +77,14 @@ def same(first: PageSource, second: PageSource) -> None:
 
 
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveSource:
-    monkeypatch.setattr(LiveSource, "values", lambda self, moment: self.timeline.values(moment), raising=False)
+def source(tmp_path: Path) -> LiveSource:
     return filled(tmp_path)
 
 
 def test_what_is_saved_comes_back_bit_for_bit(source: LiveSource, tmp_path: Path) -> None:
     saved = source.save("first")
     assert (saved.id, saved.name, saved.states) == (0, "first", 5) and saved.bytes > 1000
-    opened = RecordingSource(tmp_path / "recordings" / "first")
+    opened = LogSource(tmp_path / "recordings" / "first")
     same(source, opened)
     assert opened.kind == "recording" and opened.state.can == () and opened.state.counters == source.state.counters
     assert not opened.poll() and opened.fileno() == -1
@@ -92,9 +92,9 @@ def test_what_is_saved_comes_back_bit_for_bit(source: LiveSource, tmp_path: Path
 
 def test_a_recording_says_why_a_value_is_missing_as_the_live_page_did(source: LiveSource, tmp_path: Path) -> None:
     source.save("first")
-    first = RecordingSource(tmp_path / "recordings" / "first")
+    first = LogSource(tmp_path / "recordings" / "first")
     first.save("second")
-    second = RecordingSource(tmp_path / "recordings" / "second")
+    second = LogSource(tmp_path / "recordings" / "second")
     for number in range(5):
         said = [one.why(7 + number, "ж\n", "Grad") for one in (source, first, second)]
         assert said == ["it was not recorded at this moment" if number == 2 else f"no backward in {number}"] * 3
@@ -104,17 +104,17 @@ def test_a_recording_whose_reasons_were_damaged_is_told(source: LiveSource, tmp_
     source.save("first")
     moment = {"id": 1, "step": 0, "counters": {}, "test": False}
     for number, told in enumerate(([["why"]], "why", 5, [["why", "Act", 7]])):
-        first = RecordingSource(tmp_path / "recordings" / "first")._archive
+        first = LogSource(tmp_path / "recordings" / "first").store.archive
         with Writer(tmp_path / f"odd{number}", about=first.about) as writer:
             writer.step([], **first.frames[0]["about"])
             writer.step([], moment=moment, absences=told)
         with pytest.raises(ArchiveDamaged, match=f"odd{number} is not a whole recording"):
-            RecordingSource(tmp_path / f"odd{number}")
+            LogSource(tmp_path / f"odd{number}")
 
 
 def test_a_recording_answers_like_what_was_recorded(source: LiveSource, tmp_path: Path) -> None:
     source.save("first")
-    opened = RecordingSource(tmp_path / "recordings" / "first")
+    opened = LogSource(tmp_path / "recordings" / "first")
     for moment in (7, 9, 11):
         for layer, variable, item, of in [
             ("in", "Act", 4, None), ("ж\n", "Act", 1, None), ("in", "r.Wt", 0, ("ж\n", 3)),
@@ -131,9 +131,9 @@ def test_a_recording_answers_like_what_was_recorded(source: LiveSource, tmp_path
 
 def test_a_recording_of_a_recording_is_the_same(source: LiveSource, tmp_path: Path) -> None:
     source.save("first")
-    opened = RecordingSource(tmp_path / "recordings" / "first")
+    opened = LogSource(tmp_path / "recordings" / "first")
     opened.save("second")
-    again = RecordingSource(tmp_path / "recordings" / "second")
+    again = LogSource(tmp_path / "recordings" / "second")
     assert len(again.moments) == len(source.moments)
     same(opened, again)
 
@@ -198,17 +198,15 @@ def test_a_file_in_the_way_is_named_and_nothing_is_left_behind(source: LiveSourc
 
 
 def test_what_is_no_recording_is_refused(source: LiveSource, tmp_path: Path) -> None:
-    with pytest.raises(NotAnArchive, match="no archive"):
-        RecordingSource(tmp_path)
-    Writer(tmp_path / "other", about={"kind": "captures"}).close()
-    with pytest.raises(NotAnArchive, match="not a recording"):
-        RecordingSource(tmp_path / "other")
+    Writer(tmp_path / "other", about={"kind": "extraction"}).close()
+    with pytest.raises(NotAnArchive, match="which the studio cannot show"):
+        LogSource(tmp_path / "other")
     Writer(tmp_path / "newer", about={"kind": "studio recording", "recording": 99}).close()
     with pytest.raises(NotAnArchive, match="another version"):
-        RecordingSource(tmp_path / "newer")
+        LogSource(tmp_path / "newer")
     Writer(tmp_path / "empty", about={"kind": "studio recording", "recording": 1}).close()
     with pytest.raises(ArchiveDamaged, match="not a whole recording"):
-        RecordingSource(tmp_path / "empty")
+        LogSource(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +216,7 @@ def test_a_recording_that_says_nonsense_is_refused(tmp_path: Path, about: dict[s
     with Writer(tmp_path / "odd", about={"kind": "studio recording", "recording": 1, "states": 0}) as writer:
         writer.step([], **about)
     with pytest.raises(ArchiveDamaged, match="not a whole recording"):
-        RecordingSource(tmp_path / "odd")
+        LogSource(tmp_path / "odd")
 
 
 def test_a_damaged_value_is_missing_and_told_and_the_others_are_there(source: LiveSource, tmp_path: Path) -> None:
@@ -227,7 +225,7 @@ def test_a_damaged_value_is_missing_and_told_and_the_others_are_there(source: Li
     raw = bytearray(data.read_bytes())
     raw[0] ^= 1
     data.write_bytes(raw)
-    opened = RecordingSource(tmp_path / "recordings" / "first")
+    opened = LogSource(tmp_path / "recordings" / "first")
     assert opened.units(7, "in", "Act", 1) is None
     assert "not what was written" in opened.poll().problems[0]
     assert opened.units(8, "in", "Act", 1) is not None and opened.units(7, "ж\n", "Act", 1) is not None
@@ -248,7 +246,7 @@ def test_a_recording_cut_anywhere_shows_only_true_values_or_refuses(source: Live
             raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
         victim.write_bytes(raw)
         try:
-            opened = RecordingSource(copy)
+            opened = LogSource(copy)
         except TorcheerError as error:
             assert str(copy) in str(error)
             refused += 1
@@ -267,7 +265,7 @@ def test_a_large_recording_is_not_read_to_be_opened(source: LiveSource, tmp_path
         values = {("in", "Act"): RecordedValue(0, np.zeros((250_000, 4), np.float32))}
         source.timeline.add(Moment(number, number), values)
     source.save("large")
-    opened = RecordingSource(tmp_path / "recordings" / "large")
-    assert not opened._archive._checked  # nothing was touched
+    opened = LogSource(tmp_path / "recordings" / "large")
+    assert not opened.store.archive._checked  # nothing was touched
     opened.units(3, "in", "Act", 0)
-    assert len(opened._archive._checked) == 1
+    assert len(opened.store.archive._checked) == 1

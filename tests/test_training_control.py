@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from torcheer.control import loop_control
 from torcheer.errors import CannotWrite
-from torcheer.studio.sources.run_source import RunSource
+from torcheer.studio.sources.log_source import LogSource
 from torcheer.training.control.earlier_runs import archive_run, run_result
 from torcheer.training.loop import batch_order, training_loop
 from torcheer.training.loop.events import Continued, EpochDone, Paused, StepDone, Stopped
@@ -280,5 +280,5 @@ def test_what_the_watch_finds_is_told(tmp_path: Path, one_thread: None) -> None:
     alert = next(one for one in looker.alerts if one["rule"] == "nan_inf")
     names = {name for layer in looker.network["layers"] for name in (layer["name"], *layer["also"])}
     assert alert["severity"] == "error" and alert["layer"].startswith("body.") and alert["layer"] in names
-    resting = [(one.text, one.layer) for one in RunSource(tmp_path).alerts]
+    resting = [(one.text, one.layer) for one in LogSource(tmp_path).alerts]
     assert [(one["text"], one["layer"]) for one in looker.alerts if one["rule"] != "studio"] == resting

@@ -16,7 +16,7 @@ import torcheer as tl
 from torcheer.archive import Archive
 from torcheer.control.control_records import Every
 from torcheer.studio import Table, logs
-from torcheer.studio.sources.run_source import RunSource
+from torcheer.studio.sources.log_source import LogSource
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.control import Control
 from torcheer.wire.json_codec import to_json
@@ -116,7 +116,7 @@ def test_a_run_at_rest_without_captures_shows_its_network_and_the_weights_that_w
         control.take(held)
         list(held.run())
         control.finish()
-    source = RunSource(tmp_path)
+    source = LogSource(tmp_path)
     assert source.net is not None and [one.layer.name for one in source.net.layers] == ["Input", "0", "2"]
     assert source.moments[-1].step == 12
     weights = source.units(source.moments[-1].id, "0", "r.Wt", 0, ("2", 1))

@@ -6,7 +6,7 @@ from typing import Final
 
 from torcheer.studio.connections.messages import Ended
 from torcheer.studio.connections.source_pages import Channel
-from torcheer.studio.sources.source import PageSource
+from torcheer.studio.sources.source import Source
 
 _CLOSED: Final = "The viewer was closed"
 _LIVES: Final = {  # by the status of a connected host
@@ -16,7 +16,7 @@ _LIVES: Final = {  # by the status of a connected host
 }
 
 
-def closing_message(source: PageSource) -> Ended:
+def closing_message(source: Source) -> Ended:
     """Why no more messages will come, and what became of the run, as far as it is known here."""
     state = source.state
     if source.kind != "live":

@@ -84,5 +84,5 @@ def _source(hub: Hub, run: str) -> Drawable | None:
     first = run in ("-1", str(hub.catalog.run))
     number = int(run) if run.isascii() and run.isdecimal() and len(run) < 9 else -1
     channel = hub.channels.get(FIRST if first else ("run", number))
-    source: Any = None if channel is None else getattr(channel.source, "current", channel.source)
+    source: Any = None if channel is None else channel.source
     return source if hasattr(source, "graph") else None

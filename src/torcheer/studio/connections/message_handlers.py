@@ -22,7 +22,7 @@ from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
-from torcheer.studio.sources.source import PageSource
+from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.table_queries import analyse_column
 from torcheer.terminal import did_you_mean
 
@@ -105,7 +105,8 @@ class Hub:
         while True:
             await asyncio.sleep(RUNS_SECS)
             try:
-                changed = bool(self.pages) and await asyncio.to_thread(self.catalog.refresh)
+                is_watched = self.pages or self.channels[FIRST].source.kind == "nothing"
+                changed = is_watched and await asyncio.to_thread(self.catalog.refresh)
             except Exception as error:  # pages keep what they have
                 report_error(error)
                 continue
@@ -125,8 +126,8 @@ class Hub:
             self._watch(channel)
         except Exception as error:  # pages keep what they have
             report_error(error)
-        if busy := str(getattr(channel.source, "busy", "")):
-            report(f"another viewer shows this run: {busy}")
+        if channel.source.busy:
+            report(f"another viewer shows this run: {channel.source.busy}")
 
     def _watch(self, channel: Channel) -> None:
         """Register the source's descriptor, which may change, with the event loop."""
@@ -230,7 +231,7 @@ class Hub:
         self._start(self._write_recording(page, source, source.saving(save.name)))
 
     async def _write_recording(
-        self, page: PageConnection, source: PageSource, write: Callable[[], messages.Recording]
+        self, page: PageConnection, source: Source, write: Callable[[], messages.Recording]
     ) -> None:
         """Write a recording in a thread, one at a time."""
         with _reporting_errors(page):
@@ -271,7 +272,7 @@ def _reporting_errors(page: PageConnection, question: int = -1) -> Iterator[None
         page.reply(Problem("the server could not do this; what went wrong stands where it was started", question))
 
 
-def _close(source: PageSource) -> None:
+def _close(source: Source) -> None:
     """Close a source; an error is only printed."""
     try:
         source.close()

@@ -12,7 +12,7 @@ from torcheer.studio.connections import messages
 from torcheer.studio.connections.messages import AlertSeen, Hello, Moment, Recording, Run
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.subscriptions import PictureCache, wants_of
-from torcheer.studio.sources.source import PageSource
+from torcheer.studio.sources.source import Source
 
 
 class SourceCatalog(Protocol):
@@ -32,20 +32,23 @@ class SourceCatalog(Protocol):
     def recordings(self) -> tuple[Recording, ...]:
         """The recordings that are on disk now."""
 
-    def first(self) -> PageSource:
+    def first(self) -> Source:
         """The source that is shown first."""
 
-    def open_run(self, id: int) -> PageSource:
+    def find_first_run(self) -> Source | None:
+        """What has appeared in a folder that was empty; None until then."""
+
+    def open_run(self, id: int) -> Source:
         """Open another run; raises `TorcheerError` if it does not exist."""
 
-    def open_recording(self, id: int) -> PageSource:
+    def open_recording(self, id: int) -> Source:
         """Open a recording; raises `TorcheerError` if it does not exist."""
 
 
 class Channel:
     """A source and the pages that show it."""
 
-    def __init__(self, source: PageSource, catalog: SourceCatalog, run: int | None = None) -> None:
+    def __init__(self, source: Source, catalog: SourceCatalog, run: int | None = None) -> None:
         """`run` is its number; None for the first source, which may become another run."""
         self.source, self.catalog, self._run = source, catalog, run
         self.pages: list[PageConnection] = []
@@ -102,6 +105,8 @@ class Channel:
 
     def poll(self) -> None:
         """Poll the source and queue its changes for the pages."""
+        if self.source.kind == "nothing" and self._run is None:
+            self._show_first_run()
         changes = self.source.poll()
         self._check_names()
         if not changes:
@@ -119,6 +124,14 @@ class Channel:
             page.queue(*updates, *["look"] * changes.net)
             for problem in changes.problems:
                 page.warn(problem)
+
+    def _show_first_run(self) -> None:
+        """Show what has appeared in an empty folder."""
+        source = self.catalog.find_first_run()
+        if source is not None:
+            self.source, self.alerts, self._wants = source, len(source.alerts), Wants()
+            self.pictures.clear()
+            self.update_wants()
 
     def _check_names(self) -> None:
         """Send pages everything again when a run began or ended."""

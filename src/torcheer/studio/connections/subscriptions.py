@@ -16,7 +16,8 @@ from torcheer.network.network_records import Net, PlacedLayer
 from torcheer.studio.connections.messages import Look, Moment, Seen
 from torcheer.studio.server_errors import report_error
 from torcheer.studio.sources.layer_frames import LayerPicture, message_of, picture_of
-from torcheer.studio.sources.source import PageSource, Unit
+from torcheer.studio.sources.moment_queries import Unit
+from torcheer.studio.sources.source import Source
 
 _MOST_IN_FLIGHT: Final = 4  # states: one for the current look, the others for earlier looks
 _RETRY_SECS: Final = 1.0  # then a page that has not acknowledged an old look is sent the current one
@@ -116,7 +117,7 @@ class PictureCache:
         self._cached: OrderedDict[tuple[object, ...], LayerPicture] = OrderedDict()
         self._bytes = 0
 
-    def messages(self, source: PageSource, net: Net, look: Look, moment: int) -> Iterator[tuple[str, bytes | None]]:
+    def messages(self, source: Source, net: Net, look: Look, moment: int) -> Iterator[tuple[str, bytes | None]]:
         """Yield each layer's name and binary message, None where it has no value."""
         weights = look.variable in _of_weights(net)
         of = (look.layer, look.unit) if look.unit >= 0 else None
@@ -135,7 +136,7 @@ class PictureCache:
         self._bytes = 0
 
     def _picture(
-        self, source: PageSource, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
+        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
     ) -> LayerPicture | None:
         newest = (
             source.moments[-1].id if look.raster and source.moments else -1
@@ -154,7 +155,7 @@ class PictureCache:
         return picture
 
     def _encode(
-        self, source: PageSource, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
+        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
     ) -> LayerPicture | None:
         name = placed.layer.name
         if look.raster:

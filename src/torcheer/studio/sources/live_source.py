@@ -1,4 +1,7 @@
-"""A live host as a source: messages from its socket, values from its shared-memory ring."""
+"""A live host as a source: messages from its socket, values from its shared-memory ring.
+
+Until a host answers, and beside it, it shows what lies in the run's folder.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ from typing import Any, Final
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.network.network_records import Net, Network
+from torcheer.network.network_records import Network
 from torcheer.network.placement import net_of
 from torcheer.runlog.incoming_rows import IncomingTables
-from torcheer.runlog.table_records import TableHead, TableRows
-from torcheer.studio.connections.messages import VERSION, AlertSeen, Moment, Recording
-from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
-from torcheer.studio.sources.recordings import home_of, saving
-from torcheer.studio.sources.source import Changes, PageSource, alert_key
-from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
-from torcheer.studio.sources.watch_tables import WatchTables, renew
+from torcheer.runlog.table_records import TableHead
+from torcheer.studio.connections.messages import VERSION, AlertSeen, Moment
+from torcheer.studio.sources.log_source import LogSource, holds_run
+from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
+from torcheer.studio.sources.recordings import home_of
+from torcheer.studio.sources.source import Changes, Source
+from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Timeline
 from torcheer.wire.json_codec import from_json
 from torcheer.wire.ring import RingReader
 from torcheer.wire.shared_memory import check_sealed
@@ -29,7 +32,6 @@ from torcheer.wire.socket_lines import Wire, connect
 
 _RECONNECT_SECS: Final = 1.0  # between two attempts to connect
 _HANDSHAKE_SECS: Final = 10.0  # timeout for the host's answer; even in a long step its own thread answers
-_MOST_ALERTS: Final = 2000
 _MOST_ABSENCES: Final = 2000
 _MOST_WAITING: Final = 512 << 20  # bytes of unannounced states
 _HOSTILE: Final = (
@@ -38,43 +40,61 @@ _HOSTILE: Final = (
 )  # fmt: skip
 
 
-class LiveSource(MomentQueries):
-    """The viewer's side of a host's connection. Nothing that a host sends or does raises here."""
-
-    kind = "live"
+class LiveSource(Source):
+    """A run that may have a host: at rest, live, ended, resumed. Nothing that a host sends or does raises here."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, url: str = "", title: str = "", before: PageSource | None = None,
-        most_bytes: int = MOST_BYTES, most_states: int = MOST_STATES,
+        self, path: str | os.PathLike[str], *, url: str = "", title: str = "", most_bytes: int = MOST_BYTES,
+        most_states: int = MOST_STATES,
     ) -> None:  # fmt: skip
-        """`before` is the same run's stored source: its rows and alerts stay."""
+        """`path` is the host's socket, which need not be there yet; `url` the viewer's, sent to the host."""
         self.path, self.url = Path(path), url
-        self.title = title or (before.title if before else self.path.parent.name)
-        self.home: Path | None = home_of(self.path)
-        self.net: Net | None = None
-        self.state = State(message=f"waiting for {self.path.parent.name}")
-        self.parameters: tuple[Parameter, ...] = ()
-        self.alerts: list[AlertSeen] = list(before.alerts) if before else []
         self.timeline = Timeline(most_bytes, most_states)
-        super().__init__(self.timeline, lambda: self.net)
-        self.tables: dict[str, TableRows] = dict(before.tables) if before else {}
-        self._incoming, self._watched = IncomingTables(self.tables), WatchTables(self.path.parent)
+        super().__init__(title or self.path.parent.name, home_of(self.path), self.timeline)
+        self.state = State(message=f"waiting for {self.path.parent.name}")
+        self._log = LogSource(self.path.parent)
+        self._incoming = IncomingTables(self.tables)
         self._wire: Wire | None = None
         self._ring: RingReader | None = None
         self._wants = Wants()
         self._waiting: dict[int, Values] = {}
-        self.busy = ""  # the URL of another viewer that the host is connected to, or ""
         self._welcomed, self._said_bye, self._why = False, False, ""
         self._next_try, self._connected_at = 0.0, 0.0
-        self._last = max((moment.id for moment in before.moments), default=-1) if before else -1
-        self._base = self._last + 1  # added to a host's ids, so that those of the next host are larger
+        self._last = -1  # id of the newest state
+        self._base = 0  # added to a host's ids, so that those of the next host are larger
         self._network: Any = NotImplemented  # as received; initially equal to nothing
-        self._changes = Changes()
+        self.kind = "live"
+        if not holds_run(self.path.parent):
+            self._log.leave_to_host()
+            return
+        self.kind, self.store, self.title = "run", self._log.store, title or self._log.title
+        self._take_from_log(Changes())
+        self._connect()
 
-    @property
-    def moments(self) -> list[Moment]:
-        """The buffered states, oldest first."""
-        return self.timeline.moments
+    def _take_from_log(self, changes: Changes) -> None:
+        """Show what is on disk; beside a host, only what that does not send."""
+        if self.kind == "run":
+            log = self._log
+            self.net, self.state, self.parameters, self.alerts = log.net, log.state, log.parameters, list(log.alerts)
+            self.tables.update(log.tables)
+            self._changes = changes
+            return
+        for name in changes.tables - set(self._incoming.announced):
+            self._set_table(name, self._log.tables[name])
+        self._add_alerts(changes.alerts)
+        for text in changes.problems:
+            self._problem(text)
+
+    def _go_live(self) -> None:
+        """A host listens: its network and states replace those on disk, its rows follow them."""
+        before = self._log.moments
+        self.kind, self.store, self.net, self.parameters = "live", self.timeline, None, ()
+        self.state = State(message=f"waiting for {self.path.parent.name}")
+        self._last = max((moment.id for moment in before), default=-1)
+        self._changes.net = self._changes.state = self._changes.parameters = True
+        self._changes.moments_came = []
+        self._changes.moments_gone = sorted({*self._changes.moments_gone, *(moment.id for moment in before)})
+        self._log.leave_to_host()
 
     @property
     def connected(self) -> bool:
@@ -107,7 +127,7 @@ class LiveSource(MomentQueries):
             self._wire.send(message)
 
     def poll(self) -> Changes:
-        """Read all pending messages; reconnect if the host has disconnected."""
+        """Read all pending messages; connect if no host is connected."""
         if self._wire is None and time.monotonic() >= self._next_try:
             self._connect()
         wire = self._wire
@@ -121,25 +141,8 @@ class LiveSource(MomentQueries):
                 self._disconnected("it does not answer")
             elif wire.pending_bytes:
                 wire.flush()
-        for name, table in self._watched.changes().items():
-            if name not in self._incoming.announced:
-                renew(self.tables, name, table)
-                self._changes.tables.add(name)
-        changes, self._changes = self._changes, Changes()
-        return changes
-
-    def saving(self, name: str = "") -> Callable[[], Recording]:
-        """A function that saves the current moments to disk."""
-        assert self.home is not None
-        moments = self.moments
-        states = {  # copied, as some may be evicted meanwhile
-            moment.id: (self.timeline.values(moment.id), self.timeline.reasons(moment.id)) for moment in moments
-        }
-        return saving(self, moments, states.__getitem__, self.home, name)
-
-    def save(self, name: str = "") -> Recording:
-        """Save the current moments to disk now."""
-        return self.saving(name)()
+        self._take_from_log(self._log.poll())
+        return super().poll()
 
     def close(self) -> None:
         """Disconnect from the host."""
@@ -156,6 +159,8 @@ class LiveSource(MomentQueries):
             self._wire = connect(self.path)
         except (OSError, ValueError):
             return
+        if self.kind == "run":
+            self._go_live()
         self._welcomed, self._said_bye, self._connected_at = False, False, time.monotonic()
         self._why = ""
         self._waiting.clear()
@@ -186,10 +191,6 @@ class LiveSource(MomentQueries):
                 pass
         self._waiting.clear()
 
-    def _set_state(self, state: State) -> None:
-        if state != self.state:
-            self.state, self._changes.state = state, True
-
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _handle_message(self, message: dict[str, Any], fd: int | None) -> None:
@@ -202,10 +203,6 @@ class LiveSource(MomentQueries):
                 handle(self, message)
         except _HOSTILE as error:
             self._problem(f"the host said something that cannot be understood ({kind[:40]}): {str(error)[:200]}")
-
-    def _problem(self, text: str) -> None:
-        if len(self._changes.problems) < 20:
-            self._changes.problems.append(text)
 
     def _on_welcome(self, message: dict[str, Any]) -> None:
         if message.get("version") != VERSION:
@@ -250,23 +247,15 @@ class LiveSource(MomentQueries):
     def _on_alert(self, message: dict[str, Any]) -> None:
         alert = from_json(AlertSeen, message)
         alert = replace(alert, text=alert.text[:2000], severity=alert.severity[:20])
-        key = alert_key(alert)
-        if not any(alert_key(known) == key for known in self.alerts):  # a reconnected host sends all of them again
-            self.alerts.append(alert)
-            del self.alerts[:-_MOST_ALERTS]
-            self._changes.alerts.append(alert)
+        self._add_alerts([alert])
 
     def _on_problem(self, message: dict[str, Any]) -> None:
-        self._problem(str(message["text"])[:2000])
+        self._problem(message["text"])
 
     def _on_bye(self, message: dict[str, Any]) -> None:
         self._said_bye, self._why = True, str(message.get("why", ""))[:500]
 
     # -- values ------------------------------------------------------------------------------------------------------
-
-    def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
-        """The reason that the host gave for a missing value."""
-        return self.timeline.why(moment, layer, variable)
 
     def _open_ring(self, fd: int) -> None:
         """Switch to another ring, after draining the one before."""

@@ -33,8 +33,12 @@ class RecordedValue(NamedTuple):
     array: Array
 
 
+Values = dict[tuple[str, str], RecordedValue]  # by layer or projection, and variable
+Reasons = dict[tuple[str, str], str]  # by layer and variable
+
+
 class Store(Protocol):
-    """A storage of values by moment."""
+    """A storage of values by moment: in memory or on disk."""
 
     @property
     def moments(self) -> list[Moment]:
@@ -43,12 +47,21 @@ class Store(Protocol):
     def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """The value of a layer or projection; None if there is none."""
 
+    def values(self, moment: int) -> Values:
+        """All values of a moment."""
+
+    def why(self, moment: int, layer: str, variable: str) -> str:
+        """The recorded reason for a missing value, half a sentence; "" if there is none."""
+
+    def frozen(self) -> Store:
+        """The same values for another thread; they stay while the store goes on."""
+
 
 class MomentQueries:
     """The queries about a network's values, common to all sources."""
 
     def __init__(self, store: Store, net: Callable[[], Net | None]) -> None:
-        self._store, self._net = store, net
+        self.store, self._net = store, net
         self._cached: tuple[Net | None, dict[str, Layer], list[Projection]] = (None, {}, [])
 
     def _layers(self) -> dict[str, Layer]:
@@ -71,7 +84,7 @@ class MomentQueries:
 
     def _item(self, moment: int, layer: Layer, variable: str, item: int) -> Array | None:
         """One batch item of a layer's value, as stored."""
-        value = self._store.value(moment, layer.name, variable)
+        value = self.store.value(moment, layer.name, variable)
         if value is None:
             return None
         first, array = value
@@ -79,7 +92,7 @@ class MomentQueries:
             return array
         position = item - max(first, 0)
         if not 0 <= position < len(array):  # an item of a batch that is too large to send may be stored separately
-            single = self._store.value(moment, layer.name, f"{variable}[{item}]")
+            single = self.store.value(moment, layer.name, f"{variable}[{item}]")
             array, position = (array[:0], 0) if single is None else (single.array, 0)
         return array[position] if len(array) else None
 
@@ -106,7 +119,7 @@ class MomentQueries:
         if record is None or not prod(record.shape) or count < 1:
             return None
         units = prod(record.shape)
-        moments = [stored.id for stored in self._store.moments if moment < 0 or stored.id <= moment]
+        moments = [stored.id for stored in self.store.moments if moment < 0 or stored.id <= moment]
         moments = moments[-min(count, max(_RASTER_CELLS // units, 1)) :]
         columns = [self.units(number, layer, variable, item, of) for number in moments]
         if all(column is None for column in columns):
@@ -119,7 +132,7 @@ class MomentQueries:
 
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
         """A unit's values over all moments."""
-        moments, record = self._store.moments, self._layers().get(layer)
+        moments, record = self.store.moments, self._layers().get(layer)
         values: dict[str, list[float | None]] = {
             variable: [
                 None if record is None else self._number(moment.id, record, variable, item, unit) for moment in moments
@@ -146,17 +159,13 @@ class MomentQueries:
             return "there is no such layer"
         if variable in OF_WEIGHTS:
             return self._no_weights(layer, variable, of)
-        value = self._store.value(moment, layer, variable)
+        value = self.store.value(moment, layer, variable)
         if value is None:
-            return self.recorded_reason(moment, layer, variable) or "it was not recorded at this moment"
+            return self.store.why(moment, layer, variable) or "it was not recorded at this moment"
         first, array = value
         if self._item(moment, record, variable, item) is None:
             return f"item {item} was not recorded: those from {max(first, 0)} to {max(first, 0) + len(array) - 1} were"
         return f"it had another shape then: {tuple(array.shape[1:])}, not {tuple(record.shape)}"
-
-    def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
-        """The reason that the source recorded, or ""."""
-        return ""
 
     def _no_weights(self, layer: str, variable: str, of: Unit | None) -> str:
         if of is None:
@@ -194,10 +203,10 @@ class MomentQueries:
 
     def _part(self, moment: int, projection: Projection, direction: str, of: Unit) -> Part | None:
         """The whole weights, or the unit's row or column where only that was sent."""
-        value = self._store.value(moment, projection.name, "Wt")
+        value = self.store.value(moment, projection.name, "Wt")
         if value is not None:
             return Part(real_numbers(value.array), True)
-        value = self._store.value(moment, projection.name, f"Wt[{'in' if direction == 'r' else 'out'}:{of[1]}]")
+        value = self.store.value(moment, projection.name, f"Wt[{'in' if direction == 'r' else 'out'}:{of[1]}]")
         return None if value is None else Part(real_numbers(value.array), False)
 
     def _change(self, moment: int, projection: Projection, direction: str, of: Unit) -> Part | None:
@@ -205,7 +214,7 @@ class MomentQueries:
         current = self._part(moment, projection, direction, of)
         if current is None:
             return None
-        for earlier in reversed(self._store.moments):
+        for earlier in reversed(self.store.moments):
             if earlier.id < moment:
                 previous = self._part(earlier.id, projection, direction, of)
                 if previous is None or previous.whole != current.whole:

@@ -1,49 +1,44 @@
-"""Opens a path as a source: a live host, run, recording, recorded pass, or folder of these."""
+"""Opens a path as a source: a run, live or at rest, a recording, a recorded pass, or a folder of these."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 from torcheer.archive.format.archive_folder import read_about
-from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer
-from torcheer.runlog.log_reader import has_log
+from torcheer.control.control_records import State
+from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.runlog.run_tables import summary_at
 from torcheer.studio.connections.messages import Recording, Run
-from torcheer.studio.sources.changing_source import ChangingSource, EmptySource
-from torcheer.studio.sources.history_source import HistorySource
 from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.recordings import KIND, RecordingSource, listed_in
-from torcheer.studio.sources.run_source import RunSource
-from torcheer.studio.sources.source import PageSource
+from torcheer.studio.sources.log_source import LogSource, holds_run
+from torcheer.studio.sources.pass_source import PassSource
+from torcheer.studio.sources.recordings import KIND, listed_in
+from torcheer.studio.sources.source import Source
+from torcheer.studio.sources.timeline import Timeline
 from torcheer.terminal import first_names
 from torcheer.wire.socket_lines import connect
 
 SOCKET: Final = "control.sock"
+_ARCHIVES: Final = ("history", "captures", KIND)  # that can be shown
 _DEEPEST: Final = 3  # levels of nested folders that are searched for runs
 _MOST_RUNS: Final = 500
 _MOST_FOLDERS: Final = 5000
-_OPENERS: Final[dict[str, Callable[[Path], PageSource]]] = {
-    KIND: RecordingSource, "history": HistorySource, "captures": lambda path: RunSource(path, captured=path),
-}  # fmt: skip
 
 
-def open_source(path: str | os.PathLike[str], *, url: str = "") -> PageSource:
+def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
     """Open a path as a source; raises if it is unknown.
 
     `url` is the viewer's, sent to a live host.
     """
     target = Path(path)
     kind = kind_of(target)
-    if kind == "live":
-        return LiveSource(target if target.name == SOCKET else target / SOCKET, url=url)
-    if kind == "run":
-        return _run(target, url)
+    if kind in ("live", "run"):
+        return LiveSource(target if target.is_socket() else target / SOCKET, url=url)
     if kind == "archive":
-        return _archive(target)
+        return PassSource(target) if read_about(target).get("kind") == "history" else LogSource(target)
     if kind == "folder":
         return open_catalog(target, url=url).first()
     raise BadArgument(_unknown(target))
@@ -61,20 +56,7 @@ def kind_of(path: Path) -> str:
         return "archive"
     if os.path.lexists(path / SOCKET):
         return "live"
-    has_files = (path / "metrics").is_dir() or (path / "captures" / "archive.json").is_file()
-    return "run" if has_files or has_log(path) else "folder"
-
-
-def _run(path: Path, url: str) -> PageSource:
-    """Open a run: live whenever a host is listening, otherwise from disk."""
-
-    def find_host(current: PageSource) -> PageSource | None:
-        if isinstance(current, LiveSource) or not is_live(path):
-            return None
-        return LiveSource(path / SOCKET, url=url, before=current)
-
-    stored = RunSource(path)
-    return ChangingSource(find_host(stored) or stored, find_host)
+    return "run" if holds_run(path) else "folder"
 
 
 def is_live(path: Path) -> bool:
@@ -88,15 +70,11 @@ def is_live(path: Path) -> bool:
     return True
 
 
-def _archive(path: Path) -> PageSource:
-    kind = read_about(path).get("kind")
-    opener = _OPENERS.get(kind) if isinstance(kind, str) else None
-    if opener is None:
-        raise NotAnArchive(
-            f"{path} is an archive of {str(kind or 'values')[:40]!r}, which the studio cannot show; it shows what "
-            f"history.save() wrote, captures of a training run, and its own recordings"
-        )
-    return opener(path)
+def _nothing(title: str, message: str) -> Source:
+    """A source without content that says what would help."""
+    source = Source(title, None, Timeline())
+    source.state = State("idle", message=message)
+    return source
 
 
 def _unknown(path: Path) -> str:
@@ -142,7 +120,7 @@ class PathCatalog:
         self._add_home(self._first)
         self.refresh()
 
-    def first(self) -> PageSource:
+    def first(self) -> Source:
         """The source that is shown first: of a folder the live run, or the newest."""
         return self._first
 
@@ -159,30 +137,35 @@ class PathCatalog:
             self._paths += [path for path in runs_below(self.path) if path not in listed]
             return list(self._paths)
 
-    def _open_folder(self) -> PageSource:
+    def _open_folder(self) -> Source:
         runs = self._scan()
         if runs:
             self.run = _best(runs)
             return self._open(runs[self.run])
-        return ChangingSource(EmptySource(self.path), self._find_first_run)
+        message = f"no runs in {self.path} yet: `torcheer train CONFIG --studio` makes one, and it shows up here"
+        return _nothing(f"no runs in {self.path.name or self.path} yet", message)
 
-    def _find_first_run(self, current: PageSource) -> PageSource | None:
-        """The first run that appears in an empty folder; None until then."""
-        if current.kind != "nothing" or not (runs := self._scan()):
+    def find_first_run(self) -> Source | None:
+        """What has appeared in an empty folder: a run in it, or of its own; None until then."""
+        if not self._folder or self.run >= 0:
             return None
-        self.run = _best(runs)
-        self.refresh()
-        source = self._open(runs[self.run])
+        if kind_of(self.path) in ("run", "live", "archive"):
+            self._folder, source = False, self._open(self.path)
+        elif self.runs:
+            self.run = _best(self._paths)
+            source = self._open(self._paths[self.run])
+        else:
+            return None
         self._add_home(source)  # so that its recordings are listed
         return source
 
-    def _open(self, path: Path) -> PageSource:
+    def _open(self, path: Path) -> Source:
         try:
             return open_source(path, url=self.url)
         except (TorcheerError, OSError, ValueError) as error:
-            return EmptySource(path, str(error))
+            return _nothing(f"{path.name} cannot be shown", str(error))
 
-    def open_run(self, id: int) -> PageSource:
+    def open_run(self, id: int) -> Source:
         """Open another run of the folder."""
         if not self._folder or not 0 <= id < len(self._scan()):
             raise UnknownLayer(f"there is no run {id}; there are {len(self.runs)}")
@@ -202,13 +185,13 @@ class PathCatalog:
             if path in listed
         )
 
-    def open_recording(self, id: int) -> PageSource:
+    def open_recording(self, id: int) -> Source:
         """Open a recording of the list."""
         if not any(recording.id == id for recording in self.recordings):
             raise UnknownLayer(f"there is no recording {id}; there are {len(self.recordings)}")
-        return RecordingSource(self._recordings[id])
+        return LogSource(self._recordings[id])
 
-    def _add_home(self, source: PageSource) -> None:
+    def _add_home(self, source: Source) -> None:
         if source.home is not None and source.home not in self._homes:
             self._homes.append(source.home)
 
@@ -245,7 +228,7 @@ def runs_below(folder: Path) -> list[Path]:
 
 def _can_open(path: Path) -> bool:
     try:
-        return read_about(path).get("kind") in _OPENERS
+        return read_about(path).get("kind") in _ARCHIVES
     except (TorcheerError, OSError):
         return False
 

@@ -1,67 +1,68 @@
-"""Recordings: a source's moments saved to an archive, and reopened as a lazy source."""
+"""Recordings: a source's moments saved to an archive, listed, and read again."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from torcheer.archive import Archive, Entry, Writer
+from torcheer.archive import Archive, Writer
 from torcheer.control.control_records import Parameter, State
 from torcheer.disk import explain_write_errors, replacing
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.network.network_records import Net
 from torcheer.records import Sample
 from torcheer.runlog.table_records import TableHead, TableRows
+from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
-from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.source import PageSource
-from torcheer.studio.sources.stored_source import Names, StateOf, StoredSource
-from torcheer.studio.sources.timeline import Reasons, Values
+from torcheer.studio.sources.moment_queries import OF_WEIGHTS, Reasons, Store, Values
+from torcheer.studio.sources.stored_moments import StoredMoments
 from torcheer.wire.json_codec import from_json
+
+if TYPE_CHECKING:
+    from torcheer.studio.sources.source import Source
 
 KIND: Final = "studio recording"
 _VERSION: Final = 1
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-def saving(
-    source: PageSource, moments: Sequence[Moment], state_of: StateOf, home: Path, name: str = ""
-) -> Callable[[], Recording]:
+def saving(source: Source, store: Store, home: Path, name: str = "") -> Callable[[], Recording]:
     """A function that writes the source's current content to a new folder in `home`, atomically."""
-    if not moments or source.net is None:
+    net, moments = source.net, list(store.moments)
+    if not moments or net is None:
         raise ValueUnavailable("there is no state to save yet: look at the network while it runs, then save")
     if name and not _NAME.fullmatch(name):
         raise BadArgument(f"a recording cannot be called {name[:80]!r}: use up to 64 letters, digits, - and _")
     tables = [(table.head, {key: list(cells) for key, cells in table.columns.items()}, table.count)
               for table in source.tables.values()]  # fmt: skip
     first: dict[str, Any] = {
-        "net": source.net, "state": source.state, "parameters": list(source.parameters),
-        "alerts": list(source.alerts), "tables": tables,
+        "net": net, "state": source.state, "parameters": list(source.parameters), "alerts": list(source.alerts),
+        "tables": tables,
     }  # fmt: skip
-    folder_name, title = name or time.strftime("recording-%Y%m%d-%H%M%S"), source.title
-    return lambda: _write(home, folder_name, title, first, moments, state_of)
+    about = {"kind": KIND, "recording": _VERSION, "title": source.title, "states": len(moments)}
+    folder_name = name or time.strftime("recording-%Y%m%d-%H%M%S")
+    keys = [(placed.layer.name, variable.name) for placed in net.layers for variable in net.variables
+            if variable.name not in OF_WEIGHTS]  # fmt: skip
 
+    def write() -> Recording:
+        target = _new_folder(home, folder_name)
+        with explain_write_errors(home), replacing(target) as part:
+            with Writer(part, about={**about, "name": target.name}) as writer:
+                writer.step([], **{key: _to_json(value) for key, value in first.items()})
+                for moment in moments:
+                    values = store.values(moment.id)
+                    reasons = {key: store.why(moment.id, *key) for key in keys if key not in values}
+                    writer.step(_samples(moment, values), moment=_to_json(moment), absences=_by_reason(reasons))
+        numbers = [recording.id for recording in recordings_in(home) if recording.name == target.name]
+        return _listed(target, numbers[0] if numbers else 0)
 
-def _write(
-    home: Path, name: str, title: str, first: dict[str, Any], moments: Sequence[Moment], state_of: StateOf
-) -> Recording:
-    target = _new_folder(home, name)
-    about = {"kind": KIND, "recording": _VERSION, "name": target.name, "title": title, "states": len(moments)}
-    with explain_write_errors(home), replacing(target) as part, Writer(part, about=about) as writer:
-        writer.step([], **{key: _to_json(value) for key, value in first.items()})
-        for moment in moments:
-            values, reasons = state_of(moment.id)
-            writer.step(_samples(moment, values), moment=_to_json(moment), absences=_by_reason(reasons))
-    return _listed(
-        target, next((recording.id for recording in recordings_in(home) if recording.name == target.name), 0)
-    )
+    return write
 
 
 def home_of(path: Path) -> Path:
@@ -91,6 +92,8 @@ def _by_reason(reasons: Reasons) -> list[list[Any]]:
     """Group missing values by reason: `[why, variable, [layer, …]]`."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for (layer, variable), why in reasons.items():
+        if not why:
+            continue
         by_reason.setdefault((why, variable), []).append(layer)
     return [[why, variable, layers] for (why, variable), layers in by_reason.items()]
 
@@ -161,81 +164,58 @@ def _listed(path: Path, number: int) -> Recording:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class RecordingSource(StoredSource):
-    """A recording as a source; values are memory-mapped on demand."""
+class Recorded(NamedTuple):
+    """What a recording says beside its moments."""
 
-    kind = "recording"
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._archive, lost = _open_archive(self.path)
-        about = self._archive.about
-        if about.get("kind") != KIND:
-            raise NotAnArchive(f"{self.path} is an archive, but not a recording of the studio")
-        if about.get("recording") != _VERSION:
-            raise NotAnArchive(f"{self.path} is a recording of another version: update torcheer")
-        super().__init__(str(about.get("title") or self.path.name), self.path.parent)
-        try:
-            self._read(_from_json(self._archive.frames[0]["about"]))
-        except (BadArgument, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise ArchiveDamaged(f"{self.path} is not a whole recording: {str(error)[:200] or error!r}") from None
-        self._changes.problems += lost
-        if about.get("states") != len(self._moments):
-            text = f"{self.path.name} has {len(self._moments)} of {about.get('states')} states; the rest is not there"
-            self._changes.problems.append(text)
-
-    def _read(self, first: dict[str, Any]) -> None:
-        self.net = from_json(Net, first["net"])
-        state = from_json(State, first["state"])
-        self.state = State("idle", state.counters, batch=state.batch, message=f"a recording: {self.path.name}")
-        self.parameters = tuple(from_json(Parameter, parameter) for parameter in first["parameters"])
-        self.alerts = [from_json(AlertSeen, alert) for alert in first["alerts"]]
-        self.tables = {head["name"]: _read_table(head, columns, count) for head, columns, count in first["tables"]}
-        frames = self._archive.frames[1:]
-        self._moments = [from_json(Moment, _from_json(frame["about"])["moment"]) for frame in frames]
-        self._places: dict[int, dict[tuple[str, str], Entry]] = {
-            moment.id: {(entry.layer, entry.variable): entry for entry in frame["entries"]}
-            for moment, frame in zip(self._moments, frames)
-        }
-        self._reasons: dict[int, Reasons] = {
-            moment.id: {(str(layer), str(variable)): str(why) for why, variable, layers in absences for layer in layers}
-            for moment, absences in zip(self._moments, (frame["about"].get("absences", []) for frame in frames))
-        }
-
-    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
-        """A value, checked when it is first read; None, with a problem reported, if it is damaged."""
-        entry = self._places.get(moment, {}).get((name, variable))
-        if entry is None:
-            return None
-        try:
-            return RecordedValue(entry.item, self._archive.array(entry))
-        except (TorcheerError, OSError, ValueError) as error:
-            del self._places[moment][name, variable]
-            self._changes.problems.append(str(error))
-            return None
-
-    def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
-        """The recorded reason why a layer has no value."""
-        return self.reasons(moment).get((layer, variable), "")
-
-    def reasons(self, moment: int) -> Reasons:
-        """The recorded reasons for a moment's missing values."""
-        return self._reasons.get(moment, {})
-
-    def names(self, moment: int) -> Names:
-        """The (layer or projection, variable) pairs of a moment."""
-        return list(self._places.get(moment, {}))
+    title: str
+    net: Net
+    state: State
+    parameters: tuple[Parameter, ...]
+    alerts: list[AlertSeen]
+    tables: dict[str, TableRows]
+    problems: list[str]  # what was lost
 
 
-def _open_archive(path: Path) -> tuple[Archive, list[str]]:
-    """Open an archive; of a truncated one the intact part, and a list of what was lost."""
+def read_recording(path: Path, moments: StoredMoments) -> Recorded:
+    """Open a recording: its moments are added to `moments`; their values are read on demand."""
+    problems: list[str] = []
+    archive = open_intact(path, problems)
+    if archive.about.get("recording") != _VERSION:
+        raise NotAnArchive(f"{path} is a recording of another version: update torcheer")
     try:
-        return Archive(path), []
-    except ArchiveDamaged:
-        from torcheer.archive.verification import TrustedArchive
+        _read_moments(archive, moments)
+        recorded = _read_facts(path, archive)
+    except (BadArgument, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ArchiveDamaged(f"{path} is not a whole recording: {str(error)[:200] or error!r}") from None
+    problems, count, states = problems[:20], len(moments.moments), archive.about.get("states")
+    if states != count:
+        problems.append(f"{path.name} has {count} of {states} states; the rest is not there")
+    return recorded._replace(problems=problems)
 
-        archive = TrustedArchive(path)
-        return archive, archive.lost[:20]
+
+def _read_facts(path: Path, archive: Archive) -> Recorded:
+    first = _from_json(archive.frames[0]["about"])
+    state = from_json(State, first["state"])
+    return Recorded(
+        str(archive.about.get("title") or ""), from_json(Net, first["net"]),
+        State("idle", state.counters, batch=state.batch, message=f"a recording: {path.name}"),
+        tuple(from_json(Parameter, parameter) for parameter in first["parameters"]),
+        [from_json(AlertSeen, alert) for alert in first["alerts"]],
+        {head["name"]: _read_table(head, columns, count) for head, columns, count in first["tables"]}, [],
+    )  # fmt: skip
+
+
+def _read_moments(archive: Archive, moments: StoredMoments) -> None:
+    moments.archive = archive
+    for frame in archive.frames[1:]:
+        moment = from_json(Moment, _from_json(frame["about"])["moment"])
+        moments.moments.append(moment)
+        moments.places[moment.id] = {(entry.layer, entry.variable): entry for entry in frame["entries"]}
+        moments.reasons[moment.id] = {
+            (str(layer), str(variable)): str(why)
+            for why, variable, layers in frame["about"].get("absences", [])
+            for layer in layers
+        }
 
 
 def _read_table(head: Any, columns: Any, count: Any) -> TableRows:

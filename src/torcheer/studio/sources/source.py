@@ -1,31 +1,20 @@
-"""The interface of a source: a live host, a recording, or a run directory."""
+"""What a page shows: a live host, what a run left behind, or a recorded pass; this is their common part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.errors import ValueUnavailable
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
+from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 
-Array = NDArray[Any]
-Floats = NDArray[np.float32]
-Unit = tuple[str, int]  # a layer, and the number of a unit
-
-
-def alert_key(alert: AlertSeen) -> tuple[Any, ...]:
-    """The key of an alert, for deduplication: its id.
-
-    Without one, all but the layer, which may be named more exactly later.
-    """
-    return (alert.id,) if alert.id else (alert.text, alert.step, alert.rule)
+_MOST_ALERTS = 2000
 
 
 @dataclass(slots=True)
@@ -46,73 +35,50 @@ class Changes:
         return bool(self.net or self.state or self.parameters or lists)
 
 
-class PageSource(Protocol):
-    """The content of a channel.
+class Source(MomentQueries):
+    """The content of a channel; by itself it is empty. No method blocks, or raises for a page's request."""
 
-    No method blocks, or raises for a page's request: it returns None or nothing.
-    """
+    kind = "nothing"  # or "live", "run", "recording", "pass"
+    busy = ""  # the URL of another viewer that the host is connected to
 
-    @property
-    def title(self) -> str:
-        """The page's title."""
-
-    @property
-    def kind(self) -> str:
-        """ "live", "recording", "run" or "nothing"."""
-
-    @property
-    def net(self) -> Net | None:
-        """The network; None until it has been described."""
-
-    @property
-    def state(self) -> State:
-        """The run's status, counters and allowed actions."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters of the form."""
-
-    @property
-    def alerts(self) -> list[AlertSeen]:
-        """The alerts, oldest first."""
-
-    @property
-    def tables(self) -> dict[str, TableRows]:
-        """The tables, by name."""
-
-    @property
-    def home(self) -> Path | None:
-        """The folder for its recordings; None if it has none."""
+    def __init__(self, title: str, home: Path | None, store: Store) -> None:
+        """`home` is the folder for its recordings, None if it has none; `store` has the values of its moments."""
+        self.title, self.home = title, home
+        self.net: Net | None = None  # None until it has been described
+        self.state = State()
+        self.parameters: tuple[Parameter, ...] = ()
+        self.alerts: list[AlertSeen] = []  # oldest first
+        self.tables: dict[str, TableRows] = {}
+        self._changes = Changes()
+        super().__init__(store, lambda: self.net)
 
     @property
     def moments(self) -> list[Moment]:
         """The available states, oldest first."""
+        return self.store.moments
 
-    def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
-        """A value for each unit of a layer, `GAP` where missing.
+    def values(self, moment: int) -> Values:
+        """All values of a moment."""
+        return self.store.values(moment)
 
-        `of` is the clicked unit, for "r.Wt" and the like.
-        """
+    def poll(self) -> Changes:
+        """The changes since the last call."""
+        changes, self._changes = self._changes, Changes()
+        return changes
 
-    def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
-        """Why `units` returns None, in half a sentence."""
+    def saving(self, name: str = "") -> Callable[[], Recording]:
+        """A function, for any thread, that writes the current moments to disk; raises if that is impossible."""
+        from torcheer.studio.sources.recordings import saving
 
-    def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
-        """A unit's exact number as a numpy scalar.
+        if self.home is None:
+            raise ValueUnavailable("what is shown has no place on disk where a recording could lie")
+        return saving(self, self.store.frozen(), self.home, name)
 
-        None if there is none, or for variables of weights.
-        """
+    def save(self, name: str = "") -> Recording:
+        """Save the moments as a recording now."""
+        return self.saving(name)()
 
-    def raster(
-        self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
-    ) -> Floats | None:
-        """The values of `count` moments up to `moment` (-1: the newest).
-
-        A row per unit, a column per moment.
-        """
-
-    def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
-        """A unit's values over all moments, as the answer to `AskTrace`."""
+    # -- for hosts; without one these do nothing ---------------------------------------------------------------------
 
     def pin(self, moments: set[int]) -> None:
         """Set the moments that pages show; they are kept when older ones are thinned out."""
@@ -123,20 +89,49 @@ class PageSource(Protocol):
     def order(self, order: Order) -> None:
         """Send a request to the host."""
 
-    def poll(self) -> Changes:
-        """The changes since the last call."""
-
     def fileno(self) -> int:
-        """A descriptor that is readable when `poll` has changes.
-
-        -1 if there is none: poll every 100 ms.
-        """
-
-    def saving(self, name: str = "") -> Callable[[], Recording]:
-        """A function, for any thread, that writes the current moments to disk.
-
-        Raises if that is impossible.
-        """
+        """A descriptor that is readable when `poll` has changes; -1 if there is none: poll every 100 ms."""
+        return -1
 
     def close(self) -> None:
         """Release what was opened."""
+
+    # -- for subclasses ----------------------------------------------------------------------------------------------
+
+    def _set_net(self, net: Net | None) -> None:
+        if net != self.net:
+            self.net, self._changes.net = net, True
+
+    def _set_state(self, state: State) -> None:
+        if state != self.state:
+            self.state, self._changes.state = state, True
+
+    def _add_alerts(self, alerts: Iterable[AlertSeen]) -> None:
+        """Add the alerts that are not known yet; a log that is read again, and a new host, have all of them again."""
+        known = {alert_key(alert) for alert in self.alerts}
+        new = [alert for alert in alerts if alert_key(alert) not in known]
+        self.alerts += new
+        self._changes.alerts += new
+        del self.alerts[:-_MOST_ALERTS]
+
+    def _set_table(self, name: str, table: TableRows) -> None:
+        """Put a table that was read again in its place; rows sent before are void unless it begins with them."""
+        before, x = self.tables.get(name), table.head.x
+        if before is not None:
+            begins_alike = before.columns.get(x, []) == table.columns.get(x, [])[: before.count]
+            begins_alike = begins_alike and before.count <= table.count and before.head == table.head
+            table.restarts = before.restarts + (not begins_alike)
+        self.tables[name] = table
+        self._changes.tables.add(name)
+
+    def _problem(self, text: Any) -> None:
+        if len(self._changes.problems) < 20:
+            self._changes.problems.append(str(text)[:2000])
+
+
+def alert_key(alert: AlertSeen) -> tuple[Any, ...]:
+    """The key of an alert, for deduplication: its id.
+
+    Without one, all but the layer, which may be named more exactly later.
+    """
+    return (alert.id,) if alert.id else (alert.text, alert.step, alert.rule)

@@ -8,13 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from torcheer.studio.connections.messages import Moment
-from torcheer.studio.sources.moment_queries import RecordedValue
+from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
 
 MOST_BYTES: Final = 256 << 20
 MOST_STATES: Final = 500
-
-Values = dict[tuple[str, str], RecordedValue]  # by layer or projection, and variable
-Reasons = dict[tuple[str, str], str]  # by layer and variable
 
 
 class _State:
@@ -63,15 +60,16 @@ class Timeline:
         state = self._states.get(moment)
         return "" if state is None else state.absences.get((layer, variable), "")
 
-    def reasons(self, moment: int) -> Reasons:
-        """The reasons given for a moment's missing values."""
-        state = self._states.get(moment)
-        return {} if state is None else dict(state.absences)
-
     def values(self, moment: int) -> Values:
         """All values of a moment."""
         state = self._states.get(moment)
         return {} if state is None else dict(state.values)
+
+    def frozen(self) -> Timeline:
+        """A copy that shares the values: states may be evicted while it is read."""
+        copy = Timeline(self._most_bytes, self._most_states)
+        copy._states = dict(self._states)
+        return copy
 
     def pin(self, moments: set[int]) -> None:
         """Protect moments that pages show from eviction, until another set is pinned."""

@@ -13,20 +13,20 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.errors import TorcheerError
-from torcheer.studio.sources.history_source import HistorySource
 from torcheer.studio.sources.open_source import open_source
+from torcheer.studio.sources.pass_source import PassSource
 
 
-def passed(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> HistorySource:
+def passed(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> PassSource:
     tl.log_forward_pass(model, inputs, **options).save(folder, parameters=True)
-    return HistorySource(folder)
+    return PassSource(folder)
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[HistorySource, Digits, torch.Tensor]:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[PassSource, Digits, torch.Tensor]:
     folder = tmp_path_factory.mktemp("history") / "pass"
     model, x = recorded(folder)
-    return HistorySource(folder), model, x
+    return PassSource(folder), model, x
 
 
 def test_a_recorded_pass_has_a_layer_for_what_each_module_returned(digits: Any) -> None:
@@ -95,7 +95,7 @@ def test_an_activation_is_part_of_its_layer_whose_net_is_what_it_read(tmp_path: 
 
 def test_a_pass_saved_without_gradients_and_parameters_shows_what_it_has(tmp_path: Path) -> None:
     recorded(tmp_path / "pass", gradients=False, parameters=False)
-    source = HistorySource(tmp_path / "pass")
+    source = PassSource(tmp_path / "pass")
     assert source.net is not None and [one.name for one in source.net.variables] == ["Act"]
     assert source.units(0, "conv1", "Act", 0) is not None and source.units(0, "Input", "r.Wt", 0, ("conv1", 3)) is None
     assert {one.kind for one in source.net.projections} == {""}

@@ -26,8 +26,8 @@ from torcheer.control.control_records import Wants
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.records import Sample
+from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import open_source
-from torcheer.studio.sources.run_source import RunSource
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_tables_of_a_real_run(run: Path) -> None:
-    source = RunSource(run)
+    source = LogSource(run)
     epochs, steps = source.tables["train_epoch"], source.tables["train_step"]
     assert epochs.head.x == "Epoch" and epochs.columns["Epoch"] == [1, 2, 3, 4, 5]
     assert epochs.columns["loss"][2:] == [None] * 3 and epochs.columns["two loss"][:2] == [None] * 2
@@ -50,7 +50,7 @@ def test_the_tables_of_a_real_run(run: Path) -> None:
 
 
 def test_the_captures_of_a_real_run_are_moments(run: Path) -> None:
-    source, archive = RunSource(run), Archive(run / "captures")
+    source, archive = LogSource(run), Archive(run / "captures")
     assert source.net is not None and [one.layer.name for one in source.net.layers] == ["body.0", "body.4", "head"]
     assert [one.step for one in source.moments] == archive.steps
     assert source.moments[0].counters == {"Epoch": 1, "Name": "one"}
@@ -67,15 +67,15 @@ def test_the_alerts_of_a_watch(tmp_path: Path) -> None:
     nn.init.constant_(model[0].weight, float("nan"))  # type: ignore[arg-type]
     with tl.watch(model, every=1, to=run / "watch" / "body"):
         train(model, 3)
-    source = RunSource(run)
+    source = LogSource(run)
     first = source.alerts[0]
     assert (first.rule, first.severity) == ("nan_inf", "error") and first.layer.startswith("body.")
     assert "NaN" in first.text and not source.poll()
 
 
 def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.run_source._SCAN_SECS", 0.0)
-    source = RunSource(fake(tmp_path / "run"))
+    monkeypatch.setattr("torcheer.studio.sources.log_source._SCAN_SECS", 0.0)
+    source = LogSource(fake(tmp_path / "run"))
     assert source.net is None and source.moments == [] and not source.poll()
     with open(tmp_path / "run" / "metrics" / "0.csv", "a") as file:
         file.write("4,0.25,0.5\n5,0.2")  # half a line
@@ -99,10 +99,10 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
 def test_captures_of_a_run_that_was_begun_anew_replace_the_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.run_source._SCAN_SECS", 0.0)
+    monkeypatch.setattr("torcheer.studio.sources.log_source._SCAN_SECS", 0.0)
     run = fake(tmp_path / "run")
     captured(run / "captures", 4)
-    source = RunSource(run)
+    source = LogSource(run)
     old = [one.id for one in source.moments]
     (run / "earlier" / "1").mkdir(parents=True)
     (run / "captures").rename(run / "earlier" / "1" / "captures")
@@ -116,7 +116,7 @@ def test_captures_of_a_run_that_was_begun_anew_replace_the_old_ones(
 def test_what_was_changed_from_the_form_is_a_table(tmp_path: Path) -> None:
     run = fake(tmp_path / "run")
     (run / "metrics" / "changes.csv").write_text("step,epoch,name,before,after\n7,1,sgd.lr,0.1,0.05\n")
-    table = RunSource(run).tables["changes"]
+    table = LogSource(run).tables["changes"]
     assert table.columns == {"Step": [7], "Epoch": [1], "name": ["sgd.lr"], "before": [0.1], "after": [0.05]}
 
 
@@ -128,7 +128,7 @@ def test_odd_tables_do_not_matter(tmp_path: Path, text: str) -> None:
     run = fake(tmp_path / "run")
     (run / "metrics" / "0.csv").write_text(text, encoding="latin-1")
     (run / "metrics" / "steps.csv").write_text(text, encoding="latin-1")
-    for table in RunSource(run).tables.values():
+    for table in LogSource(run).tables.values():
         assert {len(cells) for cells in table.columns.values()} == {table.count}
         if "nan" in text and table.head.name == "train_epoch":
             assert [str(cell) for cell in table.columns["loss"]] == ["nan", "inf", "None", "x"]
@@ -149,7 +149,7 @@ def test_damaged_captures_are_told_and_what_can_be_trusted_is_shown(tmp_path: Pa
     raw = bytearray(index.read_bytes())
     raw[len(raw) // 2] ^= 255
     index.write_bytes(raw)
-    source = RunSource(run)
+    source = LogSource(run)
     assert source.poll().problems and source.tables["train_epoch"].count == 3
     for moment in source.moments:
         assert source.units(moment.id, "out", "Act", 0) is not None
@@ -168,11 +168,11 @@ def test_thousands_of_captures_are_thinned(tmp_path: Path) -> None:
 def test_the_config_can_be_read_and_not_changed(tmp_path: Path) -> None:
     run = fake(tmp_path / "run")
     (run / "spec.json").write_text('{"seed": 3, "train": {"batch": 8}}')
-    found = RunSource(run).parameters
+    found = LogSource(run).parameters
     assert {3, 8} <= {one.value for one in found} and not any(one.editable for one in found)
     for odd in ("[" * 100_000, "[]", "3", '{"initialize": 5}', '{"initialize": {"definitions": [3, null]}}', "{"):
         (run / "spec.json").write_text(odd)
-        assert RunSource(run).tables["train_epoch"].count == 3
+        assert LogSource(run).tables["train_epoch"].count == 3
 
 
 # -- a run that has described its network ------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def described(folder: Path) -> Path:
 
 
 def test_a_described_run_at_rest_shows_its_network_and_the_weights_of_its_checkpoints(tmp_path: Path) -> None:
-    source = RunSource(described(tmp_path / "run"))
+    source = LogSource(described(tmp_path / "run"))
     assert source.net is not None
     assert [one.layer.name for one in source.net.layers] == ["Input", "net.0", "net.1"]
     assert [one.name for one in source.net.variables] == ["Act", "r.Wt", "s.Wt", "r.DWt", "s.DWt"]
@@ -223,11 +223,11 @@ def test_a_described_run_at_rest_shows_its_network_and_the_weights_of_its_checkp
 
 
 def test_a_description_that_comes_later_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.run_source._SCAN_SECS", 0.0)
+    monkeypatch.setattr("torcheer.studio.sources.log_source._SCAN_SECS", 0.0)
     run = described(tmp_path / "run")
     text = (run / "network.json").read_text()
     (run / "network.json").unlink()
-    source = RunSource(run)
+    source = LogSource(run)
     assert [one.layer.name for one in source.net.layers] == ["0", "net.1"]  # type: ignore[union-attr]
     (run / "network.json").write_text(text)
     changes = source.poll()
@@ -243,7 +243,7 @@ def test_a_description_or_weights_that_are_damaged_do_not_matter(tmp_path: Path,
     (run / "network.json").write_text(damage)
     for path in run.glob("checkpoints/*/model.safetensors"):
         path.write_bytes(b"\x05\0\0\0\0\0\0\0[1,2]" + bytes(10))
-    source = RunSource(run)
+    source = LogSource(run)
     assert source.tables["train_epoch"].count == 3 and source.net is not None
     assert [one.layer.name for one in source.net.layers] == ["0", "net.1"]
     for moment in source.moments:

@@ -1,0 +1,211 @@
+"""What a run left behind, followed while it grows: a run's folder, a watch, captures, a recording.
+
+It shows the run's tables, its watches' statistics and alerts, and captured or recorded states as moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from torcheer.archive.format.archive_folder import read_about
+from torcheer.control.config_form import form_of
+from torcheer.control.control_records import Parameter, State
+from torcheer.errors import NotAnArchive, TorcheerError
+from torcheer.network.network_records import Net, Network, full_name
+from torcheer.network.placement import net_of
+from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
+from torcheer.runlog.log_frames import METRICS
+from torcheer.runlog.log_reader import RunLog, has_log, writers_in
+from torcheer.runlog.run_tables import stamp_of, summary_of, tables_of
+from torcheer.studio.connections.messages import AlertSeen
+from torcheer.studio.sources.recordings import KIND, read_recording
+from torcheer.studio.sources.source import Changes, Source
+from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoments
+
+_SCAN_SECS: Final = 1.0  # between two scans of the disk: a process may be writing there
+_MOST_PARAMETERS: Final = 300
+_MOST_ALERTS: Final = 2000
+
+
+class LogSource(Source):
+    """A run as it lies on disk; files written later are noticed, too."""
+
+    kind = "run"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """`path` is a run's folder, the archive of its captures, or a recording."""
+        self.path = Path(path)
+        kind = read_about(self.path).get("kind") if (self.path / "archive.json").is_file() else ""
+        if kind not in ("", KIND, "captures"):
+            raise NotAnArchive(
+                f"{self.path} is an archive of {str(kind or 'values')[:40]!r}, which the studio cannot show; it shows "
+                f"what history.save() wrote, captures of a training run, and its own recordings"
+            )
+        self._stamps: dict[str, Any] = {}
+        self._parts: dict[str, tuple[Callable[[], Any], Callable[[], None]]] = {}  # its stamp, and what reads it
+        self._next_scan = 0.0
+        if kind == KIND:
+            self._open_recording()
+        else:
+            self._open_run(captures=self.path if kind else self.path / "captures")
+
+    def _open_recording(self) -> None:
+        self.kind, moments = "recording", StoredMoments(self._problem)
+        super().__init__(self.path.name, self.path.parent, moments)
+        recorded = read_recording(self.path, moments)
+        self.title, self.net, self.state = recorded.title or self.title, recorded.net, recorded.state
+        self.parameters, self.alerts, self.tables = recorded.parameters, recorded.alerts, recorded.tables
+        self._changes = Changes(problems=recorded.problems)
+
+    def _open_run(self, captures: Path) -> None:
+        self._captures = CapturedMoments(captures, Checkpoints(self.path), self._problem)
+        home = self.path.parent if captures == self.path else self.path
+        super().__init__(self.path.resolve().name, home / "recordings", self._captures)
+        self._log: RunLog | None = None
+        self._log_problems: list[str] = []
+        self._network: Network | None = None  # as described by the run
+        self.parameters = _parameters(self.path / "spec.json")
+        self._parts = {
+            "network": (lambda: _stamp(self.path, "network.json"), self._read_network),
+            "log": (lambda: stamp_of(self.path), self._read_log),
+            "captures": (lambda: _stamp(captures, "*.index"), self._read_captures),
+            "checkpoints": (lambda: _stamp(self.path / "checkpoints", "*/MANIFEST.json"), self._read_checkpoints),
+        }
+        self._scan()
+        self._changes = Changes(problems=self._changes.problems)  # the initial content is not a change
+
+    def leave_to_host(self) -> None:
+        """Read from now on only what the run's host does not send: statistics and scalars of watches, alerts."""
+        self._parts = {"log": (lambda: _watch_stamp(self.path), self._read_watches)}
+
+    def poll(self) -> Changes:
+        """The changes on disk since the last call."""
+        if self._parts and time.monotonic() >= self._next_scan:
+            self._scan()
+        return super().poll()
+
+    def _scan(self) -> None:
+        began, before = time.monotonic(), self.moments
+        for part, (stamp_now, read_part) in self._parts.items():
+            try:
+                stamp = stamp_now()
+                if stamp and self._stamps.get(part) != stamp:
+                    self._stamps[part] = stamp
+                    read_part()
+            except (TorcheerError, OSError, ValueError) as error:  # damaged, or being removed or replaced
+                self._problem(str(error)[:500])
+        self._note_moments({moment.id for moment in before})
+        self._set_state(self._state())
+        now = time.monotonic()
+        self._next_scan = now + max(_SCAN_SECS, 20 * (now - began) * (_SCAN_SECS > 0))  # at most 5% of the time
+
+    def _note_moments(self, before: set[int]) -> None:
+        ids = {moment.id for moment in self.moments}
+        self._changes.moments_gone += sorted(before - ids)
+        self._changes.moments_came += [moment for moment in self.moments if moment.id not in before]
+
+    def _state(self) -> State:
+        counters: dict[str, Any] = {}
+        for name, x in (("train_epoch", "Epoch"), ("train_step", "Step")):
+            table = self.tables.get(name)
+            if table is not None and table.count and x in table.columns:
+                counters[x] = table.columns[x][-1]
+        message = summary_of(self.tables) if self.tables else f"{len(self.moments)} captured states"
+        return State("done", counters, batch=self._captures.batch, message=message)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read_log(self) -> None:
+        """Read the tables, the watches' statistics, alerts, and the network where no file describes it."""
+        log = self._refreshed_log()
+        if self._network is None and (record := log.network) is not None:
+            self._network = parsed_network(record)
+            self._describe(net_of(self._network) if self._network is not None else None)
+        for name, table in (tables_of(self.path, log) | log.statistics()).items():
+            self._set_table(name, table)
+        self._read_alerts(log)
+
+    def _read_watches(self) -> None:
+        log = self._refreshed_log()
+        metrics = {name: table for name, table in log.tables().items() if name == METRICS}
+        for name, table in (log.statistics() | metrics).items():
+            self._set_table(name, table)
+        self._read_alerts(log)
+
+    def _refreshed_log(self) -> RunLog:
+        if self._log is None:
+            self._log = RunLog(self.path)
+        else:
+            self._log.refresh()
+        for text in [text for text in self._log.problems if text not in self._log_problems]:
+            self._problem(text)
+        self._log_problems = self._log.problems
+        return self._log
+
+    def _read_alerts(self, log: RunLog) -> None:
+        self._add_alerts(
+            AlertSeen(
+                str(alert), alert.severity, alert.step, alert.rule, full_name(alert.layer, self._network), alert.id
+            )
+            for alert in log.alerts[-_MOST_ALERTS:]
+        )
+
+    def _read_captures(self) -> None:
+        if self._captures.read(self._network):
+            layers, variables = self._captures.layers()
+            merged = merge_captured(self._network, self.title, layers, variables)
+            self._describe(net_of(merged) if layers else None)
+
+    def _read_checkpoints(self) -> None:
+        """Refresh the checkpoints; without captures, their steps are the moments."""
+        if self._captures.read_checkpoints(self._network is not None) and self._network is not None:
+            self._describe(net_of(merge_captured(self._network, self.title, {}, [])))
+
+    def _read_network(self) -> None:
+        self._network = network_in(self.path)
+        self._captures.read_again()
+        for part in ("captures", "checkpoints"):
+            self._stamps.pop(part, None)
+
+    def _describe(self, net: Net | None) -> None:
+        self._set_net(net)
+        self._captures.projections = [projection.name for projection in (net.projections if net else ())
+                                      if projection.kind]  # fmt: skip
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a folder has anything that a run leaves behind."""
+    left = ("run.json", "metrics", "captures/archive.json")
+    return any((path / name).exists() for name in left) or has_log(path)
+
+
+def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
+    """A fingerprint that changes when a file of that name is written to."""
+    stats = []
+    for path in sorted(folder.glob(pattern)):
+        try:
+            stats.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
+        except OSError:
+            continue
+    return tuple(stats)
+
+
+def _watch_stamp(run: Path) -> tuple[Any, ...]:
+    places = [place.path for place in writers_in(run) if place.path.name == "watch"]
+    return tuple(stamp for path in places for stamp in _stamp(path, "*.index"))
+
+
+def _parameters(spec: Path) -> tuple[Parameter, ...]:
+    """The config of a finished run, as read-only parameters."""
+    try:
+        config = json.loads(spec.read_bytes())
+        parameters = form_of(config) if isinstance(config, dict) else []
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return ()
+    return tuple(replace(parameter, editable=False) for parameter in parameters[:_MOST_PARAMETERS])
