@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class TorcheerError(Exception):
     """Base class; the message has the request, what is available and what to try."""
@@ -92,3 +94,14 @@ class BadConfig(TorcheerError, ValueError):
 
 class NotTrusted(TorcheerError, ImportError):
     """A config names code that it is not trusted to run."""
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception as one line of text."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:500]
+
+
+def uncaught() -> BaseException | None:
+    """The uncaught exception that ends this program; None at a prompt and in notebooks, where none ends it."""
+    error = getattr(sys, "last_value", None)
+    return None if hasattr(sys, "ps1") or "IPython" in sys.modules else error

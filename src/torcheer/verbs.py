@@ -221,6 +221,7 @@ def live(
     open_server: bool = True,
     title: str | None = None,
     step_of: Callable[[], int] | None = None,
+    notify: Any = None,
 ) -> Live:
     """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
 
@@ -231,12 +232,13 @@ def live(
     - `port`, `browser`, `title`: as for `show`.
     - `open_server`: False starts no page; one may come later.
     - `step_of`: a function that says the number of the step, for loops that count their own.
+    - `notify`: as for `watch`.
     """
     from torcheer.host.live import live as follow
 
     return follow(
         model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, browser=browser,
-        open_server=open_server, title=title, step_of=step_of,
+        open_server=open_server, title=title, step_of=step_of, notify=notify,
     )  # fmt: skip
 
 
@@ -257,6 +259,7 @@ def watch(
     step_of: Callable[[], int] | None = None,
     tell: Callable[[str], Any] | None = None,
     transport: Transport | Mapping[str, Any] | None = None,
+    notify: Any = None,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
 
@@ -274,12 +277,14 @@ def watch(
     - `on_alert`: called here with each alert. `tell`: called with each text that would be printed.
     - `step_of`: as for `live`.
     - `transport`: size and policy of the shared memory: a `Transport`, or a dict of its fields.
+    - `notify`: who hears of alerts, a crash and the end: an address (https://…), a command, or a dict with settings.
     """
     from torcheer.monitor.watch import watch as begin
 
     return begin(
         model, layers, what=what, every=every, to=to, optimizer=optimizer, rules=rules, video=video, callback=callback,
         keep=keep, stop_on=stop_on, on_alert=on_alert, step_of=step_of, tell=tell, transport=transport,
+        notify=notify,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
-from torcheer.errors import TorcheerError
+from torcheer.errors import TorcheerError, reason_of, uncaught
 from torcheer.host.missing_values import Absence
 from torcheer.host.state_sender import as_array
 from torcheer.host.viewer_connection import Board, Service
@@ -26,6 +26,8 @@ from torcheer.runlog.table_records import TableHead
 from torcheer.samples import Alert
 from torcheer.wire import fork_registry
 from torcheer.wire.json_codec import to_json
+from torcheer.wire.notify.notifier import Notifier
+from torcheer.wire.notify.notify_targets import Target
 from torcheer.wire.socket_path import HostBusy, ListeningSocket
 
 __all__ = ["Host", "HostBusy"]
@@ -38,13 +40,17 @@ class Host:
 
     The socket lies in the run's folder `to`, or in a private one where that is None. With the name of a `writer`, the
     folder becomes a run: tables, alerts and the network are also written to its log.
+    `notify` hears of alerts and the end.
 
     host = Host("runs/first", title="AlexNet")
     host.network = Network(…)
     id = host.begin(step, {"Epoch": 3}); host.offer(id, tensor, "fc1", "Act"); host.end(id)
     """
 
-    def __init__(self, to: str | os.PathLike[str] | None = None, *, title: str = "", writer: str = "") -> None:
+    def __init__(
+        self, to: str | os.PathLike[str] | None = None, *, title: str = "", writer: str = "",
+        notify: Sequence[Target] = (),
+    ) -> None:  # fmt: skip
         self._alerts, self._opened_ms = 0, int(time.time() * 1000)
         self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
@@ -54,6 +60,8 @@ class Host:
         self._log: LogWriter | None = None
         if to is not None and writer:
             self._log = self._open_log(Path(to), writer)
+        folder = None if to is None else Path(to)
+        self.notifier = Notifier(notify, title=title, to=folder, tell=self._problem)
         fork_registry.register(self)
         atexit.register(self._at_exit)
 
@@ -153,8 +161,10 @@ class Host:
         """Show a warning (or another severity) on the page; `id` is that of the run's log."""
         if self.closed:
             return
+        warning = Alert(rule, layer, "", int(step), int(step), str(text), "", severity)
+        self.notifier.alert(warning)
         if not id and self._log is not None:
-            id = self._log.alert(Alert(rule, layer, "", int(step), int(step), str(text), "", severity)).id
+            id = self._log.alert(warning).id
         id = id or f"host:{self._opened_ms:x}:{self._alerts + 1}"
         alert = {"text": str(text), "severity": severity, "step": int(step), "rule": rule, "layer": layer, "id": id}
         self._board.alerts.append((self._alerts, alert))
@@ -267,8 +277,13 @@ class Host:
         self._doorway.close()
         if self._log is not None:
             self._log.close()
+        self.notifier.close(self._closing_line(), why)
         self._board.wants = Wants()
         atexit.unregister(self._at_exit)
+
+    def _closing_line(self) -> str:
+        counters = ", ".join(f"{name} {value}" for name, value in self.state.counters.items())
+        return ", ".join(filter(None, (counters, self.state.message)))
 
     def after_fork(self) -> None:
         """Be closed in a forked process, such as a DataLoader worker; the sockets close themselves."""
@@ -278,7 +293,8 @@ class Host:
             atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
-        self.close(_uncaught())
+        error = uncaught()
+        self.close("" if error is None else reason_of(error))
 
     def __enter__(self) -> Host:
         return self
@@ -308,26 +324,11 @@ class Host:
             print(f"torcheer: {text}", file=sys.stderr)
 
 
-def reason_of(error: BaseException) -> str:
-    """An exception as one line of text."""
-    return f"{type(error).__name__}: {error}".rstrip(": ")[:500]
-
-
-def _uncaught() -> str:
-    """The uncaught exception that ends this program.
-
-    "" at a prompt and in notebooks, where none ends it.
-    """
-    error = getattr(sys, "last_value", None)
-    if error is None or hasattr(sys, "ps1") or "IPython" in sys.modules:
-        return ""
-    return reason_of(error)
-
-
 def closed_host(title: str) -> Host:
     """Create a host that is closed from the beginning."""
     host = object.__new__(Host)
     host._alerts, host._opened_ms, host.problems = 0, 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
     host._doorway = host._service = host._log = host.path = None
+    host.notifier = Notifier((), title=title, to=None, tell=host._problem)
     return host

@@ -16,16 +16,17 @@ from torch.optim import Optimizer
 from torcheer.control.control_records import State
 from torcheer.control.loop_control import LoopControl
 from torcheer.control.parameter_form import ParameterChange
-from torcheer.errors import BadArgument, NotAModel
+from torcheer.errors import BadArgument, NotAModel, reason_of
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.loop_follower import LoopFollower
-from torcheer.host.host import Host, closed_host, reason_of
+from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.optimizer_form import OptimizerForm
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableHead
 from torcheer.tap.tensor_copies import rank_of
+from torcheer.wire.notify.notify_targets import parse_notify
 from torcheer.wire.open_viewer import Viewer, start
 
 __all__ = ["Live", "live"]
@@ -48,6 +49,7 @@ def live(
     open_server: bool = True,
     title: str | None = None,
     step_of: Callable[[], int] | None = None,
+    notify: Any = None,
 ) -> Live:
     """Show a model in the studio while it trains, in any loop.
 
@@ -61,15 +63,18 @@ def live(
     loop, continue step by step, and change the `optimizer`'s settings. `to` is the run's directory, where
     `torcheer studio` finds it, now and afterwards: what was logged stays there. `open_server=False` starts no server,
     one may connect later. `step_of()` returns the current step where the loop counts its own.
+    `notify` is a command or an address that hears of alerts, a crash and the end.
     """
     if not isinstance(model, nn.Module):
         raise NotAModel(f"live needs an nn.Module, got {type(model).__name__}")
     if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
+    targets = parse_notify(notify)
     while _OPEN_VIEWERS:  # pages of finished loops, which stay open until the next `live`
         _OPEN_VIEWERS.pop().close()
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
-    host = closed_host(title or "") if rank else Host(to, title=title or type(model).__name__, writer="live")
+    name = title or type(model).__name__
+    host = closed_host(title or "") if rank else Host(to, title=name, writer="live", notify=targets)
     try:
         view = Live(model, host, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
     except BaseException:
@@ -182,6 +187,7 @@ class Live:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None and not self._follower.closed:
             self._message = reason_of(error)
+            self.host.notifier.close(error=error)
         self.finish()
 
     # -- between two steps -------------------------------------------------------------------------------------------

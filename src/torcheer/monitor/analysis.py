@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -15,6 +15,7 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.samples import Alert, Delivery, SendMessage
+from torcheer.wire.notify.notifier import notify_from
 
 _LEAST_PAUSES = 5  # pauses needed to know their usual length
 _FACTOR = 20  # times the usual pause is far too long
@@ -23,8 +24,8 @@ _FACTOR = 20  # times the usual pause is far too long
 class WatchAnalysis:
     """A `Reader` that combines statistics, rules and log according to the plan."""
 
-    def __init__(self, plan: Plan, send_message: SendMessage) -> None:
-        self._send_message = send_message
+    def __init__(self, plan: Plan, send_message: SendMessage, notifier_fds: Sequence[int] = ()) -> None:
+        self._send_message, self._notifier_fds = send_message, notifier_fds
         self._rules = Rules(plan.rules, self._problem)
         self._log = None
         if plan.to:
@@ -62,6 +63,8 @@ class WatchAnalysis:
             self._tell([alert])
             if sys.stderr is not None:  # the training process reads it only if it goes on
                 print(f"torcheer: {alert}", file=sys.stderr)
+            for fd in self._notifier_fds:  # as above
+                notify_from(fd, alert)
 
     def close(self) -> None:
         """Judge the last step, close the log."""

@@ -28,14 +28,14 @@ _ORPHAN_SECS = 10.0
 
 def main(_: Sequence[str], parent: Parent) -> None:
     """Run the child of the link that started this process."""
-    ring_fd, payload_fd = parent.fds
+    ring_fd, payload_fd, *notifier_fds = parent.fds
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     commands = CommandReader(parent)
     signal.signal(signal.SIGTERM, commands.terminate)
     _lower_priority()
     plan, callbacks = _read_payload(payload_fd)
     parent.exit_when_gone(grace_secs=_ORPHAN_SECS)  # even if a callback hangs
-    readers = readers_of(plan, callbacks, parent.wire.send)
+    readers = readers_of(plan, callbacks, parent.wire.send, notifier_fds)
     DeliveryLoop(RingReader(ring_fd), readers, parent.wire, commands).run(plan.timeout_secs)
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the training process has closed its stream
         try:
@@ -63,13 +63,15 @@ def _read_payload(fd: int) -> tuple[Plan, bytes]:
     return Plan(**{**plan, "keep": tuple(plan["keep"])}), callbacks
 
 
-def readers_of(plan: Plan, callbacks: bytes, send_message: SendMessage) -> list[Reader]:
+def readers_of(
+    plan: Plan, callbacks: bytes, send_message: SendMessage, notifier_fds: Sequence[int] = ()
+) -> list[Reader]:
     """Create the readers of the values; one that fails is reported, the others go on without it."""
 
     def analysis() -> Reader:
         from torcheer.monitor.analysis import WatchAnalysis
 
-        return WatchAnalysis(plan, send_message)
+        return WatchAnalysis(plan, send_message, notifier_fds)
 
     def videos() -> Reader:
         from torcheer.video.videos import Videos

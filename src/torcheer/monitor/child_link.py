@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -30,7 +30,10 @@ _LONGEST_SECS: Final = 1e6  # the longest timeout that a lock accepts
 
 
 class Link:
-    """A child process and the ring to it. Nothing raises into a training step; only `stop` waits for the child."""
+    """A child process and the ring to it. Nothing raises into a training step; only `stop` waits for the child.
+
+    `fds` are inherited by the child: how it reports alerts to the process that notifies.
+    """
 
     def __init__(
         self,
@@ -42,10 +45,11 @@ class Link:
         block_ms: float = 0.0,
         most_records: int = 0,
         restarts: int = 3,
+        fds: Sequence[int] = (),
         tell: Callable[[str], Any] | None = None,
     ) -> None:
         self._plan, self._callbacks, self._payload = plan, callbacks, _payload(plan, callbacks)
-        self._folder, self._tell = working_folder(), tell or _warn
+        self._folder, self._tell, self._fds = working_folder(), tell or _warn, tuple(fds)
         self.ring = Ring(ring_bytes, policy=policy, block_ms=block_ms, most_records=most_records)
         self._process, self._most_restarts, self._restarts = os.getpid(), restarts, 0
         self._child_lock = threading.RLock()  # held while receiving, starting or stopping the child
@@ -65,7 +69,7 @@ class Link:
     def _start(self) -> ChildProcess:
         payload = payload_memory(self._payload)
         try:  # the script may have changed its folder since the first start
-            return ChildProcess(_PROGRAM, fds=(self.ring.fd, payload), folder=self._folder)
+            return ChildProcess(_PROGRAM, fds=(self.ring.fd, payload, *self._fds), folder=self._folder)
         finally:
             os.close(payload)
 

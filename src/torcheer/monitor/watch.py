@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from torcheer.errors import BadArgument, TorcheerError
+from torcheer.errors import BadArgument, TorcheerError, uncaught
 from torcheer.history.error_notes import NO_HISTORY, explain
 from torcheer.models import unwrapped
 from torcheer.monitor import watch_status
@@ -34,6 +34,7 @@ from torcheer.tap.probes import Probes
 from torcheer.tap.sample_sender import Sender, fair_bytes
 from torcheer.tap.step_schedule import Every
 from torcheer.tap.tensor_copies import rank_of
+from torcheer.wire.notify.notifier import Notifier
 
 __all__ = ["Every", "Transport", "Watch", "watch"]
 
@@ -59,6 +60,7 @@ def watch(
     step_of: Callable[[], int] | None = None,
     tell: Callable[[str], Any] | None = None,
     transport: Transport | Mapping[str, Any] | None = None,
+    notify: Any = None,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
 
@@ -70,11 +72,12 @@ def watch(
     ("features.*/output"), `callback(layer, variable, step, array)` is called in the other process, `stop_on` names
     rules (or "error" for all that are fatal) after which the `with` block ends before its next step. A loop that
     numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
-    `on_alert(alert)` and `tell(text)`.
+    `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and the end.
     """
     settings = parse_settings(
         what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
         transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
+        notify=notify,
     )  # fmt: skip
     return Watch(model, choose(model, layers), settings)
 
@@ -96,6 +99,7 @@ class Watch:
         self._opened = time.time()
         self._logged: dict[str, Any] = {}  # the child's final report on its log
         self._ending: Ending | None = None
+        self._error: BaseException | None = None  # that ended the `with` block
         self._link: Link | None = None
         self._probes: Probes | None = None
         self._model = weakref.ref(model)
@@ -105,14 +109,18 @@ class Watch:
             return
         plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
         transport, watch_ref = settings.transport, weakref.ref(self)
+        self._notifier = Notifier(
+            settings.notify, title=self.name, to=self.to, tell=lambda text: _report_problem(watch_ref, text)
+        )
         self._link = Link(
             plan, callbacks=settings.callback, ring_bytes=transport.bytes, policy=transport.policy,
-            block_ms=transport.block_ms, tell=lambda text: _report_problem(watch_ref, text),
+            block_ms=transport.block_ms, tell=lambda text: _report_problem(watch_ref, text), fds=self._notifier.fds,
         )  # fmt: skip
         try:
             self._begin(model, selection, self._link)
-        except BaseException:
+        except BaseException as error:
             self._link.stop(0.0)
+            self._notifier.close(error=error)
             raise
         self._at_exit = partial(_close, watch_ref)
         atexit.register(self._at_exit)  # registered after the link's, so that it runs first
@@ -278,7 +286,9 @@ class Watch:
         if self._ending.problem:
             self._problem(self._ending.problem)
         self._write_account()
-        self._print_or_tell(self._ending.line(self._probes.count))
+        self._print_or_tell(line := self._ending.line(self._probes.count))
+        self._notifier.close(line.removeprefix("torcheer: "), self._error)
+        self._error = None  # its traceback holds the user's frames
         if self._box is not None:
             with self._sender.guard("what the notebook shows"):
                 self._box.update(self, now=True)
@@ -330,7 +340,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        self._inside = False
+        self._inside, self._error = False, None if isinstance(error, StopAsked) else error
         folder = f", which writes to {self.to}" if self.to is not None else ""
         explain(error, self._model(), watch=f"step {self.step} of the watch{folder}", history=NO_HISTORY)
         self.close()
@@ -365,6 +375,7 @@ class Watch:
         names = {field.name for field in fields(Alert)}
         alert = Alert(**{name: value for name, value in message.items() if name in names})
         self._alerts.append(alert)
+        self._notifier.alert(alert)
         stop_on = self._stop_on
         if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
             self.should_stop = True
@@ -409,6 +420,7 @@ def _report_problem(watch: weakref.ref[Watch], text: str) -> None:
 def _close(watch: weakref.ref[Watch]) -> None:
     """Close the watch at exit."""
     if (target := watch()) is not None:
+        target._error = uncaught()
         target.close()
 
 

@@ -18,6 +18,7 @@ from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
 from torcheer.terminal import did_you_mean
 from torcheer.video.videos import settle as settle_video
+from torcheer.wire.notify.notify_targets import Target, parse_notify
 from torcheer.wire.ring import POLICIES
 
 WHAT = ("output", "grad", "weight", "weight_grad", "update")
@@ -66,6 +67,7 @@ class WatchSettings:
     on_alert: Callable[[Alert], Any] | None = None
     step_of: Callable[[], int] | None = None
     tell: Callable[[str], Any] | None = None
+    notify: tuple[Target, ...] = ()
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -75,7 +77,7 @@ class WatchSettings:
 
 def parse_settings(
     *, what: Any, every: Any, to: Any, rules: Any, video: Any, callback: Any, keep: Any, stop_on: Any, transport: Any,
-    optimizer: Any, **functions: Any,
+    optimizer: Any, notify: Any, **functions: Any,
 ) -> WatchSettings:  # fmt: skip
     """Validate and parse the options of `watch`."""
     settled = resolve_rules(rules)
@@ -86,7 +88,7 @@ def parse_settings(
         what=_variables(what), schedule=schedule_of(every), to=_folder(to),
         rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
         keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
-        optimizer=_optimizer(optimizer), **functions,
+        optimizer=_optimizer(optimizer), notify=parse_notify(notify), **functions,
     )  # fmt: skip
     for name in ("video", "keep"):
         if getattr(settings, name) and settings.to is None:

@@ -127,6 +127,8 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
     from torcheer.training.observe.progress_lines import ProgressLines, make_view, show
 
     session = built.session
+    if chosen.notify:
+        session.options = replace(session.options, notify=chosen.notify)
     if chosen.limit_secs:
         session.options = replace(session.options, limit_secs=chosen.limit_secs)
     if control is not None:
@@ -380,6 +382,7 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
         "ends it at once.", {
             "path": _EITHER, **_CHANGES, **_BUILT,
             "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
+            "--notify": {"metavar": "TARGET", "help": "command or address that hears of alerts, crash and end"},
             "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},
             **_STUDIO,
         },

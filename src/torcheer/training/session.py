@@ -28,6 +28,7 @@ from torcheer.training.loop.optimizer_step import Update, make_averages
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
 from torcheer.training.observe.progress_lines import show_with_summary
+from torcheer.training.observe.session_notices import notify_of_events
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
 from torcheer.training.session_parts import (
     Clip,
@@ -197,7 +198,7 @@ class Session:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
         self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False
         with deterministic(self.options.deterministic), explain_saved_state(self):
-            for event in with_observers(self, self._run()):
+            for event in notify_of_events(self, with_observers(self, self._run())):
                 if type(event) is Alert:
                     self.alerts.append(event.message)
                 yield event

@@ -60,11 +60,11 @@ class Wire:
 
     def send(self, message: dict[str, Any], fd: int | None = None) -> bool:
         """Send, or queue for `flush`; False where the connection is, or gets, closed. The descriptor is duplicated."""
-        return self._put(_encode_line(message if fd is None else {**message, "descriptor": True}), fd)
+        return self._put(encode_line(message if fd is None else {**message, "descriptor": True}), fd)
 
     def send_all(self, messages: Iterable[dict[str, Any]]) -> bool:
         """Send many at once: each system call may cost the thread its time slice."""
-        data = b"".join(_encode_line(message) for message in messages)
+        data = b"".join(encode_line(message) for message in messages)
         return self._put(data) if data else not self.closed
 
     def wake(self) -> bool:
@@ -284,7 +284,8 @@ _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
 
 
-def _encode_line(message: dict[str, Any]) -> bytes:
+def encode_line(message: dict[str, Any]) -> bytes:
+    """A message as a line of JSON."""
     return json.dumps(message, separators=(",", ":"), default=_json_default).encode() + b"\n"
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from torcheer.control.control_records import Order, State
 from torcheer.control.loop_control import STEP_UNITS, LoopControl
 from torcheer.control.parameter_form import ParameterChange
-from torcheer.errors import BadArgument, TorcheerError
-from torcheer.host.host import Host, reason_of
+from torcheer.errors import BadArgument, TorcheerError, reason_of
+from torcheer.host.host import Host
 from torcheer.network.network_records import full_name
 from torcheer.training.control import requested_tests
 from torcheer.training.control.earlier_runs import earlier_results, run_number, run_result

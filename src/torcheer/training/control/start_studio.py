@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torcheer.errors import BadArgument, TorcheerError
-from torcheer.host.host import reason_of
+from torcheer.errors import BadArgument, TorcheerError, reason_of
 from torcheer.training.control.earlier_runs import archive_run
 from torcheer.wire.open_viewer import can_browse
 from torcheer.wire.viewer_process import ViewerProcess

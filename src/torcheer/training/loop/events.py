@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torcheer.samples import Alert as AlertRecord
+
 
 class StageBegan(NamedTuple):
     """A stage begins or resumes."""
@@ -47,6 +49,7 @@ class Alert(NamedTuple):
     """A message for the user."""
 
     message: str
+    record: AlertRecord | None = None  # of the rule that found it
 
 
 class Paused(NamedTuple):

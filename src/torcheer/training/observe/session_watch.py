@@ -62,7 +62,7 @@ class SessionWatch:
         self._session, self._names = session, names
         self._settings = {key: value for key, value in settings.items() if key != "models"}
         self._watches: list[Watch] | None = None  # None until the session is restored
-        self._messages: list[str] = []
+        self._alerts: list[Alert] = []
         self._epoch = 0  # sent along with the values
 
     def _open(self) -> list[Watch]:
@@ -74,7 +74,7 @@ class SessionWatch:
                 to=None if folder is None else folder / "watch" / (name if several else ""),
                 step_of=lambda: self._session.place.step,
                 on_alert=partial(self._alert, name if several else ""),
-                tell=self._messages.append,
+                tell=lambda text: self._alerts.append(Alert(text)),
                 **self._settings,
             )
             for name in self._names
@@ -130,7 +130,7 @@ class SessionWatch:
     def _alert(self, model: str, alert: WatchAlert) -> None:
         if model:  # as the studio names the layers of several models
             alert = replace(alert, layer=".".join(filter(None, (model, alert.layer))))
-        self._messages.append(str(alert))
+        self._alerts.append(Alert(str(alert), alert))
         if self._session.control is not None:
             self._session.control.report_alert(alert)
         stop_on = self.stop_on
@@ -138,9 +138,9 @@ class SessionWatch:
             self._session.stop_reason = self._session.stop_reason or f"the watch asks for it: {alert}"
 
     def alerts(self) -> Iterator[Alert]:
-        """Yield the pending messages."""
-        while self._messages:
-            yield Alert(self._messages.pop(0))
+        """Yield the pending alerts."""
+        while self._alerts:
+            yield self._alerts.pop(0)
 
     def close(self) -> None:
         """Close the watches; waits until they have finished."""

@@ -21,7 +21,7 @@ from torcheer.training.session_parts import Options, Schedule
 from torcheer.training.spec.builders.build_definitions import MAKERS, base, split_dataset, type_with_article
 from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
 from torcheer.training.spec.builders.static_state import Static, read_static, through_json
-from torcheer.training.spec.checks.check_config import code_faults, raise_for, watch_faults
+from torcheer.training.spec.checks.check_config import code_faults, notify_faults, raise_for, watch_faults
 from torcheer.training.spec.checks.pipeline_checks import pipeline_faults
 from torcheer.training.spec.checks.references import BuildOrder, split_part
 from torcheer.training.spec.checks.sample_completion import complete_from, needs_sample, training_loader
@@ -89,7 +89,8 @@ def assemble(
     """
     home = None if directory is None else Path(directory)
     finder = Finder(trusted, [Path(), spec.folder if folder is None else Path(folder)])
-    raise_for(spec, [*code_faults(spec.data, finder, imports=True), *watch_faults(spec.data)])
+    faults = [*code_faults(spec.data, finder, imports=True), *watch_faults(spec.data)]
+    raise_for(spec, [*faults, *notify_faults(spec.data, finder.trusted)])
     builder = Builder(spec, finder, {} if is_new else read_static(home))
     builder.complete()
     for definition in builder.order.definitions:

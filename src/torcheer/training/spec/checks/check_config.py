@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,6 +65,7 @@ def checked(config: Config, *, trusted: Iterable[str] = (), imports: bool = Fals
         return Checked([str(error)], [])
     finder = Finder(trusted, [Path(), spec.folder])
     faults += [*code_faults(spec.data, finder, imports=imports), *device_faults(spec.data), *watch_faults(spec.data)]
+    faults += notify_faults(spec.data, finder.trusted)
     return Checked(spec.problems(faults), [] if faults else fit_notes(spec.data, partial(has_fit, finder, imports)))
 
 
@@ -103,6 +104,16 @@ def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
                 number = format_number(settings[key]) if key and isinstance(settings[key], str) else ""
                 path = ("watch", "rules", name, key) if key else ("watch", "rules", name)
                 yield Fault(path, f"{error}. Write {number}" if number else str(error))
+
+
+def notify_faults(data: dict[str, Any], trusted: Sequence[str]) -> Iterator[Fault]:
+    """Yield faults of commands that the user does not trust: a config may come from anybody."""
+    notify = data.get("notify")
+    for number, target in enumerate(notify if isinstance(notify, list) else [notify]):
+        command = target.get("command") if isinstance(target, dict) else None
+        if isinstance(command, list) and command and command[0] not in trusted:
+            path: KeyPath = ("notify", number, "command") if isinstance(notify, list) else ("notify", "command")
+            yield Fault(path, f"a command of a config runs only if you trust it: run with --trust {command[0]}")
 
 
 def understand(config: Config) -> Spec:

@@ -18,6 +18,7 @@ from torcheer.training.spec.read.scalar_values import (
     FLAG,
     NUMBER,
     NUMBERING,
+    POSITIVE,
     SEED,
     SHARE,
     TEXT,
@@ -26,6 +27,7 @@ from torcheer.training.spec.read.scalar_values import (
     one_of,
 )
 from torcheer.training.spec.read.value_kinds import Either, Fault, Finding, Kind, ListOf, MapOf, Ref, Schema, Value
+from torcheer.wire.notify.notify_targets import SEVERITIES
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,22 @@ WATCH = Schema(
         "transport": MapOf(ANYTHING),
     },
 )
+NOTIFY = Schema(
+    "notify",
+    {
+        # Addresses are secrets: a config, and with it spec.json, names the variable that holds one.
+        "url": Value(
+            "the name of an environment variable that holds the address, such as '$TORCHEER_WEBHOOK',",
+            lambda value: isinstance(value, str) and value[:1] == "$" and value[1:].isidentifier(),
+        ),
+        "command": ListOf(TEXT, 1),  # no text for a shell
+        "on": _TEXTS,
+        "severity": one_of(*SEVERITIES),
+        "per_minute": COUNT,
+        "timeout_secs": POSITIVE,
+    },
+    one_of=("url", "command"),
+)
 OPTIONS: dict[str, Kind] = {
     "seed": SEED,
     "device": DEVICE,
@@ -85,6 +103,11 @@ OPTIONS: dict[str, Kind] = {
     "profile": Either(Value("a mapping, or null", lambda value: value is None), of_map=PROFILE),
     "capture": Either(Value("a mapping, or null", lambda value: value is None), of_map=CAPTURE),
     "watch": Either(Value("a mapping, or null", lambda value: value is None), of_map=WATCH),
+    "notify": Either(
+        Value("a mapping, a list of them, or null", lambda value: value is None),
+        of_list=ListOf(NOTIFY, 1),
+        of_map=NOTIFY,
+    ),
     "studio": FLAG,
     "writers": ListOf(one_of("tensorboard", "wandb"), is_set=True),
 }

@@ -1,0 +1,1 @@
+"""Notifications of a run: alerts, crash and end to a command or a webhook."""

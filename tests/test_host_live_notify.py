@@ -1,0 +1,43 @@
+"""`tl.live(notify=…)`: alerts, a crash and the end reach a web server."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from children import Child
+from torch import nn
+from waiting import wait_until
+from webhooks import Webhook
+
+import torcheer as tl
+
+
+def test_alerts_and_the_end_of_a_live_loop_arrive() -> None:
+    model = nn.Linear(4, 2)
+    with Webhook() as hook:
+        with tl.live(model, open_server=False, title="small", notify=hook.url) as view:
+            model(torch.ones(2, 4)).sum().backward()
+            view.alert("it is slow")
+        assert hook.kinds() == ["alert", "end"]
+        assert hook.events[0]["text"] == "torcheer: small: it is slow"
+        assert hook.events[1]["text"] == "torcheer: small: ended. Epoch 0, Step 0"
+
+
+def test_an_exception_in_a_live_loop_is_a_crash() -> None:
+    with Webhook() as hook:
+        with pytest.raises(ZeroDivisionError), tl.live(nn.Linear(4, 2), open_server=False, notify=hook.url):
+            raise ZeroDivisionError("by zero")
+        assert hook.kinds() == ["crash"] and "ZeroDivisionError: by zero" in hook.events[0]["text"]
+
+
+def test_a_killed_live_loop_is_reported() -> None:
+    code = """
+    import sys, time, torch, torcheer as tl
+    with tl.live(torch.nn.Linear(4, 2), open_server=False, notify=sys.argv[1]):
+        print("ready", flush=True)
+        time.sleep(60)
+    """
+    with Webhook() as hook, Child("-c", code, hook.url) as child:
+        child.line()
+        child.kill()
+        wait_until(lambda: hook.kinds() == ["crash"])
