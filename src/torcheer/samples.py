@@ -46,6 +46,7 @@ class Delivery:
     summary: Statistics | None = None  # made on its own device; the array is a sample then, if there is one
     frozen: bool = False  # whether it is a weight that takes no gradient (`requires_grad=False`)
     scaled: bool = False  # whether a GradScaler had scaled the gradients of this update
+    media: dict[str, Any] | None = None  # what it means, if a person logged it: an image, a text (`runlog.media`)
     type: str = ""  # its dtype in the training process, also one that numpy lacks: "bfloat16"
 
     def __post_init__(self) -> None:

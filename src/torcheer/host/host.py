@@ -20,10 +20,12 @@ from torcheer.host.missing_values import Absence
 from torcheer.host.state_sender import as_array
 from torcheer.host.viewer_connection import Board, Service
 from torcheer.network.network_records import Network
+from torcheer.records import Sample
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.runlog.run_folder import begin_run
 from torcheer.runlog.table_records import TableHead
 from torcheer.samples import Alert
+from torcheer.terminal import human_bytes
 from torcheer.wire import fork_registry
 from torcheer.wire.json_codec import to_json
 from torcheer.wire.notify.notifier import Notifier
@@ -33,6 +35,7 @@ from torcheer.wire.socket_path import HostBusy, ListeningSocket
 __all__ = ["Host", "HostBusy"]
 
 _MOST_PROBLEMS = 20
+_MOST_SCRATCH_BYTES = 256 << 20  # of samples, where there is no run's folder
 
 
 class Host:
@@ -55,13 +58,15 @@ class Host:
         self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
         self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
-        self._service: Service | None = Service(self._doorway, self._board, self._problem)
+        self._service: Service | None = Service(self._doorway, self._board, self.report)
         self.path: Path | None = self._doorway.path
         self._log: LogWriter | None = None
+        self._scratch: LogWriter | None = None  # samples of a host without a run's folder
+        self._scratch_bytes, self._has_run = 0, to is not None
         if to is not None and writer:
             self._log = self._open_log(Path(to), writer)
         folder = None if to is None else Path(to)
-        self.notifier = Notifier(notify, title=title, to=folder, tell=self._problem)
+        self.notifier = Notifier(notify, title=title, to=folder, tell=self.report)
         fork_registry.register(self)
         atexit.register(self._at_exit)
 
@@ -69,8 +74,11 @@ class Host:
         try:
             begin_run(run, made_by=f"torcheer {writer}")
         except (OSError, TorcheerError) as error:
-            self._problem(f"{run / 'run.json'}: {error}")
-        log = LogWriter(run, writer, tell=self._problem, goes_on="The page goes on.")
+            self.report(f"{run / 'run.json'}: {error}")
+        return self._start_log(run, writer)
+
+    def _start_log(self, run: Path, writer: str) -> LogWriter:
+        log = LogWriter(run, writer, tell=self.report, goes_on="The page goes on.")
         log.commit_in_background()
         return log
 
@@ -142,8 +150,33 @@ class Host:
             if self._log is not None:
                 self._log.row(table, cells, int(cells.get("Step", self.state.counters.get("Step", 0))))
         except Exception as error:
-            self._problem(f"a row of {table} cannot be shown: {type(error).__name__}: {error}")
+            self.report(f"a row of {table} cannot be shown: {type(error).__name__}: {error}")
         service.notify(urgent=False)
+
+    def sample(self, sample: Sample, record: Mapping[str, Any], when: float) -> None:
+        """Log an image, a sound, a text, … (`runlog.media`), from where the viewer reads it.
+
+        Without a run's folder it goes to a temporary log, up to a limit; that stays until `discard`.
+        """
+        if self.closed:
+            return
+        try:
+            log = self._log or self._scratch_log(sample.array.nbytes)
+            if log is not None:
+                log.sample(sample, record, when)
+        except Exception as error:
+            self.report(f"{sample.variable} {sample.layer!r} cannot be shown: {type(error).__name__}: {error}")
+
+    def _scratch_log(self, size_bytes: int) -> LogWriter | None:
+        if self._has_run or self.path is None:
+            return None
+        self._scratch_bytes += size_bytes
+        if self._scratch_bytes > _MOST_SCRATCH_BYTES:
+            limit = human_bytes(_MOST_SCRATCH_BYTES)
+            self.report(f"{limit} of samples are kept for the page, later ones are not: with to='folder' they are")
+            return None
+        self._scratch = self._scratch or self._start_log(self.path.parent, "live")
+        return self._scratch
 
     def tables(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
         """Every table by name: its head and the cells of each column."""
@@ -203,7 +236,7 @@ class Host:
         try:
             return self._service.sender.begin(step, counters or {}, test)
         except Exception as error:
-            self._problem(f"step {step} cannot be shown: {type(error).__name__}: {error}")
+            self.report(f"step {step} cannot be shown: {type(error).__name__}: {error}")
             return -1
 
     def offer(self, id: int, value: Any, layer: str, variable: str, item: int = -1) -> bool:
@@ -218,7 +251,7 @@ class Host:
         try:
             return self._service.sender.offer(id, as_array(value), layer, variable, item)
         except Exception as error:  # a value that cannot be copied is no reason to stop a training run
-            self._problem(f"{layer} ({variable}) cannot be shown: {type(error).__name__}: {error}")
+            self.report(f"{layer} ({variable}) cannot be shown: {type(error).__name__}: {error}")
             return False
 
     def absent(self, id: int, absences: Iterable[Absence]) -> None:
@@ -273,13 +306,22 @@ class Host:
         if self.closed or self._service is None or self._doorway is None:
             return
         service, self._service = self._service, None
+        for log in filter(None, (self._log, self._scratch)):
+            log.close()  # before the viewer hears that all is said
         service.stop(why)
-        self._doorway.close()
-        if self._log is not None:
-            self._log.close()
+        self._doorway.close(keeps_folder=self._scratch is not None)
         self.notifier.close(self._closing_line(), why)
         self._board.wants = Wants()
         atexit.unregister(self._at_exit)
+        if self._scratch is not None:
+            atexit.register(self.discard)
+
+    def discard(self) -> None:
+        """Close, and remove the temporary log: the page can show no more of it."""
+        self.close()
+        if self._doorway is not None and self._scratch is not None:
+            self._doorway.remove_folder()
+            atexit.unregister(self.discard)
 
     def _closing_line(self) -> str:
         counters = ", ".join(f"{name} {value}" for name, value in self.state.counters.items())
@@ -289,7 +331,7 @@ class Host:
         """Be closed in a forked process, such as a DataLoader worker; the sockets close themselves."""
         if self._service is not None:
             self._service.after_fork()
-            self._service = self._log = None
+            self._service = self._log = self._scratch = None
             atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
@@ -312,7 +354,7 @@ class Host:
         if self._service is not None:
             self._service.notify(urgent)
 
-    def _problem(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Warn once about something that cannot be shown."""
         if text in self.problems or len(self.problems) >= _MOST_PROBLEMS:
             return
@@ -329,6 +371,7 @@ def closed_host(title: str) -> Host:
     host = object.__new__(Host)
     host._alerts, host._opened_ms, host.problems = 0, 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
-    host._doorway = host._service = host._log = host.path = None
-    host.notifier = Notifier((), title=title, to=None, tell=host._problem)
+    host._doorway = host._service = host._log = host._scratch = host.path = None
+    host._scratch_bytes, host._has_run = 0, False
+    host.notifier = Notifier((), title=title, to=None, tell=host.report)
     return host

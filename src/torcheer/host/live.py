@@ -22,6 +22,7 @@ from torcheer.host.follow.loop_follower import LoopFollower
 from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.optimizer_form import OptimizerForm
+from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableHead
@@ -70,8 +71,10 @@ def live(
     if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
     targets = parse_notify(notify)
-    while _OPEN_VIEWERS:  # pages of finished loops, which stay open until the next `live`
-        _OPEN_VIEWERS.pop().close()
+    while _FINISHED:  # loops whose pages stay open until the next `live`
+        viewer, host = _FINISHED.pop()
+        viewer.close()
+        host.discard()
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
     name = title or type(model).__name__
     host = closed_host(title or "") if rank else Host(to, title=name, writer="live", notify=targets)
@@ -101,6 +104,7 @@ class Live:
         self.viewer: Viewer | None = None
         self._epoch, self._sent_at, self._message, self._in_step = 0, 0.0, "", False
         self._metrics, self._form = MetricRows(host), OptimizerForm(host, model, optimizer)
+        self._media = MediaIntake(host.report)
         self._control = LoopControl(
             host, can=self._can, counters=self.counters, settings=self._form.settings, changed=self._changed
         )  # fmt: skip
@@ -140,18 +144,22 @@ class Live:
         return {"Epoch": self._epoch, "Step": self.step}
 
     def log(self, **metrics: Any) -> None:
-        """Add numbers of this step to the plot: `view.log(loss=loss)`. Tensors are not waited for."""
-        self._metrics.add("train_step", {"Epoch": self._epoch, "Step": self.step, **metrics})
+        """Add numbers of this step to the plot, and samples to its tab: `view.log(loss=loss, image=x)`.
+
+        What is no number is a sample by its keyword (`image`, `audio`, `text`, `table`, `confusion`), or under any name
+        by its type: `tl.Image`, `tl.Audio`, `tl.Text`, `tl.Table`, `tl.Confusion`. Tensors are not waited for.
+        """
+        self._log("train_step", metrics)
 
     def epoch(self, **metrics: Any) -> None:
-        """Log an epoch's metrics and begin the next epoch."""
-        self._metrics.add("train_epoch", {"Epoch": self._epoch, "Step": self.step, **metrics})
+        """Log an epoch's metrics (and samples, as `log` does) and begin the next epoch."""
+        self._log("train_epoch", metrics)
         self._epoch += 1
         self._control.reached("epoch")
 
     def test(self, **metrics: Any) -> None:
-        """Log the metrics of a test in this epoch."""
-        self._metrics.add("test_epoch", {"Epoch": self._epoch, "Step": self.step, **metrics})
+        """Log the metrics of a test in this epoch (and samples, as `log` does)."""
+        self._log("test_epoch", metrics)
 
     def alert(self, text: str, severity: str = "warning") -> None:
         """Show an alert on the page."""
@@ -172,14 +180,15 @@ class Live:
         self._send_state("done")
         self.host.close()
         if self.viewer is not None:
-            _OPEN_VIEWERS.append(self.viewer)
+            _FINISHED.append((self.viewer, self.host))
 
     def close(self) -> None:
         """Finish, and close the page."""
         self.finish()
         if self.viewer is not None:
             self.viewer.close()
-            _OPEN_VIEWERS[:] = [viewer for viewer in _OPEN_VIEWERS if viewer is not self.viewer]
+            _FINISHED[:] = [pair for pair in _FINISHED if pair[0] is not self.viewer]
+        self.host.discard()
 
     def __enter__(self) -> Live:
         return self
@@ -191,6 +200,14 @@ class Live:
         self.finish()
 
     # -- between two steps -------------------------------------------------------------------------------------------
+
+    def _log(self, table: str, metrics: Mapping[str, Any]) -> None:
+        step = self.step
+        numbers, samples = self._media.split(metrics, step)
+        if numbers or not samples:
+            self._metrics.add(table, {"Epoch": self._epoch, "Step": step, **numbers})
+        for media in samples:
+            self._metrics.add_sample(media, step)
 
     def _boundary(self, step: int, test: bool) -> bool:
         """Handle requests and wait while paused; True if this must be called before every step."""
@@ -243,4 +260,4 @@ class Live:
             return
 
 
-_OPEN_VIEWERS: list[Viewer] = []
+_FINISHED: list[tuple[Viewer, Host]] = []

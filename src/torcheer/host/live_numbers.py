@@ -1,24 +1,31 @@
-"""Table rows with numbers still on a GPU: queued, without synchronizing, until copied."""
+"""Rows and samples still on a GPU: queued, without synchronizing, until copied."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from torcheer.host.host import Host
+from torcheer.records import Sample
+from torcheer.runlog.media.media_intake import Media
 from torcheer.tap.device_copies import host_copy
 
-_MOST_WAITING: Final = 1000
+_MOST_WAITING, _MOST_WAITING_BYTES = 1000, 256 << 20  # rows and samples; bytes of samples
 
 
 class MetricRows:
-    """Adds rows to a host's tables in order, each once all of its numbers are on the CPU."""
+    """Hands rows and samples to a host in order, each once all of its numbers are on the CPU."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._waiting = deque[tuple[str, dict[str, Any], Any]]()  # table, cells, CUDA event of the last copy
+        self._waiting = deque[tuple[Callable[[], None], Any]]()  # what to do after a CUDA event, that of the last copy
+        self._waiting_bytes = 0  # of samples since nothing waited
 
     def add(self, table: str, cells: dict[str, Any]) -> None:
         """Queue a row; takes ownership of `cells`."""
@@ -26,24 +33,42 @@ class MetricRows:
         for name, value in cells.items():
             if isinstance(value, Tensor):
                 cells[name], event = _fetch(value, event)
+        self._queue(partial(self._host.row, table, cells), event)
+
+    def add_sample(self, media: Media, step: int) -> None:
+        """Queue a copy of something that a person logged."""
+        array, event = media.array, None
+        if not isinstance(array, Tensor):
+            array = np.array(array)
+        elif array.is_cuda:
+            array, event = _fetch(array, None)
+        else:
+            array = array.detach().to("cpu", copy=True)
+        if array is not None:  # None: a CUDA graph is being captured
+            sample = Sample(step, media.name, media.kind, media.item, array)
+            self._queue(partial(self._host.sample, sample, media.record, time.time()), event, array.nbytes)
+
+    def _queue(self, deliver: Callable[[], None], event: Any, size_bytes: int = 0) -> None:
         if event is None and not self._waiting:
-            self._host.row(table, cells)
+            deliver()
             return
         if self._host.closed:
             return
-        self._waiting.append((table, cells, event))
-        self.flush(wait=len(self._waiting) > _MOST_WAITING)
+        self._waiting.append((deliver, event))
+        self._waiting_bytes += size_bytes
+        self.flush(wait=len(self._waiting) > _MOST_WAITING or self._waiting_bytes > _MOST_WAITING_BYTES)
 
     def flush(self, wait: bool = False) -> None:
-        """Add the rows whose numbers have been copied; with `wait`, wait for all of them."""
+        """Hand over what has been copied; with `wait`, wait for all of it."""
         while self._waiting:
-            table, cells, event = self._waiting[0]
+            deliver, event = self._waiting[0]
             if event is not None and not wait and not event.query():
                 return
             if event is not None:
                 event.synchronize()
             self._waiting.popleft()
-            self._host.row(table, cells)
+            deliver()
+        self._waiting_bytes = 0
 
 
 def _fetch(tensor: Tensor, event: Any) -> tuple[Any, Any]:

@@ -43,10 +43,14 @@ class WatchAnalysis:
             self._silence = _silence(changes["rules"])
 
     def take(self, delivery: Delivery) -> None:
-        """Compute the statistics of a value, log it, judge it."""
+        """Compute the statistics of a value, log it, judge it; what a person logged is only written."""
         self._busy = True
         if self._silence is not None:
             self._silence.end(delivery.sample.step, time.monotonic(), delivery.time_secs)
+        if delivery.media is not None:
+            if self._log is not None:
+                self._log.sample(delivery.sample, delivery.media, delivery.time_secs)
+            return
         summary = summarise(delivery)
         if self._log is not None:
             self._log.value(delivery, summary)

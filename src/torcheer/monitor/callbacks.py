@@ -100,8 +100,8 @@ class Callbacks:
             import torch  # noqa: F401  # import it now, not with the first value
 
     def take(self, delivery: Delivery) -> None:
-        """Call the callback."""
-        if self._on_value is not None:
+        """Call the callback; what a person logged (images, texts) does not go to it."""
+        if self._on_value is not None and delivery.media is None:
             self._call(delivery)
 
     def _with_numpy(self, delivery: Delivery) -> None:

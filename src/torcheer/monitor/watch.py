@@ -28,6 +28,7 @@ from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch_settings import Transport, WatchSettings, parse_settings, stops
 from torcheer.runlog.log_writer import write_account
+from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
@@ -101,6 +102,7 @@ class Watch:
         self._ending: Ending | None = None
         self._error: BaseException | None = None  # that ended the `with` block
         self._link: Link | None = None
+        self._media = MediaIntake(self._problem)
         self._probes: Probes | None = None
         self._model = weakref.ref(model)
         self.name = type(unwrapped(model)).__name__  # of the model's class
@@ -234,10 +236,22 @@ class Watch:
             self._sender.message = str(text)
 
     def log(self, **metrics: Any) -> None:
-        """Send numbers of this step: `w.log(loss=loss)`. Tensors are not waited for."""
-        if self._link is not None and not self.closed:
-            for name, value in metrics.items():
-                self._sender.send_metric(name, value, self.step)
+        """Send numbers and samples of this step: `w.log(loss=loss, image=x)`.
+
+        What is no number is a sample by its keyword (`image`, `audio`, `text`, `table`, `confusion`), or under any name
+        by its type: `tl.Image`, `tl.Audio`, `tl.Text`, `tl.Table`, `tl.Confusion`. Tensors are not waited for.
+        """
+        if self._link is None or self.closed:
+            return
+        step = self.step
+        numbers, samples = self._media.split(metrics, step)
+        for name, value in numbers.items():
+            self._sender.send_metric(name, value, step)
+        if samples and self.to is None:
+            self._problem(f"{samples[0].kind} {samples[0].name!r} is kept nowhere: tl.watch(…, to='folder') writes it")
+            return
+        for name, kind, item, array, record in samples:
+            self._sender.send_media(array, name, kind, step, item=item, media=record)
 
     @property
     def alerts(self) -> list[Alert]:

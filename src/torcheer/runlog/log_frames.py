@@ -9,6 +9,9 @@
 - `values`: layer, variable, type, shape of values whose statistics are the rows of three arrays under layer `(watch)`:
   `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `histogram` (uint32; a value's
   `binned` count is its row there, or -1). Arrays that are kept whole are separate entries.
+- `samples`: what people logged beside numbers (`media`); each is an entry, and a record here: `name` (its layer),
+  `kind` (its variable), `item`, `time`, and what its array means (`caption`, `layout`, `rate`, `names`). Text and
+  tables are UTF-8 in an array of uint8.
 """
 
 from __future__ import annotations
@@ -55,8 +58,9 @@ def decode_cell(value: Any) -> Any:
 
 
 def count_values(about: dict[str, Any]) -> int:
-    """How many values of a watch a frame holds: those with statistics, and scalars."""
-    values, metrics = about.get("values"), about.get("rows")
+    """How many values of a watch a frame holds: those with statistics, scalars, samples of people's own."""
+    lists = [part for part in (about.get("values"), about.get("samples")) if isinstance(part, list)]
+    metrics = about.get("rows")
     cells = metrics.get(METRICS, {}).get("cells", {}) if isinstance(metrics, dict) else {}
     scalars = sum(cell is not None for column in cells.values() for cell in column)
-    return scalars + (len(values) if isinstance(values, list) else 0)
+    return scalars + sum(map(len, lists))

@@ -11,6 +11,7 @@ import numpy as np
 
 from torcheer.errors import TorcheerError
 from torcheer.runlog.log_frames import COUNTS, METRICS, STATISTICS
+from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.runlog.writer_log import Row, WatchedValues, WriterLog
 from torcheer.samples import BINS, Alert, Key
@@ -87,6 +88,12 @@ class RunLog:
             for alert in log.alerts
         ]
         return sorted(alerts, key=lambda alert: alert.step)
+
+    @property
+    def samples(self) -> LoggedSamples:
+        """What people logged beside numbers, by step."""
+        samples = (sample for _, log in self.logs for sample in log.samples)
+        return LoggedSamples(sorted(samples, key=lambda sample: sample.step))
 
     def tables(self) -> dict[str, TableRows]:
         """The tables of rows."""

@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -92,6 +92,17 @@ class LogWriter:
                 self._buffer.row(table, step, time.time(), row)
             self._commit_full()
 
+    def sample(self, sample: Sample, record: Mapping[str, Any], when: float = 0.0) -> None:
+        """Buffer something that a person logged: an image, a text, …; `record` is what its array means.
+
+        Its array must not be changed afterwards.
+        """
+        if self._archive is not None:
+            named = {"name": sample.layer, "kind": sample.variable, "item": sample.item, "time": when or time.time()}
+            with self._lock:
+                self._buffer.own_sample(sample, {**named, **record})
+            self._commit_full()
+
     def head(self, head: TableHead) -> None:
         """Buffer a table's title and axes; its columns are those of its rows."""
         with self._lock:
@@ -119,12 +130,13 @@ class LogWriter:
             self.commit()
 
     def commit(self) -> None:
-        """Write the buffer as a frame."""
+        """Write the buffer: a frame, and one for each step with samples of people's own."""
         with self._writing:
             with self._lock:
                 buffer, self._buffer, self._written = self._buffer, _Buffer(), time.monotonic()
-            if (about := buffer.about()) and self._write(buffer.samples(), **about):
-                self.written += buffer.count
+            for samples, about, count in buffer.frames():
+                if self._write(samples, **about):
+                    self.written += count
 
     def close(self) -> None:
         """Commit the buffer, and seal the archive."""
@@ -143,7 +155,7 @@ class LogWriter:
         if self._buffer.count >= _MOST_ROWS or self._buffer.bytes >= _MOST_BYTES:
             self.commit()
 
-    def _write(self, samples: Iterable[Sample], **about: Any) -> bool:
+    def _write(self, samples: Iterable[Sample], /, **about: Any) -> bool:
         with self._writing:
             if self._archive is None or not self._in_place():
                 return False
@@ -213,6 +225,7 @@ class _Buffer:
         self.heads: dict[str, Any] = {}
         self.network: dict[str, Any] | None = None
         self.count = self.bytes = 0
+        self._own: list[tuple[Sample, dict[str, Any]]] = []  # with the record of each
         self._values: list[_SampleRow] = []
         self._arrays: dict[tuple[str, str, int], Sample] = {}
         self._rows: dict[str, list[tuple[int, float, dict[str, Any]]]] = {}
@@ -241,8 +254,28 @@ class _Buffer:
         rows[-1][2][name] = abs(number) if np.iscomplexobj(number) else number
         self.count += 1
 
-    def about(self) -> dict[str, Any]:
-        """The frame's metadata; empty if there is nothing to write."""
+    def own_sample(self, sample: Sample, record: dict[str, Any]) -> None:
+        self._own.append((sample, record))
+        self.count += 1
+        self.bytes += sample.array.nbytes
+
+    def frames(self) -> Iterator[tuple[list[Sample], dict[str, Any], int]]:
+        """Yield each frame's samples, metadata, and how many values it holds."""
+        if about := self._about():
+            yield self._samples(), about, self.count - len(self._own)
+        while self._own:
+            step, keys, end = self._own[0][0].step, set[tuple[str, str, int]](), 0
+            for sample, _ in self._own:
+                key = (sample.layer, sample.variable, sample.item)
+                if sample.step != step or key in keys:
+                    break
+                keys.add(key)
+                end += 1
+            part, self._own = self._own[:end], self._own[end:]
+            yield [sample for sample, _ in part], {"samples": [record for _, record in part]}, end
+
+    def _about(self) -> dict[str, Any]:
+        """The first frame's metadata; empty if there is nothing to write."""
         parts = {
             "values": [row.name for row in self._values],
             "rows": {table: _columns(rows) for table, rows in self._rows.items()},
@@ -251,7 +284,7 @@ class _Buffer:
         }
         return {name: part for name, part in parts.items() if part}
 
-    def samples(self) -> list[Sample]:
+    def _samples(self) -> list[Sample]:
         return [*_pack(self._values), *self._arrays.values()] if self._values else []
 
 

@@ -16,6 +16,7 @@ from torcheer.archive import Archive
 from torcheer.disk import read_json, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.watch_reader import Watched, logs_in, open_watch
@@ -78,6 +79,10 @@ class RunFolder:
     def alerts(self) -> list[Alert]:
         """The alerts of the run and its watches, by step."""
         return RunLog(self.path).alerts
+
+    def samples(self, kind: str = "", name: str = "") -> LoggedSamples:
+        """Logged images, sounds, texts, tables and confusion matrices, by step: `run.samples("image")[-1]`."""
+        return RunLog(self.path).samples.of(kind, name)
 
     @cached_property
     def watches(self) -> dict[str, Watched]:

@@ -15,6 +15,7 @@ from torcheer.errors import NotAnArchive, UnknownLayer, ValueUnavailable
 from torcheer.history.op_table import to_arrow, to_pandas
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
 from torcheer.runlog.log_writer import log_folder
+from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.writer_log import Columns, WatchedValues, WriterLog
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
@@ -67,6 +68,10 @@ class Watched:
         None while the watch is open, or if it was killed.
         """
         return self._log.account
+
+    def samples(self, kind: str = "", name: str = "") -> LoggedSamples:
+        """Logged images, sounds, texts, tables and confusion matrices, by step: `watched.samples("image")[-1]`."""
+        return LoggedSamples(self._log.samples).of(kind, name)
 
     def __getitem__(self, key: Key | str) -> Series:
         if not isinstance(key, str) and not (isinstance(key, tuple) and len(key) == 2):
@@ -126,6 +131,8 @@ class Watched:
         lines += [f"  {line}" for line in format_table(rows, left=2)] if len(self) else []
         if len(self) > _SHOWN:
             lines.append(f"  … {len(self) - _SHOWN:,} more")
+        if samples := self.samples().lines():
+            lines += ["logged", *(f"  {line}" for line in format_table(samples[:_SHOWN], left=3))]
         lines += [f"! {alert}" for alert in self.alerts[:_SHOWN]]
         if len(self.alerts) > _SHOWN:
             lines.append(f"! … {len(self.alerts) - _SHOWN:,} more")

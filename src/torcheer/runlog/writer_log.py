@@ -16,13 +16,15 @@ from torcheer.archive import Archive, Entry
 from torcheer.archive.verification import TrustedArchive, examine
 from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS, decode_cell
+from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.old_watch import Frame, old_frames
 from torcheer.samples import BINS, PERCENTILES, Account, Alert, Key
 
 Array = NDArray[Any]
 Columns = dict[str, list[Any]]
 _LATE = {("wait_secs", METRICS), ("step_secs", METRICS)}  # sent after the next step has begun, for the previous step
-_PARTS = (("values", list), ("alerts", list), ("heads", dict), ("network", dict), ("account", dict))
+_PARTS = (("values", list), ("alerts", list), ("heads", dict), ("network", dict), ("account", dict),
+          ("samples", list))  # fmt: skip
 _WHOLE_RUN = ("", "")  # an alert about no layer
 _NO_ROWS: dict[str, Any] = {"step": [], "time": [], "cells": {}}
 _ALERT = {field.name for field in fields(Alert)}
@@ -72,7 +74,7 @@ class WriterLog:
             if "opened" in frame["about"] or not self._openings:
                 self._openings.append(_Opening())
             self._openings[-1].add(archive, frame)
-        for name in ("values", "tables", "alerts") if frames else ():
+        for name in ("values", "tables", "alerts", "samples") if frames else ():
             self.__dict__.pop(name, None)
 
     def _is_understood(self, frame: Frame) -> bool:
@@ -123,6 +125,22 @@ class WriterLog:
                     if row.cells if table == METRICS else self._holds(number, row.step, ("", table)):
                         rows.append(row)
         return tables
+
+    @cached_property
+    def samples(self) -> list[LoggedSample]:
+        """What people logged beside numbers, in the order it was written."""
+        return [
+            sample
+            for number, opening in enumerate(self._openings)
+            for archive, frame in opening.frames
+            if "samples" in frame["about"]
+            for sample in read_samples(archive, frame, self._report)
+            if self._holds(number, sample.step, (sample.name, sample.kind))
+        ]
+
+    def _report(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     @property
     def heads(self) -> dict[str, dict[str, str]]:
@@ -184,6 +202,9 @@ def _keys(frame: Frame) -> Iterator[tuple[int, Key]]:
     """Yield the step and key of everything in a frame."""
     for name in frame["about"].get("values") or ():
         yield frame["step"], (name[0], name[1])
+    for record in frame["about"].get("samples", ()):
+        if isinstance(record, dict):
+            yield frame["step"], (str(record.get("name")), str(record.get("kind")))
     for table, columns in frame["about"].get("rows", {}).items():
         for row in _rows(columns):
             names = row.cells if table == METRICS else ("",)

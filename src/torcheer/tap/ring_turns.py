@@ -38,8 +38,8 @@ class Turns:
         self._waiting: frozenset[Key] = frozenset()
 
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
-        """Send a value, if it is its key's turn and there is room; the user's metrics never wait."""
-        if header["variable"] == "metric":
+        """Send a value, if it is its key's turn and there is room; what the user logs never waits."""
+        if header["variable"] == "metric" or "media" in header:
             return self._link.offer(header, size_bytes, fill)
         key = (header["layer"], header["variable"])
         self._sizes[key] = size_bytes

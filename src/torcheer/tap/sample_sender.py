@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Real
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.encoding import to_bytes
 from torcheer.selection import matches_value
 from torcheer.tap.cuda_statistics import Fetcher, row_bytes
 from torcheer.tap.ring_turns import RingSink, Turns
@@ -129,10 +131,10 @@ class Sender:
             if value.numel() == 1:
                 self.send(value, name, "metric", step)
             else:
-                self.report(f"metric {name!r} is a tensor of shape {tuple(value.shape)}, not one number")
+                self.report(f"metric {name!r} is a tensor of shape {tuple(value.shape)}, not one number{_hint(value)}")
             return
         if not isinstance(value, Real) and not hasattr(value, "__float__"):
-            self.report(f"metric {name!r} is a {type(value).__name__}, not a number")
+            self.report(f"metric {name!r} is a {type(value).__name__}, not a number{_hint(value)}")
             return
         header = {"layer": name, "variable": "metric", "item": -1, "type": "float64", "shape": [], "step": step}
         header["count"] = self._counts[name, "metric"]
@@ -142,6 +144,29 @@ class Sender:
             self._link.offer({**header, "time_secs": time.time()}, 8, lambda view: _NUMBER.pack_into(view, 0, number))
         except Exception as error:
             self.report(f"metric {name!r} cannot be sent: {type(error).__name__}: {error}")
+
+    def send_media(self, array: Any, layer: str, variable: str, step: int, *, item: int, media: dict[str, Any]) -> None:
+        """Send something that a person logged, whole; does not wait for one that is on a GPU."""
+        header: dict[str, Any] = {"layer": layer, "variable": variable, "item": item, "step": step, "media": media}
+        header["time_secs"] = time.time()
+        if array.nbytes > self._share_bytes:
+            self.report(
+                f"{variable} {layer!r} has {array.nbytes:,} bytes, more than an eighth of the ring: it is not sent. "
+                f"Transport(bytes={_ring_for(array.nbytes)}) has room for it"
+            )
+            return
+        try:
+            with self._lock:
+                if isinstance(array, Tensor) and self.is_on_device(array := local_shard(array)):
+                    if array.is_cuda and torch.cuda.is_current_stream_capturing():
+                        self.report(f"{variable} {layer!r} is not sent: a CUDA graph is being captured")
+                        return
+                    self._fetcher.fetch_tensor(array, limit_bytes=array.nbytes, **header)
+                    return
+                header["type"], header["shape"], payload = to_bytes(array)
+                self._link.offer(header, payload.nbytes, partial(_write_payload, payload))
+        except Exception as error:
+            self.report(f"{variable} {layer!r} cannot be sent: {type(error).__name__}: {error}")
 
     def snapshot(self, tensor: Tensor, layer: str, variable: str) -> Tensor | None:
         """Copy what would be sent, as the `minus` of a later value; None where nothing would be sent."""
@@ -237,6 +262,17 @@ class Sender:
             return  # even querying an event would invalidate a CUDA graph that is being captured
         with self.guard("values on a device"), self._lock:
             self._fetcher.harvest(wait)
+
+
+def _hint(value: Any) -> str:
+    """How to log what is no number."""
+    return (
+        "; a text is tl.Text(x)" if isinstance(value, str) else "; an image is tl.Image(x), sound tl.Audio(x, rate=…)"
+    )
+
+
+def _write_payload(payload: memoryview, view: memoryview) -> None:
+    view[: payload.nbytes] = payload
 
 
 def fair_bytes(values: int, share_bytes: int) -> int:

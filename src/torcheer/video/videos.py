@@ -105,6 +105,8 @@ class Videos:
 
     def take(self, delivery: Delivery) -> None:
         """Add one frame, if the key has a video and there is room for it."""
+        if delivery.media is not None:
+            return
         if delivery.key not in self._reels:
             self._reels[delivery.key] = self._begin(delivery.key)
         reel = self._reels[delivery.key]

@@ -34,7 +34,8 @@ class ListeningSocket:
             self.socket.setblocking(False)
             self._identity = _identity(self.path)
         except OSError as error:
-            self._release()
+            self.socket.close()
+            self.remove_folder()
             if isinstance(error, TorcheerError):
                 raise
             raise CannotWrite(f"no socket can be made in {directory}: {error}; try another directory") from error
@@ -89,16 +90,20 @@ class ListeningSocket:
         if self._temporary is not None:
             self._temporary.close()
 
-    def close(self) -> None:
-        """Stop listening and remove the socket file, unless another process has replaced it."""
+    def close(self, *, keeps_folder: bool = False) -> None:
+        """Stop listening and remove the socket file, unless another process has replaced it.
+
+        `keeps_folder` leaves the private folder, for what else lies in it, until `remove_folder`.
+        """
         self.socket.close()
         if self._process == os.getpid():
             if _identity(self.path) == self._identity:
                 self.path.unlink(missing_ok=True)
-            self._release()
+            if not keeps_folder:
+                self.remove_folder()
 
-    def _release(self) -> None:
-        self.socket.close()
+    def remove_folder(self) -> None:
+        """Remove the private folder, if there is one."""
         if self._temporary is not None:
             self._temporary.remove()
 

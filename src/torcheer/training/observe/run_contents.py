@@ -51,6 +51,7 @@ def _lines(
         *_part("stages", _stages(spec, newest)),
         *_part("metrics", _metrics(directory)),
         *_logged_tables(directory),
+        *_part("logged", format_table(RunLog(directory).samples.lines(), left=3)),
         *_part("checkpoints", _checkpoint_rows(manifests)),
         *_part("changed on the command line", spec.get("source", {}).get("overrides", [])),
         *_part("size", _sizes(directory)),

@@ -1,0 +1,1 @@
+"""What people log beside numbers: images, sound, text, tables, confusion matrices."""
