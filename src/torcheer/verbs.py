@@ -222,6 +222,7 @@ def live(
     title: str | None = None,
     step_of: Callable[[], int] | None = None,
     notify: Any = None,
+    system_secs: float = 5.0,
 ) -> Live:
     """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
 
@@ -232,13 +233,14 @@ def live(
     - `port`, `browser`, `title`: as for `show`.
     - `open_server`: False starts no page; one may come later.
     - `step_of`: a function that says the number of the step, for loops that count their own.
-    - `notify`: as for `watch`.
+    - `notify`, `system_secs`: as for `watch`.
     """
     from torcheer.host.live import live as follow
 
     return follow(
         model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, browser=browser,
         open_server=open_server, title=title, step_of=step_of, notify=notify,
+        system_secs=system_secs,
     )  # fmt: skip
 
 
@@ -260,6 +262,7 @@ def watch(
     tell: Callable[[str], Any] | None = None,
     transport: Transport | Mapping[str, Any] | None = None,
     notify: Any = None,
+    system_secs: float = 5.0,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
 
@@ -278,13 +281,14 @@ def watch(
     - `step_of`: as for `live`.
     - `transport`: size and policy of the shared memory: a `Transport`, or a dict of its fields.
     - `notify`: who hears of alerts, a crash and the end: an address (https://…), a command, or a dict with settings.
+    - `system_secs`: between two rows of the log about CPU, memory and GPUs; 0 for none.
     """
     from torcheer.monitor.watch import watch as begin
 
     return begin(
         model, layers, what=what, every=every, to=to, optimizer=optimizer, rules=rules, video=video, callback=callback,
         keep=keep, stop_on=stop_on, on_alert=on_alert, step_of=step_of, tell=tell, transport=transport,
-        notify=notify,
+        notify=notify, system_secs=system_secs,
     )  # fmt: skip
 
 

@@ -22,10 +22,12 @@ from torcheer.host.follow.loop_follower import LoopFollower
 from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.optimizer_form import OptimizerForm
+from torcheer.runlog.machine.system_rows import SYSTEM_SECS, SystemRows, check_secs
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableHead
+from torcheer.tap.device_memory import device_memory
 from torcheer.tap.tensor_copies import rank_of
 from torcheer.wire.notify.notify_targets import parse_notify
 from torcheer.wire.open_viewer import Viewer, start
@@ -51,6 +53,7 @@ def live(
     title: str | None = None,
     step_of: Callable[[], int] | None = None,
     notify: Any = None,
+    system_secs: float = SYSTEM_SECS,
 ) -> Live:
     """Show a model in the studio while it trains, in any loop.
 
@@ -65,12 +68,13 @@ def live(
     `torcheer studio` finds it, now and afterwards: what was logged stays there. `open_server=False` starts no server,
     one may connect later. `step_of()` returns the current step where the loop counts its own.
     `notify` is a command or an address that hears of alerts, a crash and the end.
+    Every `system_secs` the run's log gets a row about CPU, memory and GPUs.
     """
     if not isinstance(model, nn.Module):
         raise NotAModel(f"live needs an nn.Module, got {type(model).__name__}")
     if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
-    targets = parse_notify(notify)
+    targets, system_secs = parse_notify(notify), check_secs(system_secs)
     while _FINISHED:  # loops whose pages stay open until the next `live`
         viewer, host = _FINISHED.pop()
         viewer.close()
@@ -80,6 +84,8 @@ def live(
     host = closed_host(title or "") if rank else Host(to, title=name, writer="live", notify=targets)
     try:
         view = Live(model, host, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
+        if to is not None and not host.closed:
+            view.take_system_rows(Path(to), system_secs)
     except BaseException:
         host.close()
         raise
@@ -102,6 +108,7 @@ class Live:
     ) -> None:  # fmt: skip
         self.host = host
         self.viewer: Viewer | None = None
+        self._system: SystemRows | None = None
         self._epoch, self._sent_at, self._message, self._in_step = 0, 0.0, "", False
         self._metrics, self._form = MetricRows(host), OptimizerForm(host, model, optimizer)
         self._media = MediaIntake(host.report)
@@ -116,6 +123,10 @@ class Live:
             self._probes.describe(() if inputs is None else inputs, input_kwargs)
         self._follower = LoopFollower(self._probes, self._boundary, counters=self.counters, step_of=step_of)
         self._send_state("running")
+
+    def take_system_rows(self, run: Path, every_secs: float) -> None:
+        """Write rows about the machine to the run's log, from a thread."""
+        self._system = SystemRows(run, every_secs, step_of=lambda: self.step, memory=device_memory)
 
     # -- for users ---------------------------------------------------------------------------------------------------
 
@@ -176,6 +187,8 @@ class Live:
         if self._follower.closed:
             return
         self._follower.close()
+        if self._system is not None:
+            self._system.close()
         self._metrics.flush(wait=True)
         self._send_state("done")
         self.host.close()

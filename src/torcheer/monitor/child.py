@@ -10,9 +10,11 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan, Reader
+from torcheer.runlog.machine.system_rows import SystemRows
 from torcheer.samples import Delivery, SendMessage
 from torcheer.wire.parent import Parent, map_payload
 from torcheer.wire.ring import RingReader
@@ -36,7 +38,13 @@ def main(_: Sequence[str], parent: Parent) -> None:
     plan, callbacks = _read_payload(payload_fd)
     parent.exit_when_gone(grace_secs=_ORPHAN_SECS)  # even if a callback hangs
     readers = readers_of(plan, callbacks, parent.wire.send, notifier_fds)
-    DeliveryLoop(RingReader(ring_fd), readers, parent.wire, commands).run(plan.timeout_secs)
+    loop = DeliveryLoop(RingReader(ring_fd), readers, parent.wire, commands)
+    system = SystemRows(
+        Path(plan.to) if plan.to else None, plan.system_secs, step_of=lambda: loop.step, memory=commands.ask_memory,
+        pid=parent.pid,
+    )  # fmt: skip
+    loop.run(plan.timeout_secs)
+    system.close()
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the training process has closed its stream
         try:
             stream.flush()
@@ -105,6 +113,7 @@ class DeliveryLoop:
         self._quarantined: set[tuple[int, tuple[str, str]]] = set()  # index of a reader, and a key that it failed at
         self._failed: set[str] = set()
         self._ticked = self._polled = 0.0
+        self.step = 0  # of the last value
 
     def run(self, timeout_secs: float) -> None:
         """Run until no more values can come, then close the readers."""
@@ -155,6 +164,7 @@ class DeliveryLoop:
         self._ring.set_asleep(False)
 
     def _deliver(self, delivery: Delivery) -> None:
+        self.step = delivery.sample.step
         for index, reader in enumerate(self._readers):
             if (index, delivery.key) in self._quarantined:
                 continue
@@ -199,6 +209,7 @@ class CommandReader:
         self.why = ""  # why this child must end
         self.changes: list[dict[str, Any]] = []  # of the plan: {"rules": …}
         self._deadline = 0.0
+        self._memory: dict[str, float] = {}
 
     def poll(self, wait_secs: float) -> None:
         """Read the commands that have arrived; wait up to `wait_secs` for the first."""
@@ -206,10 +217,17 @@ class CommandReader:
             for message in self._parent.wire.exchange(wait_secs):
                 if message["kind"] == "change":
                     self.changes.append(message["changes"])
+                elif message["kind"] == "memory":
+                    self._memory = message["cells"]
                 elif message["kind"] == "stop":
                     self.why = "stopped"
         if self._parent.is_gone and not self._deadline:
             self._end(self.why or "the training process is gone")
+
+    def ask_memory(self) -> dict[str, float]:
+        """Ask the parent how much GPU memory torch holds; return its last answer, which comes between two steps."""
+        self._parent.wire.send({"kind": "memory"})
+        return self._memory
 
     def terminate(self, *_: Any) -> None:
         """Handle SIGTERM: the first ends after the values in the ring, a second one at once, closing the files."""

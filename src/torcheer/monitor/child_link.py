@@ -172,6 +172,10 @@ class Link:
             self._payload = _payload(self._plan, self._callbacks)
             self._child.wire.send({"kind": "change", "changes": changes})
 
+    def answer(self, **message: Any) -> None:
+        """Send the child what it asked for."""
+        self._child.wire.send(message)
+
     @property
     def waiting(self) -> int:
         """Number of values that the child has not taken yet."""

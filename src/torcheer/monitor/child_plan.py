@@ -19,6 +19,7 @@ class Plan:
     rules: dict[str, Any] = field(default_factory=dict)  # name -> its settings, as `rules.settle` returns them
     keep: tuple[str, ...] = ()  # patterns of keys ("features.*/output") whose arrays are logged in full
     video: dict[str, Any] = field(default_factory=dict)  # settings of `video.Videos`; empty for none
+    system_secs: float = 0.0  # between two rows about the machine in the log; 0: none
     timeout_secs: float = 0.0  # the child ends after so long without data; 0: never
     unique_id: int = 0  # the seed's name for a child
 

@@ -28,8 +28,10 @@ from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch_settings import Transport, WatchSettings, parse_settings, stops
 from torcheer.runlog.log_writer import write_account
+from torcheer.runlog.machine.system_rows import SYSTEM_SECS
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert
+from torcheer.tap.device_memory import device_memory
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
 from torcheer.tap.sample_sender import Sender, fair_bytes
@@ -62,6 +64,7 @@ def watch(
     tell: Callable[[str], Any] | None = None,
     transport: Transport | Mapping[str, Any] | None = None,
     notify: Any = None,
+    system_secs: float = SYSTEM_SECS,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
 
@@ -73,12 +76,13 @@ def watch(
     ("features.*/output"), `callback(layer, variable, step, array)` is called in the other process, `stop_on` names
     rules (or "error" for all that are fatal) after which the `with` block ends before its next step. A loop that
     numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
-    `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and the end.
+    `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and
+    the end. Every `system_secs` the log gets a row about CPU, memory and GPUs.
     """
     settings = parse_settings(
         what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
         transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
-        notify=notify,
+        notify=notify, system_secs=system_secs,
     )  # fmt: skip
     return Watch(model, choose(model, layers), settings)
 
@@ -109,7 +113,10 @@ class Watch:
         self._box: watch_status.StatusBox | None = None  # status display in a notebook
         if not self._participates(selection):
             return
-        plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
+        plan = Plan(
+            to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video,
+            system_secs=settings.system_secs,
+        )  # fmt: skip
         transport, watch_ref = settings.transport, weakref.ref(self)
         self._notifier = Notifier(
             settings.notify, title=self.name, to=self.to, tell=lambda text: _report_problem(watch_ref, text)
@@ -375,6 +382,8 @@ class Watch:
             match message.get("kind"):
                 case "alert":
                     self._alert(message)
+                case "memory":
+                    self._answer_memory()
                 case "problem":
                     self._problem(f"the watching process: {message.get('text')}")
                 case "done":
@@ -384,6 +393,10 @@ class Watch:
                         f"{message.get('layer')} ({message.get('variable')}) is left out by {message.get('reader')}: "
                         f"{message.get('error')}"
                     )
+
+    def _answer_memory(self) -> None:
+        if self._link is not None and (cells := device_memory()):
+            self._link.answer(kind="memory", cells=cells)
 
     def _alert(self, message: Mapping[str, Any]) -> None:
         names = {field.name for field in fields(Alert)}

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torcheer.errors import BadArgument
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.rules import resolve_rules
+from torcheer.runlog.machine.system_rows import SYSTEM_SECS, check_secs
 from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
 from torcheer.terminal import did_you_mean
@@ -68,6 +69,7 @@ class WatchSettings:
     step_of: Callable[[], int] | None = None
     tell: Callable[[str], Any] | None = None
     notify: tuple[Target, ...] = ()
+    system_secs: float = SYSTEM_SECS  # between two rows about the machine; 0: none
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -77,7 +79,7 @@ class WatchSettings:
 
 def parse_settings(
     *, what: Any, every: Any, to: Any, rules: Any, video: Any, callback: Any, keep: Any, stop_on: Any, transport: Any,
-    optimizer: Any, notify: Any, **functions: Any,
+    optimizer: Any, notify: Any, system_secs: Any, **functions: Any,
 ) -> WatchSettings:  # fmt: skip
     """Validate and parse the options of `watch`."""
     settled = resolve_rules(rules)
@@ -88,7 +90,8 @@ def parse_settings(
         what=_variables(what), schedule=schedule_of(every), to=_folder(to),
         rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
         keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
-        optimizer=_optimizer(optimizer), notify=parse_notify(notify), **functions,
+        optimizer=_optimizer(optimizer), notify=parse_notify(notify),
+        system_secs=check_secs(system_secs), **functions,
     )  # fmt: skip
     for name in ("video", "keep"):
         if getattr(settings, name) and settings.to is None:

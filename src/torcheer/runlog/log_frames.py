@@ -28,6 +28,7 @@ STATISTICS: Final = (
 )  # fmt: skip
 COUNTS: Final = ("item", "seen", "count", "zeros", "nans", "infs", "stride", "finite", "binned")
 METRICS: Final = "metric"  # the table of a watch's scalars
+SYSTEM: Final = "system"  # the table of CPU, memory and GPUs, and its writer
 _NON_FINITE: Final = "$float"  # JSON has no NaN and no infinities
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torcheer.errors import BadArgument
+from torcheer.runlog.machine.system_rows import SystemRows, check_secs
+from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import ProgressCallback, did_you_mean, ignore_progress, wants_progress
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
@@ -216,7 +218,16 @@ class Session:
                 self.changes.begin()
                 yield from self.save()
             self.checkpoints.settle_tables(self.rows, self.place.step)
-            yield from TrainingLoop(self).run()
+            system = SystemRows(
+                self.directory,
+                check_secs(self.options.system_secs),
+                step_of=lambda: self.place.step,
+                memory=device_memory,
+            )
+            try:
+                yield from TrainingLoop(self).run()
+            finally:
+                system.close()
 
     def resume(self) -> list[str]:
         """Resume from the newest usable checkpoint, unless the session has begun.

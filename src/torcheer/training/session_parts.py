@@ -155,4 +155,5 @@ class Options:
     watch: Mapping[str, Any] | None = None  # {"every": 20, "stop_on": ["nan_inf"]}: run tl.watch
     capture: Mapping[str, Any] | None = None  # {"layers": [...], "every": 100}: save layer values in captures/
     notify: Any = None  # a command or address that hears of alerts, a crash and the end: {"url": "$HOOK"}
+    system_secs: float = 5.0  # between two rows of the log about CPU, memory and GPUs; 0: none
     studio: bool = True  # let a studio view and control the session under `torcheer train`

@@ -20,7 +20,7 @@ from torcheer.errors import NotAnArchive, TorcheerError
 from torcheer.network.network_records import Net, Network, full_name
 from torcheer.network.placement import net_of
 from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
-from torcheer.runlog.log_frames import METRICS
+from torcheer.runlog.log_frames import METRICS, SYSTEM
 from torcheer.runlog.log_reader import RunLog, has_log, writers_in
 from torcheer.runlog.run_tables import stamp_of, summary_of, tables_of
 from torcheer.studio.connections.messages import AlertSeen
@@ -81,7 +81,7 @@ class LogSource(Source):
         self._changes = Changes(problems=self._changes.problems)  # the initial content is not a change
 
     def leave_to_host(self) -> None:
-        """Read from now on only what the run's host does not send: statistics and scalars of watches, alerts."""
+        """Read from now on only what the run's host does not send: statistics and scalars of watches, the machine, alerts."""
         self._parts = {"log": (lambda: _watch_stamp(self.path), self._read_watches)}
 
     def poll(self) -> Changes:
@@ -133,7 +133,7 @@ class LogSource(Source):
 
     def _read_watches(self) -> None:
         log = self._refreshed_log()
-        metrics = {name: table for name, table in log.tables().items() if name == METRICS}
+        metrics = {name: table for name, table in log.tables().items() if name in (METRICS, SYSTEM)}
         for name, table in (log.statistics() | metrics).items():
             self._set_table(name, table)
         self._read_alerts(log)
@@ -197,7 +197,7 @@ def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
 
 
 def _watch_stamp(run: Path) -> tuple[Any, ...]:
-    places = [place.path for place in writers_in(run) if place.path.name == "watch"]
+    places = [place.path for place in writers_in(run) if place.path.name in ("watch", SYSTEM)]
     return tuple(stamp for path in places for stamp in _stamp(path, "*.index"))
 
 

@@ -75,6 +75,7 @@ class SessionWatch:
                 step_of=lambda: self._session.place.step,
                 on_alert=partial(self._alert, name if several else ""),
                 tell=lambda text: self._alerts.append(Alert(text)),
+                system_secs=0,  # the session takes them itself
                 **self._settings,
             )
             for name in self._names

@@ -108,6 +108,7 @@ OPTIONS: dict[str, Kind] = {
         of_list=ListOf(NOTIFY, 1),
         of_map=NOTIFY,
     ),
+    "system_secs": SHARE,
     "studio": FLAG,
     "writers": ListOf(one_of("tensorboard", "wandb"), is_set=True),
 }

@@ -1,0 +1,1 @@
+"""Rows about the machine of a run: CPU, memory and GPUs."""
