@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from children import Child
@@ -41,3 +43,12 @@ def test_a_killed_live_loop_is_reported() -> None:
         child.line()
         child.kill()
         wait_until(lambda: hook.kinds() == ["crash"])
+
+
+def test_a_log_that_cannot_be_written_is_reported_there_too(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file")
+    with Webhook() as hook:
+        with pytest.warns(RuntimeWarning, match="there is no log"):
+            view = tl.live(nn.Linear(4, 2), to=tmp_path, open_server=False, notify=hook.url)
+        view.close()
+        assert hook.kinds() == ["alert", "end"] and "there is no log in" in hook.events[0]["text"]

@@ -81,7 +81,7 @@ class LogSource(Source):
         self._changes = Changes(problems=self._changes.problems)  # the initial content is not a change
 
     def leave_to_host(self) -> None:
-        """Read from now on only what the run's host does not send: statistics and scalars of watches, the machine, alerts."""
+        """Read from now on only what a host does not send: statistics and scalars of watches, the machine, alerts."""
         self._parts = {"log": (lambda: _watch_stamp(self.path), self._read_watches)}
 
     def poll(self) -> Changes:
