@@ -150,6 +150,20 @@ def test_writes_to_empty_tensors_lose_nothing():
         assert report and all("outside" in reason for reason in report.skipped.values()), report
 
 
+def test_a_cast_of_a_parameter_that_changes_nothing_is_no_operation_each_time():
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return x * self.scale.float() + self.scale.float().contiguous()
+
+    for _ in range(2):  # the first call of a function in a process takes another way than the later ones
+        history = tl.log_forward_pass(Cast(), torch.randn(2, 4))
+        assert [op.name for op in history.ops] == ["input", "mul", "add", "output"]
+
+
 def test_a_cast_that_changes_nothing_is_no_operation_and_takes_no_reader_away():
     class Norm(nn.Module):
         def forward(self, x):

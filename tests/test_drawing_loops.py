@@ -20,6 +20,7 @@ from torcheer.history import ModelHistory
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import gallery
+import loop_models
 import zoo_torchvision
 
 
@@ -131,32 +132,61 @@ class Tagger(nn.Module):
 def test_the_loss_of_a_recurrent_net_is_a_loop() -> None:
     drawing = tl.draw(Tagger(), (torch.rand(2, 6, 4), torch.randint(5, (2, 6))), rolled=True)
     found = titles(drawing)
-    assert {"cell ×6", "head ×6", "cross_entropy_loss ×6"} <= set(found) and found.count("getitem ×6") == 2
+    assert {"getitem ×6", "cell ×6", "head ×6", "cross_entropy_loss ×6"} <= set(found)
     assert drawing.boxes <= 12 and faults(drawing.picture) == []  # 26 before
 
 
-class StateSpace(nn.Module):
-    """A selective state-space layer, step by step."""
-
-    def __init__(self, width: int = 4, state: int = 3) -> None:
-        super().__init__()
-        self.state, self.decay = state, nn.Parameter(-torch.rand(width, state))
-        self.project, self.out = nn.Linear(width, 2 * state), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        into, out = self.project(x).chunk(2, -1)
-        hidden, kept = torch.zeros(x.shape[0], *self.decay.shape), []
-        for step in range(x.shape[1]):
-            hidden = self.decay.exp() * hidden + x[:, step, :, None] * into[:, step, None]
-            kept.append((hidden * out[:, step, None]).sum(-1))
-        return self.out(torch.stack(kept, 1))
+LOOPS = {  # the model, the most boxes rolled and at all depths, and what must be seen of its loop
+    "Mamba": (loop_models.Mamba, 14, 35, {"ssm", "selective_scan"}),
+    "selective scan": (loop_models.SelectiveScan, 20, 30, {"dt ×100", "setitem ×100", "sum ×100"}),
+    "S4D": (loop_models.Diagonal, 20, 34, {"sum ×100", "mul ×100", "real · mul ×100"}),
+    "GRU": (loop_models.Gated, 25, 35, {"matmul ×100", "sigmoid ×100"}),
+}
 
 
-def test_a_state_space_model_of_a_hundred_steps_is_at_most_twenty_boxes() -> None:
-    history = tl.log_forward_pass(StateSpace(), torch.rand(2, 100, 4))
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_state_space_model_of_a_hundred_steps_is_at_most_twenty_boxes(name: str) -> None:
+    model, most, all_levels, expected = LOOPS[name]
+    history = tl.log_forward_pass(model(), torch.rand(2, 100, 4 if name in ("S4D", "GRU") else 8))
     drawing = tl.draw(history, rolled=True)
-    assert len(history) > 900 and drawing.boxes <= 20 and faults(drawing.picture) == []
-    assert {"getitem ×100", "sum ×100"} <= set(titles(drawing))
+    assert len(history) > 600 and drawing.boxes <= most and faults(drawing.picture) == []  # 34, 30, 34 and 34 before
+    assert expected <= set(titles(drawing))
+    opened = tl.draw(history, rolled=True, depth="all")
+    assert most < opened.boxes <= all_levels and faults(opened.picture) == []
+
+
+def test_a_model_made_of_functions_folds_by_them_as_it_ran() -> None:
+    drawing = tl.draw(loop_models.Mamba(), torch.rand(2, 100, 8))
+    assert drawing.boxes <= 16 and faults(drawing.picture) == []  # 628 before
+    assert {"in_proj", "conv1d", "ssm", "selective_scan", "out_proj"} <= set(titles(drawing))
+
+
+def test_ten_denoising_steps_in_a_forward_are_at_most_sixteen_boxes() -> None:
+    drawing = tl.draw(loop_models.Denoiser(), torch.rand(2, 4), rolled=True)
+    assert drawing.boxes <= 16 and faults(drawing.picture) == []  # 25 before
+    assert {"randn_like ×9", "0 ×10", "div ×10"} <= set(titles(drawing))
+
+
+class Prepared(nn.Module):
+    """Operands that are prepared, one that is read twice, and a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.shared = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        twice = x.unsqueeze(0).exp()
+        read = y[0].neg() * self.scale
+        return (twice + read) * (twice - self.shared) / self.shared
+
+
+def test_what_only_prepares_an_operand_is_written_in_the_box_of_its_operation_in_a_rolled_view() -> None:
+    history = tl.log_forward_pass(Prepared(), (torch.rand(2, 3), torch.rand(2, 2, 3)))
+    rolled, plain = tl.draw(history, rolled=True), tl.draw(history)
+    views = [view for view, *_ in walk(rolled.picture.root, 0, 0) if not view.open]
+    found = [f"{view.face.kind} {view.face.body}".strip() for view in views]
+    assert {"unsqueeze · exp", "add getitem [0] · neg · scale · mul · 3 params"} <= set(found)
+    assert "shared" in titles(rolled) and rolled.boxes < plain.boxes == tl.draw(history, rolled=True, depth="all").boxes
 
 
 class Settling(nn.Module):

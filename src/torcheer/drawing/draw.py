@@ -54,7 +54,7 @@ def draw_history(
         items, times = (backward_items(history, flow), {}) if flow else items_of(history, rolled=rolled)
         if checked_style.node:
             items = restyle(items, checked_style, lambda item: labels_of(history, item))
-        layout = picture(plan_scene(items, times), depth=depth, direction=direction, style=checked_style)
+        layout = picture(plan_scene(items, times, rolled=rolled), depth=depth, direction=direction, style=checked_style)
         drawing = Drawing(history, layout, rolled, colour_by, checked_style)
         if path is not None:
             drawing.save(path)

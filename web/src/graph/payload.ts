@@ -30,7 +30,7 @@ export interface Part {
 }
 
 export interface Plan {
-  sort: "module" | "stack" | "pill" | "root";
+  sort: "module" | "function" | "stack" | "pill" | "root";
   kind: string;
   times: number;
   names: string[];

@@ -224,7 +224,7 @@ class Recorder(TorchFunctionMode):
                 version = 0
             if version or key in versions:
                 versions[key] = version
-        elif not self.set_refs(out, node):
+        elif (call.idle and out is args[0]) or not self.set_refs(out, node):  # a parameter, or a subclass
             del refs[begin:]
             return out
         if _autocast_enabled():

@@ -107,8 +107,7 @@ class _BackwardItems:
         look, kind = look_of(op.name, leaf, family, "", len({edge.parent for edge in op.parents}) > 1)
         name, kind = "", _step(op).title or kind
         if leaf:
-            call, around = path[-1], path[-2] if len(path) > 1 else None
-            name, kind, path = call_name(call, around, self.several.get(call.address, False)), call.type, path[:-1]
+            name, kind, path = call_name(path[-1], path[:-1], self.several), path[-1].type, path[:-1]
         item = self._add(Item(-1, name, (op.index,), path, look, kind, "", family, (shape,)), op)
         reached = op.index in self.flow.reached
         item.carries = (FLOWS if reached else STILL, STILL, KEPT, GRADIENT)

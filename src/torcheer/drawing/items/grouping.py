@@ -1,14 +1,16 @@
-"""Group items into boxes: modules, pills (chains of reshapes), stacks (equal modules)."""
+"""Group items into boxes: modules, functions, pills (chains of reshapes), stacks (equal modules)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from torcheer.drawing.items.history_items import call_name, several_calls
 from torcheer.drawing.items.item import Item, Net
+from torcheer.network.function_frames import FUNCTION
 from torcheer.records import ModuleCall
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class Group:
     at: int = 0  # its position in the group around it
     times: int = 1  # the calls it stands for in a rolled view
     plan: BoxPlan | None = None
+    root: Item | None = None  # the operation that a pill of operands is drawn as
+    body: str = ""  # and what it says of them
     operations: int = 0  # in it at any depth
     parameters: int = 0  # number of elements; shared parameters are counted when it is drawn
     shared: frozenset[tuple[str, int]] = frozenset()
@@ -68,9 +72,9 @@ def sort_into_boxes(items: list[Item], times: Mapping[ModuleCall, int]) -> tuple
                 existing -= 1
             for depth in range(existing, len(path)):
                 call, before = path[depth], groups[path[:depth]]
-                outer = path[depth - 1] if depth else None
-                name = call_name(call, outer, several.get(call.address, False))
-                inner = Group(name, call.type, "module", times=times.get(call, 1))
+                name = call_name(call, path[:depth], several)
+                sort = "function" if call.type == FUNCTION else "module"
+                inner = Group(name, call.type, sort, times=times.get(call, 1))
                 before[-1].add(inner)
                 groups[path[: depth + 1]] = [*before, inner]
         around.append(groups[path])
@@ -156,6 +160,60 @@ def pills(group: Group) -> list[list[Member]]:
     return runs
 
 
+def operands(group: Group) -> list[tuple[list[Member], Group]]:
+    """Find operations with what only prepares their operands: casts, slices, scalings, parameters.
+
+    Nothing else reads these, so they are written in the operation's box. Return the members and the box of each.
+    """
+    if group.sort in ("pill", "stack"):
+        return []
+    into: dict[int, list[int]] = {}
+    out: dict[int, list[int]] = {}
+    for source, _, target in group.edges:
+        out.setdefault(source, []).append(target)
+        into.setdefault(target, []).append(source)
+    runs: list[tuple[list[Member], Group]] = []
+    taken: set[int] = set()
+    for root in reversed(group.members):
+        if root.at in taken or not isinstance(root, Item) or not root.is_function:
+            continue
+        parts = [part for at in into.get(root.at, ()) for part in _chain(group, at, root, into, out)]
+        if parts:
+            run: list[Member] = sorted([root, *parts], key=attrgetter("at"))
+            taken.update(member.at for member in run)
+            runs.append((run, _box_of_operands(root, parts)))
+    return runs[::-1]
+
+
+def _chain(group: Group, at: int, root: Item, into: dict[int, list[int]], out: dict[int, list[int]]) -> list[Item]:
+    """Return the operations that only prepare an operand, and their parameters, first to last."""
+    chain: list[Item] = []
+    while 0 <= at < root.at and len(out[at]) == 1:
+        member = group.members[at]
+        if not isinstance(member, Item) or not member.prepares(root):
+            break
+        feeders = into.get(at, [])
+        stored = [part for n in feeders if n >= 0 and len(out[n]) == 1 for part in group.members[n : n + 1]]
+        stored = [part for part in stored if isinstance(part, Item) and part.is_stored and part.prepares(root)]
+        rest = [n for n in feeders if n not in [part.at for part in stored]]
+        if len(rest) > 1:
+            break
+        chain += [member, *[part for part in stored if isinstance(part, Item)]]
+        at = rest[0] if rest else INSIDE
+    return chain[::-1]
+
+
+def _box_of_operands(root: Item, parts: list[Item]) -> Group:
+    """Return a box that looks like an operation: "exp · neg", or "mul" and how its operands are prepared."""
+    kind = root.kind
+    texts = [part.name or f"{part.kind} {part.body}".strip() for part in parts]
+    if len(root.parents) == 1:
+        kind, texts = " · ".join([*[part.name or part.kind for part in parts], kind]), []
+    box = Group("", kind, "pill", root=root, times=max(1, len(root.ops)))
+    box.body = " · ".join([*filter(None, [root.body]), *texts])
+    return box
+
+
 def stacks(group: Group) -> list[list[Member]]:
     """Find runs of modules with the same plan, each read only by the next."""
     plans = [member.plan.alike if isinstance(member, Group) and member.plan else -1 for member in group.members]
@@ -180,7 +238,7 @@ def stacks(group: Group) -> list[list[Member]]:
             continue
         if len(run) > 1:
             runs.append(run)
-        run = [member] if isinstance(member, Group) and member.sort == "module" else []
+        run = [member] if isinstance(member, Group) and member.sort in ("module", "function") else []
     if len(run) > 1:
         runs.append(run)
     return runs
@@ -218,7 +276,8 @@ def stack_of(run: list[Member]) -> Group:
 
 
 def wrap(group: Group, runs: list[tuple[list[Member], Group]]) -> None:
-    """Move runs of members of a group into new boxes, each at the position of its first member."""
+    """Move runs of members of a group into new boxes, each at its first member; at an operation after its operands."""
+    last = {id(box): run[-1].at for run, box in runs if box.root}  # where its inputs have been computed
     box_of: dict[int, Group] = {}
     inside: dict[int, int] = {}
     for run, box in runs:
@@ -226,7 +285,8 @@ def wrap(group: Group, runs: list[tuple[list[Member], Group]]) -> None:
             inside[member.at] = len(box.members)
             box_of[member.at] = box
             box.add(member)
-    members = list(dict.fromkeys(box_of.get(n, member) for n, member in enumerate(group.members)))
+    members = [box_of.get(n, member) for n, member in enumerate(group.members)]
+    members = list(dict.fromkeys(m for n, m in enumerate(members) if last.get(id(m), n) == n))
     place = {id(member): n for n, member in enumerate(members)}
     for n, member in enumerate(members):
         member.at = n

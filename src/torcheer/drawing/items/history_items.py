@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from torcheer.drawing.items.families import family_of
 from torcheer.drawing.items.item import FLOWS, STILL, Item, Net
 from torcheer.history import ModelHistory
 from torcheer.history.layers.cycles import components
-from torcheer.network.function_frames import function_frames
+from torcheer.network.function_frames import FUNCTION, paths_with_functions
 from torcheer.network.rolled_passes import rolled_passes
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
 
@@ -82,7 +82,7 @@ class _ItemBuilder:
         self.places: dict[object, _Place] = {}
         self.last: tuple[object, _Place] = (None, _Place((), False, "", ""))  # the path and place of the last operation
         self.forms: dict[object, _Form] = {}
-        self.frames = function_frames(ops, self.info)
+        self.paths = paths_with_functions(ops, self.info)
         self.passes = rolled_passes(self.facts) if rolled else list(zip(range(len(ops))))
         self.calls = _same_calls(map(self._path, ops), self.passes) if rolled else {}
         self.several = several_calls(self.calls.get(modules[-1], modules[-1]) for modules in stacks)
@@ -200,32 +200,30 @@ class _ItemBuilder:
                 path = tuple(self.calls.get(call, call) for call in path)
             place = _Place(path, False, "", "")
             if op.modules and op.modules[-1] in self.leaf_modules:
-                call, around = path[-1], path[-2] if len(path) > 1 else None
-                several = self.several.get(call.address, False)
-                place = _Place(path[:-1], True, call_name(call, around, several), call.type)
+                place = _Place(path[:-1], True, call_name(path[-1], path[:-1], self.several), path[-1].type)
             self.places[key] = place
         self.last = key, place
         return place
 
     def _path(self, op: Op) -> tuple[ModuleCall, ...]:
         """Return the functions, the call of the model if there are several, and the modules around an operation."""
-        if op.root_call:
-            boxed = self.boxed_root and op.kind == "op"
-            return (ModuleCall("", op.root_call, self.info.model), *op.modules) if boxed else op.modules
-        return self.frames.get(op.index, ()) + op.modules
+        path = self.paths.get(op.index, op.modules) if self.paths else op.modules
+        if op.root_call and self.boxed_root and op.kind == "op":
+            return (ModuleCall("", op.root_call, self.info.model), *path)
+        return path
 
     def _standalone_items(self, op: Op, place: _Place) -> list[int]:
         """Add small items for parameters and buffers that are not part of a function's box."""
         if op.kind == "input" or place.leaf:
             return []
         entering = []
+        drawn = {edge.where for edge in op.parents}  # what an operation such as `weight.float()` gave back as it was
         for entry in _drawn_parameters(op):
-            if op.kind == "op" and _holds(op, entry, False):
+            if entry.where in drawn or (op.kind == "op" and _holds(op, entry, False)):
                 continue
             key = (entry.name, place.path)
             if key not in self.standalone:
-                prefix = f"{place.path[-1].address}." if place.path else ""
-                name = entry.name.removeprefix(prefix)
+                name = entry.name.removeprefix(f"{address_of(place.path)}.")
                 item = Item(len(self.items), name, (), place.path, entry.kind, "", stored=(entry,))
                 if entry.kind == "parameter":
                     item.parameters, item.states = entry.count, frozenset({entry.trainable})
@@ -248,9 +246,9 @@ class _ItemBuilder:
                 source = item_of[edge.parent]
                 labels = labels_by_net.setdefault((source, outputs.setdefault((source, edge.where), edge.output)), [])
                 label = names.get(edge.where, "")
-                if label and label not in labels and len(labels) < 3:
+                if label and label not in labels[-3:]:
                     labels.append(label)
-        return [(net, ", ".join(labels)) for net, labels in labels_by_net.items()]
+        return [(net, _labels_text(labels)) for net, labels in labels_by_net.items()]
 
     def _add_stop(self) -> None:
         reason = self.info.stopped
@@ -303,6 +301,12 @@ WEIGHTED = frozenset(
 )  # functions whose weights are written in their box, as settings are
 
 
+def _labels_text(labels: list[str]) -> str:
+    """Return the arguments that one value is passed as: "query, key, value", or of a long list "0 … 99"."""
+    labels = list(dict.fromkeys(labels))
+    return ", ".join(labels) if len(labels) <= 3 else f"{labels[0]} … {labels[-1]}"
+
+
 def _drawn_parameters(op: Op) -> tuple[Stored, ...]:
     """Return the parameters and buffers to draw.
 
@@ -342,21 +346,24 @@ def _same_calls(
     return {call: find(call) for call in {*first, *first.values()}}
 
 
-def several_calls(calls: Iterable[ModuleCall]) -> dict[str, bool]:
-    """Return for each module address whether there is more than one call of it among these."""
-    first: dict[str, ModuleCall] = {}
-    several: dict[str, bool] = {}
-    for call in calls:
-        several[call.address] = several.get(call.address, False) or first.setdefault(call.address, call) != call
-    return several
+def several_calls(calls: Iterable[ModuleCall]) -> set[tuple[str, str]]:
+    """Return the modules and functions, by address and type, of which there is more than one call among these."""
+    first: dict[tuple[str, str], ModuleCall] = {}
+    return {(call.address, call.type) for call in calls if first.setdefault((call.address, call.type), call) != call}
 
 
-def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str:
-    """Return a module's name relative to the box around it, with its call if there are several."""
-    prefix = f"{around.address}." if around and around.address else ""
+def address_of(path: Iterable[ModuleCall]) -> str:
+    """Return the address of the innermost module of a path."""
+    return next((call.address for call in reversed(tuple(path)) if call.type != FUNCTION), "")
+
+
+def call_name(call: ModuleCall, around: tuple[ModuleCall, ...], several: Container[tuple[str, str]]) -> str:
+    """Return a module's name relative to the boxes around it, with its call if there are several."""
+    is_numbered = (call.address, call.type) in several
     if not call.address:  # the model itself
-        return f"call {call.call}" if several else ""
-    return (call.address.removeprefix(prefix)) + (f":{call.call}" if several else "")
+        return f"call {call.call}" if is_numbered else ""
+    name = call.address.removeprefix(f"{address_of(around)}.")
+    return f"{name}:{call.call}" if is_numbered else name
 
 
 def _is_buffer_update(op: Op) -> bool:

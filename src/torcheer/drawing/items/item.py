@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ Net = tuple[int, int]  # (number of an item, index of its result)
 # out as if they flowed down, too.
 STILL, FLOWS, KEPT, GRADIENT = range(4)
 
+MAKES = re.compile(
+    "new_|bernoulli|multinomial|.*_like$"
+)  # functions whose results are new values: noise, a loop's zeros
 SUM = "+="  # written where gradients of several uses meet
 
 
@@ -73,6 +77,27 @@ class Item:
     def plain(self) -> bool:
         """True if it only changes the shape or dtype of its input."""
         return self.look == "pill" and self.pair < 0 and self.kind.rstrip("_") in PLAIN_RESHAPES
+
+    @property
+    def is_stored(self) -> bool:
+        """True for a parameter or buffer."""
+        return self.look in ("parameter", "buffer")
+
+    @property
+    def is_function(self) -> bool:
+        """True for a function without a look or marks of its own."""
+        return self.look in ("op", "merge", "pill") and self.pair < 0 and not self._stands_out
+
+    @property
+    def _stands_out(self) -> bool:
+        return bool(self.marks or self.badge or self.fill or self.stroke)
+
+    def prepares(self, reader: Item) -> bool:
+        """True if it may be written in its only reader's box: a parameter, or simple and computed as often."""
+        if self.is_stored:
+            return not self._stands_out
+        simple = all(item.family in ("arithmetic", "reshape") for item in (self, reader)) and not MAKES.match(self.kind)
+        return simple and self.is_function and len(self.ops) == len(reader.ops) and bool(self.parents)
 
 
 def label_of(history: ModelHistory, item: Item) -> str:

@@ -24,6 +24,7 @@ SMALLEST = 0.9  # how far it may shrink to fit: text of 10 pixels stays at 9
 LONGEST = 2.5  # the largest aspect ratio without a penalty
 MAX_BOXES = 300  # that a drawing with depth=None may show
 EVERYTHING = 10**9
+NAMED = ("module", "function")  # boxes with a name of their own
 ONE_LINE = 120.0  # a wider title is broken after the name
 
 
@@ -93,7 +94,7 @@ def _depth(plan: BoxPlan) -> int:
     def measure(plan: BoxPlan) -> int:
         if plan.number not in deepest:
             below = [measure(part) for part in plan.parts if isinstance(part, BoxPlan)]
-            deepest[plan.number] = max(below, default=0) + (plan.sort in ("module", "root"))
+            deepest[plan.number] = max(below, default=0) + (plan.sort in ("module", "function", "root"))
         return deepest[plan.number]
 
     return measure(plan)
@@ -145,13 +146,14 @@ class _Opener:
         self.views: dict[object, BoxView] = {}
         self.composed_views: dict[object, BoxView] = {}
         self.pills_open = level == EVERYTHING and not once
+        self.down, self.limit = True, float("inf")
 
     def is_open(self, plan: BoxPlan, address: str, depth: int) -> bool:
         if plan.sort == "root":
             return True
         if plan.sort == "pill":
             return self.pills_open
-        has_name = plan.sort == "module" or self.once
+        has_name = plan.sort in NAMED or self.once
         if self.by_name and has_name and self.style.collapses(address, plan.face.kind, depth):
             return False
         return depth < self.level
@@ -159,19 +161,20 @@ class _Opener:
     def _key(self, plan: BoxPlan, address: str, depth: int) -> object:
         return (plan.number, address, depth) if self.by_name else (plan.number, min(depth, self.level + 1))
 
-    def count(self, plan: BoxPlan, address: str, depth: int) -> int:
-        """Return how many leaves would be visible."""
+    def count(self, plan: BoxPlan, address: str, depth: int, around: str = "") -> int:
+        """Return how many leaves would be visible; `around` is the address of the module around it."""
         key = self._key(plan, address, depth)
         if key not in self.counts:
             total = 1
             if self.is_open(plan, address, depth):
                 plan = self._plan_to_draw(plan)
-                total = sum(
-                    self.count(part, _join(address, step_of(part, name, self.once)), _depth_of(plan, part, depth))
-                    if isinstance(part, BoxPlan)
-                    else 1
-                    for name, part in zip(plan.names, plan.parts)
-                )
+                base, total = base_of(plan, address, around), 0
+                for name, part in zip(plan.names, plan.parts):
+                    if isinstance(part, BoxPlan):
+                        inner = _join(base, step_of(part, name, self.once))
+                        total += self.count(part, inner, _depth_of(plan, part, depth), base)
+                    else:
+                        total += 1
             self.counts[key] = total
         return self.counts[key]
 
@@ -190,35 +193,37 @@ class _Opener:
         """Return the view of a box and everything in it, with coordinates."""
         self.views.clear()
         self.composed_views.clear()
-        return self._view(plan, "", "", 0, down, limit)
+        self.down, self.limit = down, limit
+        return self._view(plan, "", "", "", 0)
 
-    def _view(self, plan: BoxPlan, name: str, address: str, depth: int, down: bool, limit: float) -> BoxView:
+    def _view(self, plan: BoxPlan, name: str, address: str, around: str, depth: int) -> BoxView:
         key = (self._key(plan, address, depth), name)
         if key in self.views:
             return self.views[key]
         if self.is_open(plan, address, depth):
-            view = self._open_view(plan, name, address, depth, down, limit)
+            view = self._open_view(plan, name, address, around, depth)
         else:
-            view = _leaf(name, plan.face, plan, down)
+            view = _leaf(name, plan.face, plan, self.down)
         self.views[key] = view
         return view
 
-    def _open_view(self, full_plan: BoxPlan, name: str, address: str, depth: int, down: bool, limit: float) -> BoxView:
+    def _open_view(self, full_plan: BoxPlan, name: str, address: str, around: str, depth: int) -> BoxView:
         plan = self._plan_to_draw(full_plan)
+        base = base_of(plan, address, around)
         inside = []
         for part_name, part in zip(plan.names, plan.parts):
             if isinstance(part, BoxPlan):
-                inner_address = _join(address, step_of(part, part_name, self.once))
-                inside.append(self._view(part, part_name, inner_address, _depth_of(plan, part, depth), down, limit))
+                inner = _join(base, step_of(part, part_name, self.once))
+                inside.append(self._view(part, part_name, inner, base, _depth_of(plan, part, depth)))
             else:
-                inside.append(self._item(part_name, part, down))
+                inside.append(self._item(part_name, part))
         if plan.sort == "stack":
             name = ""  # all its modules are shown, so it has no frame
         key = (full_plan.number, tuple(map(id, inside)), name)
         if key not in self.composed_views:
             composed = compose(
-                plan.layout, [view.box for view in inside], title=title_of(name, full_plan, down), down=down,
-                limit=limit, metrics=METRICS,
+                plan.layout, [view.box for view in inside], title=title_of(name, full_plan, self.down), down=self.down,
+                limit=self.limit, metrics=METRICS,
             )  # fmt: skip
             boxes = sum(view.boxes for view in inside)
             self.composed_views[key] = BoxView(
@@ -228,10 +233,10 @@ class _Opener:
             )  # fmt: skip
         return self.composed_views[key]
 
-    def _item(self, name: str, face: Face, down: bool) -> BoxView:
+    def _item(self, name: str, face: Face) -> BoxView:
         key = (name, face)
         if key not in self.composed_views:
-            self.composed_views[key] = _leaf(name, face, None, down)
+            self.composed_views[key] = _leaf(name, face, None, self.down)
         return self.composed_views[key]
 
 
@@ -270,7 +275,7 @@ def step_of(part: Face | BoxPlan, name: str, once: bool) -> str:
 
     For a stack shown once that of its last module, "" for other stacks and pills.
     """
-    if isinstance(part, BoxPlan) and part.sort != "module":
+    if isinstance(part, BoxPlan) and part.sort not in NAMED:
         return part.names[-1] if part.sort == "stack" and once else ""
     return name
 
@@ -280,22 +285,28 @@ def _depth_of(plan: BoxPlan, part: BoxPlan, depth: int) -> int:
     return depth if part.sort == "pill" or plan.sort == "stack" else depth + 1
 
 
+def base_of(plan: BoxPlan, address: str, around: str) -> str:
+    """Return the address that names in a box begin with: functions are no part of a module's address."""
+    return around if plan.sort == "function" else address
+
+
 def _join(address: str, step: str) -> str:
     return f"{address}.{step}" if address and step else address or step
 
 
 def walk(root: BoxView, x: float, y: float) -> Iterator[tuple[BoxView, float, float, int, str, int]]:
     """Yield each view with its x, y, first item, address, depth; boxes before their insides."""
-    stack = [(root, x, y, 0, "", 0)]
+    stack = [(root, x, y, 0, "", 0, "")]
     while stack:
-        entry = stack.pop()
-        yield entry
-        view, x, y, first, address, depth = entry
+        view, x, y, first, address, depth, around = stack.pop()
+        yield view, x, y, first, address, depth
         if view.composed:
+            assert view.plan is not None
+            base = base_of(view.plan, address, around)
             inside = zip(view.inside, view.composed.places, view.first)
             if view.stack is not None:
                 first += view.stack.first[-1]
             stack += [
-                (inner, x + left, y + top, first + offset, _join(address, inner.step), depth + 1)
+                (inner, x + left, y + top, first + offset, _join(base, inner.step), depth + 1, base)
                 for inner, (left, top), offset in reversed(list(inside))
             ]

@@ -16,6 +16,7 @@ from torcheer.drawing.items.grouping import (
     in_order,
     join,
     number_nets,
+    operands,
     pills,
     sort_into_boxes,
     stack_of,
@@ -33,7 +34,7 @@ class BoxPlan:
     """A box and its contents. Modules that look the same share one plan."""
 
     number: int
-    sort: str  # "module", "stack" of identical modules, "pill" of reshapes, "root"
+    sort: str  # "module", "function", "stack" of identical ones, "pill" of reshapes, "root"
     face: Face  # how it looks folded
     names: tuple[str, ...]  # of its parts, relative to this box
     parts: tuple[Face | BoxPlan, ...]
@@ -58,13 +59,16 @@ class Scene:
 _Ports = dict[Net, int] | None  # the position of each net; None if there is only one
 
 
-def plan_scene(items: list[Item], times: Mapping[ModuleCall, int] = MappingProxyType({})) -> Scene:
+def plan_scene(
+    items: list[Item], times: Mapping[ModuleCall, int] = MappingProxyType({}), *, rolled: bool = False
+) -> Scene:
     """Sort the items into boxes, connect them, and make one plan of each distinct box.
 
-    `times` says how many calls a box stands for, if more than one.
+    `times` says how many calls a box stands for, if more than one. In a rolled view an operation and what prepares its
+    operands are one box.
     """
     root, around = sort_into_boxes(items, times)
-    planner = _Planner(items, join(items, around))
+    planner = _Planner(items, join(items, around), rolled)
     plan = planner.plan(root)
     has_backward = any(item.look == "gradient" for item in items)
     flowing = any(any(item.carries) for item in items)
@@ -74,8 +78,8 @@ def plan_scene(items: list[Item], times: Mapping[ModuleCall, int] = MappingProxy
 
 
 class _Planner:
-    def __init__(self, items: list[Item], near_readers: dict[int, int]) -> None:
-        self.items = items
+    def __init__(self, items: list[Item], near_readers: dict[int, int], rolled: bool) -> None:
+        self.items, self.rolled = items, rolled
         self.plans: list[BoxPlan] = []
         self.plan_by_key: dict[object, BoxPlan] = {}
         self.faces: dict[Face, int] = {}
@@ -98,7 +102,10 @@ class _Planner:
                 self.plan(member)
         if len(group.exits) > 1:
             group.exits = dict.fromkeys(sorted(group.exits))
-        self._wrap(group, [(run, Group("", f"reshape ×{len(run)}", "pill")) for run in pills(group)])
+        if self.rolled:
+            self._wrap(group, operands(group))
+        else:
+            self._wrap(group, [(run, Group("", f"reshape ×{len(run)}", "pill")) for run in pills(group)])
         self._wrap(group, [(run, stack_of(run)) for run in stacks(group)])
         group.plan = self._plan(group)
         return group.plan
@@ -249,17 +256,21 @@ class _Planner:
                     group.shared |= {(entry.name, entry.count) for entry in member.stored if entry.kind == "parameter"}
                 else:
                     group.parameters += member.parameters
-        states = group.states
-        words = [plural(group.operations, "op")] if group.sort == "module" else []
+        states, root = group.states, group.root
+        words = [group.body] if group.body else []
+        words += [plural(group.operations, "op")] if group.sort in ("module", "function") else []
         if states:
             total = group.parameters + sum(count for _, count in group.shared)
             words.append(parameter_text(total, states))
         exits = tuple(note_at(self.items[number], output) for number, output in group.exits)
+        if root and not self._shows_shapes(root, self.used_outputs.get(root.number, [])):
+            exits = ("",) * len(exits)
+        look, family = ("pill", "reshape") if group.sort == "pill" else ("module", family_of_class(group.kind))
         return Face(
-            "pill" if group.sort == "pill" else "module",
+            root.look if root else look,
             group.kind,
             " · ".join(words),
-            "reshape" if group.sort == "pill" else family_of_class(group.kind),
+            root.family if root else family,
             len(group.members) if group.sort == "stack" else group.times,
             ("",) * len(group.entries),
             exits,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from torcheer.drawing.items.header_text import header_lines
 from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import rule_text
-from torcheer.network.function_frames import Frames, function_frames
+from torcheer.network.function_frames import Paths, paths_with_functions
 from torcheer.network.rolled_passes import rolled_passes
 from torcheer.records import BESIDE, ModuleCall, Op
 from torcheer.terminal import human_bytes, human_shape
@@ -38,20 +38,20 @@ def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = N
     if flow:
         shown = [op for op in shown if op.kind == "op"]
         title = " · ".join(header_lines(history, depth, rolled))
-    frames = {} if flow else function_frames(facts.ops, history.info)
-    writer = _TreeLines(history, passes, frames, rolled)
-    lines = [title, *_draw(writer, _build_tree(shown, frames), "", depth or 10**9)]
+    paths = {} if flow else paths_with_functions(facts.ops, history.info)
+    writer = _TreeLines(history, passes, paths, rolled)
+    lines = [title, *_draw(writer, _build_tree(shown, paths), "", depth or 10**9)]
     if history.info.stopped:
         lines.append(f"✗ stopped: {history.info.stopped}")
     return "\n".join(lines) + "\n"
 
 
-def _build_tree(ops: Iterable[Op], frames: Frames) -> Branch:
+def _build_tree(ops: Iterable[Op], paths: Paths) -> Branch:
     """Sort the operations into the calls of functions and modules they ran inside."""
     root = Branch(None)
     path = [root]
     for op in ops:
-        calls, shared = frames.get(op.index, ()) + op.modules, 0
+        calls, shared = paths.get(op.index, op.modules), 0
         while shared < min(len(calls), len(path) - 1) and path[shared + 1].call == calls[shared]:
             shared += 1
         del path[shared + 1 :]
@@ -92,9 +92,9 @@ def _ops(branch: Branch) -> Iterator[int]:
 class _TreeLines:
     """Writes the lines of a tree, and remembers the operation of the line above."""
 
-    def __init__(self, history: ModelHistory, passes: Iterable[tuple[int, ...]], frames: Frames, rolled: bool) -> None:
+    def __init__(self, history: ModelHistory, passes: Iterable[tuple[int, ...]], paths: Paths, rolled: bool) -> None:
         self._facts = history.facts
-        self._calls = {call.address: call.call for calls in frames.values() for call in calls}
+        self._calls = {call.address: call.call for path in paths.values() for call in path}
         self._calls |= history.facts.module_calls
         self._flow = history.facts.backward
         self._rolled = rolled

@@ -31,7 +31,7 @@ export function placeBoxes(tree: ViewTree): PlacedBox[] {
     const showsOne = view.mode === "one";
     const path = showsOne ? `${box.path}/${last}/` : box.path && `${box.path}/`;
     const first = box.firstItem + (showsOne ? view.fullPlan!.first[last] : 0);
-    const parentAddress = plan.sort === "stack" ? (box.parent?.address ?? "") : box.address; // a stack adds nothing: its modules carry their own names
+    const parentAddress = moduleAddress(box);
     box.children = view.children.map((child, n) => ({
       view: child,
       path: path + n,
@@ -62,9 +62,16 @@ export function boxAt(root: PlacedBox, x: number, y: number): PlacedBox | null {
   return innermost;
 }
 
+/** The address that names in an open box begin with: stacks and functions are no part of a module's address. */
+function moduleAddress(box: PlacedBox): string {
+  let module: PlacedBox | null = box;
+  while (module && (module.view.plan!.sort === "stack" || module.view.plan!.sort === "function")) module = module.parent;
+  return module?.address ?? "";
+}
+
 /** What a box adds to the address: a stack the name of its last module, a pill nothing. */
 function addressStep(view: BoxView): string {
-  if (!view.fullPlan || view.fullPlan.sort === "module") return view.name;
+  if (!view.fullPlan || view.fullPlan.sort === "module" || view.fullPlan.sort === "function") return view.name;
   return view.fullPlan.sort === "stack" ? view.fullPlan.names[view.fullPlan.names.length - 1] : "";
 }
 

@@ -109,7 +109,7 @@ export class ViewTree {
       if (levels === undefined) {
         const { sort, parts } = this.data.plans[number];
         const below = parts.reduce((most, part) => (part.plan < 0 ? most : Math.max(most, depth(part.plan))), 0);
-        depths.set(number, (levels = below + Number(sort === "module" || sort === "root")));
+        depths.set(number, (levels = below + Number(sort === "module" || sort === "function" || sort === "root")));
       }
       return levels;
     };

@@ -70,10 +70,12 @@ function* walkEntries(data: Payload, details: Details): Generator<SearchEntry> {
       const leaf = data.leaves[part.leaf];
       const partPlan = part.plan < 0 ? null : data.plans[part.plan];
       const [name, path, first] = [plan.names[n], frame.path + n, frame.first + plan.first[n]];
-      const address = partPlan && partPlan.sort !== "module" ? frame.address : joinAddress(frame.address, name);
-      if (partPlan) innerFrames.push({ plan: part.plan, path: `${path}/`, address, first });
+      const isNamed = !partPlan || partPlan.sort === "module" || partPlan.sort === "function";
+      const address = isNamed ? joinAddress(frame.address, name) : frame.address;
+      const base = partPlan?.sort === "function" ? frame.address : address; // functions are no part of a module's address
+      if (partPlan) innerFrames.push({ plan: part.plan, path: `${path}/`, address: base, first });
       if (!partPlan) yield makeEntry(path, name, leaf.kind, address, leaf.exits, details.item(first));
-      else if (partPlan.sort === "module") yield makeEntry(path, name, leaf.kind, address, leaf.exits, null);
+      else if (isNamed) yield makeEntry(path, name, leaf.kind, address, leaf.exits, null);
     }
     stack.push(...innerFrames.reverse());
   }
