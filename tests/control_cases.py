@@ -37,7 +37,7 @@ class Looker:
         self.values: dict[tuple[int, str, str], Any] = {}
         self.welcome = self.said_bye = False
         self._ring: RingReader | None = None
-        self.wire.send({"kind": "hello", "version": 1, "url": "http://127.0.0.1:1/"})
+        self.wire.send({"kind": "join", "version": 2, "url": "http://127.0.0.1:1/"})
         self.until(lambda: self.welcome and bool(self.state))
 
     def act(self, action: str, *, count: int = 0, item: int = 0) -> None:
@@ -47,7 +47,7 @@ class Looker:
         self.wire.send({"kind": "change", "name": name, "value": value})
 
     def look(self, **wants: Any) -> None:
-        self.wire.send({"kind": "wants", "wants": to_json(Wants(**wants))})
+        self.wire.send({"kind": "subscribe", "wants": to_json(Wants(**wants))})
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Listen until something holds."""
@@ -91,26 +91,26 @@ class Looker:
         match message["kind"]:
             case "welcome":
                 self.welcome = True
-            case "state":
+            case "state_came":
                 self.state = message["state"]
                 if self.states[-1:] != [self.state["status"]]:
                     self.states.append(self.state["status"])
-            case "parameters":
+            case "parameters_came":
                 self.parameters = {one["name"]: one for one in message["parameters"]}
-            case "network":
+            case "network_came":
                 self.network = message["network"]
-            case "table":
+            case "table_came":
                 self.tables[message["table"]["name"]] = {one["name"]: [] for one in message["table"]["columns"]}
             case "rows":
                 table = self.tables[message["table"]]
                 for name, column in table.items():
                     del column[message["first"] :]
                     column += message["columns"].get(name, [])
-            case "alert":
-                self.alerts.append(message)
-            case "moment":
+            case "alerts_came":
+                self.alerts += message["alerts"]
+            case "moment_came":
                 self._drain()
-                self.moments.append(message)
+                self.moments.append(message["moment"])
             case "bye":
                 self.said_bye = True
 

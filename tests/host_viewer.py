@@ -33,14 +33,14 @@ class Viewer:
         self.reader: RingReader | None = None
         self.rings = 0
         self.wire = connect(host.path or "")
-        self.wire.send({"kind": "hello", "version": 1, "url": url})
+        self.wire.send({"kind": "join", "version": 2, "url": url})
         wait_until(lambda: self.of("welcome") or self.of("busy") or self.wire.closed, "an answer")
         if wants is not None:
             self.want(wants)
 
     def want(self, wants: Wants) -> None:
         """Look at something, and wait until the host knows."""
-        self.wire.send({"kind": "wants", "wants": to_json(wants)})
+        self.wire.send({"kind": "subscribe", "wants": to_json(wants)})
         wait_until(lambda: self.host.wants == wants, "the host to know what is wanted")
 
     def hear(self) -> None:
@@ -63,11 +63,17 @@ class Viewer:
         self.hear()
         return [message for message in self.messages if message["kind"] == kind]
 
+    def states(self) -> list[dict[str, Any]]:
+        """The states that were announced so far."""
+        return [message["moment"] for message in self.of("moment_came")]
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """The alerts so far."""
+        return [alert for message in self.of("alerts_came") for alert in message["alerts"]]
+
     def moments(self, count: int = 1) -> list[dict[str, Any]]:
         """At least so many states, waited for."""
-        found: list[dict[str, Any]] = wait_until(
-            lambda: len(self.of("moment")) >= count and self.of("moment"), "states"
-        )
+        found: list[dict[str, Any]] = wait_until(lambda: len(self.states()) >= count and self.states(), "states")
         return found
 
     def last(self, kind: str, fits: Callable[[dict[str, Any]], Any] = lambda message: True) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from waiting import wait_until
 
-from torcheer.control.control_records import Order, Wants
+from torcheer.control.control_records import Act, Change, Wants
 from torcheer.studio.sources.live_source import LiveSource
 
 ALL = Wants(variables=("Act", "Net", "Grad"), weights=True)
@@ -30,11 +30,11 @@ class Client:
 
     def press(self, action: str, **about: Any) -> None:
         """Push a button."""
-        self.source.order(Order("act", action, **about))
+        self.source.order(Act(action, **about))
 
     def change(self, name: str, value: Any) -> None:
         """Edit a parameter."""
-        self.source.order(Order("change", name=name, value=value))
+        self.source.order(Change(name, value))
 
     def status(self, *wanted: str) -> None:
         """Wait for one of these."""

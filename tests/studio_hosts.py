@@ -78,7 +78,7 @@ class Liar:
         self.wire = Wire(self._raw)
         wait_until(self.hear, poll=source.poll)
         if welcome:
-            self.say({"kind": "welcome", "version": 1, "title": "liar", "pid": 1})
+            self.say({"kind": "welcome", "version": 2, "title": "liar"})
 
     def hear(self) -> list[dict[str, Any]]:
         assert self.wire is not None

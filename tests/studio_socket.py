@@ -42,7 +42,14 @@ class Page:
             max_size=None, compression=None, open_timeout=WAIT_SECS, close_timeout=2,
         )  # fmt: skip
         self._socket: ClientConnection = self._open.enter_context(opened)
-        self.hello = self.until("hello")
+        self.hello = self.opened()
+
+    def opened(self) -> dict[str, Any]:
+        """What is said of a source from its hello on until the page has caught up, as one dict."""
+        hello = {"net": None, "moments": [], "alerts": [], **self.until("hello")}
+        while (message := self.next())["kind"] != "caught_up":
+            hello |= {"moments": message["came"]} if message["kind"] == "moments" else message
+        return hello
 
     def say(self, kind: str, **fields: Any) -> None:
         """One message."""

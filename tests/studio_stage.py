@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 from waiting import wait_until
 
-from torcheer.control.control_records import ACTIONS, Order, Parameter, State, Wants
+from torcheer.control.control_records import ACTIONS, Change, Order, Parameter, State, Wants
+from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import BadArgument
 from torcheer.network.network_records import Layer, Net, Network, Projection, Variable
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.connections.messages import AlertSeen, Moment, Recording, Run
+from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.sources.layer_frames import GAP
 from torcheer.studio.sources.moment_queries import Unit
 from torcheer.studio.sources.source import Changes
@@ -205,7 +206,7 @@ class Stage:
     def order(self, order: Order) -> None:
         """Do what a page asks; every action has its effect."""
         self.orders.append(order)
-        if order.kind == "change":
+        if isinstance(order, Change):
             changed = [replace(one, value=order.value) if one.name == order.name else one for one in self.parameters]
             self.parameters, self._changes.parameters = tuple(changed), True
             return

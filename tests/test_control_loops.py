@@ -16,7 +16,7 @@ from waiting import wait_until
 
 import torcheer as tl
 from torcheer.control import loop_control
-from torcheer.control.control_records import Order, Parameter
+from torcheer.control.control_records import Act, Parameter
 from torcheer.control.loop_control import LoopControl
 from torcheer.control.parameter_form import check_change
 from torcheer.errors import BadArgument
@@ -154,9 +154,9 @@ class Buttons(Viewer):
 
     def refused(self, kind: str, **about: Any) -> str:
         """Ask for something that is refused; what is said."""
-        known = len(self.of("alert"))
+        known = len(self.alerts())
         self.wire.send({"kind": kind, **about})
-        alerts: list[dict[str, Any]] = wait_until(lambda: self.of("alert")[known:], "a refusal")
+        alerts: list[dict[str, Any]] = wait_until(lambda: self.alerts()[known:], "a refusal")
         return str(alerts[0]["text"])
 
     def at_an_epoch(self) -> None:
@@ -244,7 +244,7 @@ def test_a_paused_loop_outlives_a_viewer_that_leaves_and_then_goes_on_by_itself(
             monkeypatch.setattr(loop_control, "ALONE_SECS", 0.25)
         wait_until(lambda: loop.done > done + 10, "it to go on alone")
         with Buttons(loop) as buttons:
-            (alert,) = wait_until(lambda: buttons.of("alert"), "what it says")
+            (alert,) = wait_until(lambda: buttons.alerts(), "what it says")
             assert alert["text"] == "nobody has looked on for 0.25 s: it goes on"
     finally:
         loop.end()
@@ -274,8 +274,8 @@ def test_a_loop_that_begins_paused_waits_for_its_first_viewer(monkeypatch: pytes
 def test_a_goal_that_is_replaced_is_forgotten() -> None:
     with Host() as host:
         control = control_of(host)
-        control.execute(Order("act", "step_n", count=5))
-        control.execute(Order("act", "step_epoch"))
+        control.execute(Act("step_n", count=5))
+        control.execute(Act("step_epoch"))
         for _ in range(9):
             control.reached("trial")
         assert not control.is_paused and control.has_goal

@@ -28,7 +28,7 @@ def test_values_from_a_gpu_arrive_as_they_were_though_they_are_overwritten() -> 
             value.zero_()
             host.end(number)
             numbers.append(number)
-            wait_until(lambda count=step + 1: len(viewer.of("moment")) >= count, "the state")
+            wait_until(lambda count=step + 1: len(viewer.states()) >= count, "the state")
         for step, number in enumerate(numbers):
             assert np.array_equal(viewer.values[number, "fc", "Act"].array, expected[step])
 
@@ -51,7 +51,7 @@ def test_nothing_waits_for_the_gpu() -> None:
         assert host.offer(state, value * 2, "fc", "Act")
         host.end(state)
         assert not ended.query()  # the GPU is still busy, and we are here already
-        assert len(viewer.of("moment")) == 1
+        assert len(viewer.states()) == 1
         viewer.moments(2)
         assert ended.query() and (viewer.values[state, "fc", "Act"].array == 2).all()
 

@@ -23,7 +23,7 @@ from host_viewer import Viewer, connected
 from torch import nn
 from waiting import wait_until
 
-from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.control.control_records import Act, Change, Parameter, State, Wants
 from torcheer.host.host import Host, HostBusy
 from torcheer.host.state_sender import BATCH_BYTES, LEAST_RING, MOST_RING
 from torcheer.network.network_records import Layer, Network, Variable
@@ -124,28 +124,29 @@ def test_a_viewer_is_told_everything_when_it_comes_and_then_what_changes(host: H
     host.parameters = [Parameter("lr", 0.1, editable=True)]
     host.alert("loss is not a number", "error", 3, "nan", "fc")
     with Viewer(host) as viewer:
-        assert viewer.last("network")["network"]["layers"][0]["name"] == "fc"
-        assert viewer.last("state")["state"]["counters"] == {"Step": 3}
-        assert viewer.last("parameters")["parameters"][0]["value"] == 0.1
-        assert viewer.last("alert") == {
-            "kind": "alert", "text": "loss is not a number", "severity": "error", "step": 3, "rule": "nan",
-            "layer": "fc", "id": viewer.last("alert")["id"],
+        assert viewer.last("network_came")["network"]["layers"][0]["name"] == "fc"
+        assert viewer.last("state_came")["state"]["counters"] == {"Step": 3}
+        assert viewer.last("parameters_came")["parameters"][0]["value"] == 0.1
+        (alert,) = wait_until(lambda: viewer.alerts(), "the alert")
+        assert alert == {
+            "text": "loss is not a number", "severity": "error", "step": 3, "rule": "nan", "layer": "fc",
+            "id": alert["id"],
         }  # fmt: skip
         host.state = State("paused", {"Step": 4})
-        viewer.last("state", lambda message: message["state"]["status"] == "paused")
-        count = len(viewer.of("network"))
+        viewer.last("state_came", lambda message: message["state"]["status"] == "paused")
+        count = len(viewer.of("network_came"))
         host.network = Network("net", NET.layers, (), NET.variables)  # equal, so nothing to say
         host.state = State("done")
-        viewer.last("state", lambda message: message["state"]["status"] == "done")
-        assert len(viewer.of("network")) == count
+        viewer.last("state_came", lambda message: message["state"]["status"] == "done")
+        assert len(viewer.of("network_came")) == count
 
 
 def test_a_state_that_changes_all_the_time_is_told_now_and_then_and_the_last_one_for_certain(host: Host) -> None:
     with Viewer(host) as viewer:
         for step in range(5000):
             host.state = State("running", {"Step": step})
-        viewer.last("state", lambda message: message["state"]["counters"] == {"Step": 4999})
-        assert len(viewer.of("state")) < 500
+        viewer.last("state_came", lambda message: message["state"]["counters"] == {"Step": 4999})
+        assert len(viewer.of("state_came")) < 500
 
 
 def test_rows_come_to_who_is_there_and_to_who_comes_late(host: Host) -> None:
@@ -161,7 +162,7 @@ def test_rows_come_to_who_is_there_and_to_who_comes_late(host: Host) -> None:
     assert found["accuracy"] == [None, None, None, 0.9] and found["map"][0] == [[1.0, 0.0], [0.0, 1.0]]
     with Viewer(host) as late:
         wait_until(lambda: str(late.rows("train_epoch")) == str(found), "the same again")  # NaN is equal to nothing
-        head = [one["table"] for one in late.of("table") if one["table"]["name"] == "train_epoch"][-1]
+        head = [one["table"] for one in late.of("table_came") if one["table"]["name"] == "train_epoch"][-1]
         assert [(one["name"], one["type"]) for one in head["columns"]] == [
             ("Epoch", "int"), ("loss", "float"), ("map", "tensor"), ("name", "text"), ("accuracy", "float"),
         ]  # fmt: skip
@@ -336,7 +337,7 @@ def test_orders_come_in_their_order_and_a_paused_loop_is_woken(host: Host) -> No
         assert host.wait(20) and host.wait(20)
         viewer.wire.send({"kind": "change", "name": "lr", "value": 0.5})
         wait_until(lambda: len(host._board.inbox) == 2, "both")
-        assert host.orders() == [Order("act", "step_n", 3), Order("change", name="lr", value=0.5)]
+        assert host.orders() == [Act("step_n", 3), Change("lr", 0.5)]
         assert host.orders() == []
 
 
@@ -373,8 +374,8 @@ OTHER = """
     from torcheer.wire.json_codec import to_json
     from torcheer.control.control_records import Wants
     wire = connect({path!r})
-    wire.send({{"kind": "hello", "version": 1, "url": "http://other"}})
-    wire.send({{"kind": "wants", "wants": to_json(Wants(("Act",)))}})
+    wire.send({{"kind": "join", "version": 2, "url": "http://other"}})
+    wire.send({{"kind": "subscribe", "wants": to_json(Wants(("Act",)))}})
     print("there", flush=True)
     while not wire.closed:
         wire.receive()
@@ -429,7 +430,7 @@ def test_a_forked_process_may_use_the_host_and_does_no_harm(host: Host) -> None:
         assert host.path and host.path.exists()
         state(host, torch.ones(2, 4))
         viewer.moments()
-        assert not viewer.rows("run") and viewer.last("state")["state"]["status"] == "idle"
+        assert not viewer.rows("run") and viewer.last("state_came")["state"]["status"] == "idle"
 
 
 def test_a_viewer_sees_the_end_though_a_forked_worker_lives_on(tmp_path: Path) -> None:
@@ -443,7 +444,7 @@ def test_a_viewer_sees_the_end_though_a_forked_worker_lives_on(tmp_path: Path) -
     """
     with Child("-c", script):
         wire = wait_until(lambda: connected(tmp_path / "control.sock"), "a host")
-        wire.send({"kind": "hello", "version": 1, "url": "http://x"})
+        wire.send({"kind": "join", "version": 2, "url": "http://x"})
         assert wait_until(lambda: (wire.receive(), wire.closed)[1], "the end to be seen")
 
 

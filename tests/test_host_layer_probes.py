@@ -139,7 +139,7 @@ def test_several_models_are_one_network(host: Host) -> None:
             decoder(torch.relu(encoder(torch.rand(5, 4)))).sum().backward()
             probing.finish()
         number = viewer.moments()[0]["id"]
-        network = viewer.last("network")["network"]
+        network = viewer.last("network_came")["network"]
         assert [layer["name"] for layer in network["layers"]] == ["Input", "encoder", "decoder"]
         assert [(one["name"], one["kind"]) for one in network["projections"]] == [
             ("encoder.weight", "linear"), ("decoder.weight", "linear"),
@@ -158,9 +158,9 @@ def test_nothing_is_left_on_the_model_and_copies_do_without(host: Host) -> None:
         copied = copy.deepcopy(model)
         again = pickle.loads(pickle.dumps(model))
         probing.finish()
-        count = len(viewer.of("moment"))
+        count = len(viewer.states())
         copied(X), again(X)
-        assert len(viewer.of("moment")) <= count + 1
+        assert len(viewer.states()) <= count + 1
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     viewer.close()
 
@@ -233,8 +233,8 @@ def test_steps_are_counted_though_nobody_looks_and_somebody_who_comes_is_seen(ho
     train(model, 300)
     assert following.step == 299
     with Viewer(host, ALL) as viewer:
-        wait_until(lambda: (train(model, 20), viewer.of("moment"))[1], "a state")
-        assert viewer.of("moment")[0]["step"] > 299
+        wait_until(lambda: (train(model, 20), viewer.states())[1], "a state")
+        assert viewer.states()[0]["step"] > 299
     steps = following.step
     train(model, 200)
     assert following.step == steps + 200 and host.wants == Wants()
@@ -271,7 +271,7 @@ def test_a_test_of_a_single_pass_is_seen_though_steps_are_only_counted_meanwhile
             with torch.no_grad():
                 expected = model(X)
             found = wait_until(
-                lambda tests=tests: [one for one in viewer.of("moment") if one["test"]][tests - 1 :], "a test"
+                lambda tests=tests: [one for one in viewer.states() if one["test"]][tests - 1 :], "a test"
             )
             assert len(found) == 1 and following.step == steps - 1
             assert np.array_equal(viewer.values[found[0]["id"], "4", "Act"].array, expected.numpy())
@@ -294,14 +294,14 @@ def test_a_pass_that_fails_leaves_no_hook_and_the_next_is_looked_at(host: Host) 
     following = follow(LayerProbes(model, host))
     train(model, 2)
     with Viewer(host, ALL) as viewer:
-        wait_until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
+        wait_until(lambda: (train(model, 1), viewer.states())[1], "it to be seen that somebody looks")
         for _ in range(3):
             with pytest.raises(RuntimeError):
                 model(torch.rand(6, 2, 8, 8))
             assert not model[0]._forward_hooks
         failed = following.step
         train(model, 2)
-        wait_until(lambda: any(one["step"] > failed for one in viewer.of("moment")), "a later step")
+        wait_until(lambda: any(one["step"] > failed for one in viewer.states()), "a later step")
     following.close()
 
 
@@ -319,13 +319,13 @@ def test_ctrl_c_in_a_pass_does_no_harm(host: Host) -> None:
     following = follow(LayerProbes(model, host))
     train(model, 2)
     with Viewer(host, ALL) as viewer:
-        wait_until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
+        wait_until(lambda: (train(model, 1), viewer.states())[1], "it to be seen that somebody looks")
         stops.on = True
         with pytest.raises(KeyboardInterrupt):
             model(X)
         stops.on, stopped = False, following.step
         train(model, 3)
-        wait_until(lambda: [one["step"] for one in viewer.of("moment")][-1:] >= [stopped + 2], "the steps after it")
+        wait_until(lambda: [one["step"] for one in viewer.states()][-1:] >= [stopped + 2], "the steps after it")
     following.close()
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -365,7 +365,7 @@ def test_inside_compiled_code_weights_are_shown_and_the_rest_is_said_once(host: 
             model(X).sum().backward()
         following.close()
         assert any("compiled code" in note for note in probing.notes)
-        network = viewer.last("network")["network"]
+        network = viewer.last("network_came")["network"]
         assert len(network["layers"]) >= 2
         wait_until(lambda: any(key[2] == "Wt" for key in (viewer.hear(), viewer.values)[1]), "weights")
 
@@ -432,10 +432,10 @@ def test_automatic_recording_keeps_to_its_share_of_the_time(host: Host) -> None:
     probing.finish = lambda: spent.append(finish()) or spent[-1]  # type: ignore[method-assign, func-returns-value]
     following = follow(probing)
     with Viewer(host, Wants(("Act", "Grad"), weights=True)) as viewer:
-        wait_until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
+        wait_until(lambda: (train(model, 1), viewer.states())[1], "it to be seen that somebody looks")
         spent.clear()
         began = time.monotonic()
-        while time.monotonic() - began < 1.0 or len(viewer.of("moment")) < 5:
+        while time.monotonic() - began < 1.0 or len(viewer.states()) < 5:
             train(model, 5, lambda step: viewer.hear())
             assert time.monotonic() - began < 60
         taken = time.monotonic() - began

@@ -215,15 +215,15 @@ def test_numbers_are_rows_of_tables(loops: list[Loop]) -> None:
         assert rows["note"] == ["x", "x", "x", None] and rows["shape_only"] == [None] * 4
         wait_until(lambda: viewer.rows("test_epoch").get("accuracy") == [0.75], "a test")
         assert viewer.rows("train_epoch") == {"Epoch": [0], "Step": [2], "loss": [0.25]}
-        wait_until(lambda: (loop.step(), viewer.last("state")["state"]["batch"] == 8)[1], "the size of a batch")
-        assert viewer.last("state")["state"]["can"] == ["train", "stop", "step_trial", "step_n", "step_epoch"]
+        wait_until(lambda: (loop.step(), viewer.last("state_came")["state"]["batch"] == 8)[1], "the size of a batch")
+        assert viewer.last("state_came")["state"]["can"] == ["train", "stop", "step_trial", "step_n", "step_epoch"]
 
 
 def test_a_step_of_an_epoch_goes_to_where_the_loop_says_that_one_ends(loops: list[Loop]) -> None:
     loop = made(loops, open_server=False)
     with Viewer(loop.view.host) as viewer:
         loop.view.epoch()
-        wait_until(lambda: (loop.step(), "step_epoch" in viewer.last("state")["state"]["can"])[1], "a button")
+        wait_until(lambda: (loop.step(), "step_epoch" in viewer.last("state_came")["state"]["can"])[1], "a button")
         for action in ("stop", "step_epoch"):
             viewer.wire.send({"kind": "act", "action": action})
         wait_until(lambda: len(loop.view.host._board.inbox) == 2, "orders")
@@ -249,18 +249,18 @@ def test_settings_of_the_optimizer_can_be_changed_and_what_cannot_be_is_said(loo
     loop = made(loops, open_server=False)
     loop.step()
     with Viewer(loop.view.host) as viewer:
-        names = {one["name"]: one["editable"] for one in viewer.last("parameters")["parameters"]}
+        names = {one["name"]: one["editable"] for one in viewer.last("parameters_came")["parameters"]}
         assert names == {"lr": True, "momentum": True, "weight_decay": True, "model": False, "parameters": False}
         for name, value in (("lr", 0.125), ("momentum", "much"), ("lr", -1), ("lr", float("1e999")), ("model", "x")):
             viewer.wire.send({"kind": "change", "name": name, "value": value})
-        wait_until(lambda: (loop.step(), len(viewer.of("alert")) >= 4)[1], "all of them to be dealt with")
+        wait_until(lambda: (loop.step(), len(viewer.alerts()) >= 4)[1], "all of them to be dealt with")
         assert loop.optimizer.param_groups[0]["lr"] == 0.125 and loop.optimizer.param_groups[0]["momentum"] == 0.9
-        assert [one["text"] for one in viewer.of("alert")] == [
+        assert [one["text"] for one in viewer.alerts()] == [
             "momentum cannot be 'much': it must be a number", "lr cannot be -1: it must be 0 or more",
             "lr cannot be inf: it must be a number",
             "'model' cannot be changed while this runs. There are: lr, momentum, weight_decay",
         ]  # fmt: skip
-        viewer.last("parameters", lambda message: message["parameters"][0]["value"] == 0.125)
+        viewer.last("parameters_came", lambda message: message["parameters"][0]["value"] == 0.125)
 
 
 def test_each_group_of_an_optimizer_has_its_own_line() -> None:
@@ -306,10 +306,10 @@ def test_a_paused_loop_ends_by_ctrl_c_and_the_page_is_told_why(tmp_path: Path) -
         there.path = path
         viewer = Viewer(there)
         viewer.press("stop")
-        viewer.last("state", lambda message: message["state"]["status"] == "paused")
+        viewer.last("state_came", lambda message: message["state"]["status"] == "paused")
         process.send_signal(signal.SIGINT)
         wait_until(lambda: viewer.of("bye"), "the end")
-        assert viewer.last("state")["state"]["message"].startswith("KeyboardInterrupt")
+        assert viewer.last("state_came")["state"]["message"].startswith("KeyboardInterrupt")
         process.ends(-signal.SIGINT)
         assert "KeyboardInterrupt" in process.error_text and not path.exists()
 

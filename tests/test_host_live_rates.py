@@ -173,7 +173,7 @@ def test_a_rate_that_the_loop_itself_sets_back_is_told() -> None:
 
 
 def alerts(view: Live) -> list[str]:
-    return [alert["text"] for _, alert in view.host._board.alerts]
+    return [alert.text for _, alert in view.host._board.alerts]
 
 
 def test_a_rate_that_is_set_on_a_real_page_survives_the_next_steps() -> None:

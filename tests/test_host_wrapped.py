@@ -53,7 +53,7 @@ def test_a_model_in_ddp_is_shown_under_its_own_names_and_learns_the_same() -> No
     with live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
         assert losses(model) == expected
         wait_until(lambda: (viewer.hear(), {"Input", "0", "2", "0.weight"} <= names_of(viewer))[1], "its values")
-        assert viewer.last("network")["network"]["name"] == "Sequential" and not view.problems
+        assert viewer.last("network_came")["network"]["name"] == "Sequential" and not view.problems
 
 
 def test_a_model_in_data_parallel_is_shown() -> None:

@@ -44,7 +44,7 @@ ROOMS = {
     "monitor": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "history"},
     "inspector": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "monitor"},
     "config": {"(computed)"},  # it imports what a config names, if it may
-    "control": {"wire", "runlog"},
+    "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
     "extraction": {"torch", "selection", "models", "capture", "tap", "archive", "history", "config", "data_workers",
                    "inputs", "wire"},
     "host": {"torch", "selection", "models", "capture", "network", "tap", "wire", "control", "runlog", "history"},

@@ -66,7 +66,7 @@ def test_a_run_is_shown_with_what_its_directory_holds(viewer: Viewer) -> None:
 
 def test_the_server_has_no_torch(viewer: Viewer) -> None:
     with Page(viewer.url) as page:
-        assert page.hello["version"] == 1  # all that it needs has been imported
+        assert page.hello["version"] == 2  # all that it needs has been imported
     assert "libtorch" not in Path(f"/proc/{viewer.pid}/maps").read_text()
 
 
@@ -97,7 +97,7 @@ def test_it_stays_when_nobody_keeps_it(run: Path) -> None:
     gc.collect()
     (kept,) = [viewer for viewer in open_viewer._STARTED if viewer.pid == pid]
     with Page(kept.url) as page:
-        assert page.hello["version"] == 1
+        assert page.hello["version"] == 2
     kept.close()
     assert kept not in open_viewer._STARTED
 
@@ -264,7 +264,7 @@ def test_another_address_is_listened_on_with_a_warning_and_its_name_is_a_host(ru
         url = command.line()
         wait_until(lambda: "others in the network can reach 127.0.0.2" in command.error_text)
         with Page(url) as page:
-            assert url.startswith("http://127.0.0.2:") and page.hello["version"] == 1
+            assert url.startswith("http://127.0.0.2:") and page.hello["version"] == 2
 
 
 def test_on_every_address_only_the_one_that_was_asked_is_a_host(run: Path) -> None:

@@ -12,7 +12,7 @@ from studio_pages import Pages, opened  # noqa: F401
 from studio_stage import Stage
 from waiting import wait_until
 
-from torcheer.control.control_records import Order, Parameter
+from torcheer.control.control_records import Act, Change, Parameter
 
 
 def button(page: Any, name: str) -> Any:
@@ -21,16 +21,16 @@ def button(page: Any, name: str) -> Any:
 
 
 ORDERS = {
-    "Init": Order("act", "init"),
-    "Step trial": Order("act", "step_trial"),
-    "Step 10 trials": Order("act", "step_n", count=10),
-    "Step epoch": Order("act", "step_epoch"),
-    "Step run": Order("act", "step_run"),
-    "Test trial": Order("act", "test_trial"),
-    "Test item 0": Order("act", "test_item", item=0),
-    "Test all": Order("act", "test_all"),
-    "New seed": Order("act", "new_seed"),
-    "Train": Order("act", "train"),
+    "Init": Act("init"),
+    "Step trial": Act("step_trial"),
+    "Step 10 trials": Act("step_n", count=10),
+    "Step epoch": Act("step_epoch"),
+    "Step run": Act("step_run"),
+    "Test trial": Act("test_trial"),
+    "Test item 0": Act("test_item", item=0),
+    "Test all": Act("test_all"),
+    "New seed": Act("new_seed"),
+    "Train": Act("train"),
 }
 
 
@@ -82,14 +82,14 @@ def test_how_many_and_which_are_chosen(open_page: Pages) -> None:
     count.fill("3")
     count.press("Tab")
     button(page, "Step 3 trials").click()
-    wait_until(lambda: source.orders == [Order("act", "step_n", count=3)], page=page)
+    wait_until(lambda: source.orders == [Act("step_n", count=3)], page=page)
     page.wait_for_selector(".doing.paused")
     item = page.get_by_label("Which item to test, 0 to 24")
     item.fill("99")
     item.press("Tab")
     assert item.input_value() == "24"  # there are 25
     button(page, "Test item 24").click()
-    wait_until(lambda: source.orders[-1] == Order("act", "test_item", item=24), page=page)
+    wait_until(lambda: source.orders[-1] == Act("test_item", item=24), page=page)
 
 
 def test_what_is_typed_stays_while_the_run_goes_on(open_page: Pages) -> None:
@@ -102,7 +102,7 @@ def test_what_is_typed_stays_while_the_run_goes_on(open_page: Pages) -> None:
     assert count.input_value() == "7"
     button(page, "Stop").click()
     button(page, "Step 7 trials").click()
-    wait_until(lambda: source.orders[-1] == Order("act", "step_n", count=7), page=page)
+    wait_until(lambda: source.orders[-1] == Act("step_n", count=7), page=page)
 
 
 def test_buttons_that_the_run_does_not_understand_are_not_there(open_page: Pages) -> None:
@@ -182,7 +182,7 @@ def test_a_number_is_changed_by_enter_or_by_leaving_it(open_page: Pages, key: st
     field.fill("2.5e-3")
     field.press(key)
     wait_until(lambda: source.orders, page=page)
-    assert source.orders == [Order("change", name="optimizer.lr", value=0.0025)]
+    assert source.orders == [Change("optimizer.lr", 0.0025)]
     wait_until(lambda: field.input_value() == "0.0025", page=page)
 
 
@@ -235,11 +235,11 @@ def test_a_value_that_is_being_typed_is_not_overwritten(open_page: Pages) -> Non
     page = open_page(url, tab="tables", empty=True)
     field = page.get_by_label("lr", exact=True)
     field.fill("0.5")
-    source.order(Order("change", name="training.epochs", value=7))
+    source.order(Change("training.epochs", 7))
     wait_until(lambda: page.get_by_label("epochs", exact=True).input_value() == "7", page=page)
     assert field.input_value() == "0.5"
     field.press("Escape")
-    source.order(Order("change", name="optimizer.lr", value=0.125))
+    source.order(Change("optimizer.lr", 0.125))
     wait_until(lambda: field.input_value() == "0.125", page=page)
 
 

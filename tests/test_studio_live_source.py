@@ -17,11 +17,11 @@ import pytest
 from studio_hosts import NETWORK, Liar, started, tell
 from waiting import wait_until
 
-from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.control.control_records import Act, Change, Order, Parameter, State, Wants
+from torcheer.control.loop_messages import AlertSeen
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.connections.messages import AlertSeen
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.wire.ring import Ring
 
@@ -77,7 +77,7 @@ def test_all_that_a_host_says_arrives(host: Host, source: LiveSource) -> None:
 def test_an_order_that_comes_after_the_end_does_not_hide_how_it_ended(host: Host, source: LiveSource) -> None:
     host.state = State("done", message="100 epochs")
     host.close()
-    source.order(Order("act", "step"))
+    source.order(Act("step"))
     wait_until(lambda: not source.connected, poll=source.poll)
     assert (source.state.status, source.state.message) == ("done", "100 epochs")
 
@@ -181,15 +181,15 @@ def test_a_larger_ring_takes_over(host: Host, source: LiveSource) -> None:
 
 
 def test_orders_reach_the_host(host: Host, source: LiveSource) -> None:
-    source.order(Order("act", "step_n", 5))
-    source.order(Order("act", "test_item", item=3))
-    source.order(Order("change", name="lr", value=0.01))
+    source.order(Act("step_n", 5))
+    source.order(Act("test_item", item=3))
+    source.order(Change("lr", 0.01))
     found: list[Order] = []
     wait_until(lambda: (found.extend(host.orders()), len(found) == 3)[1], poll=source.poll)
     assert found == [
-        Order("act", "step_n", 5),
-        Order("act", "test_item", item=3),
-        Order("change", name="lr", value=0.01),
+        Act("step_n", 5),
+        Act("test_item", item=3),
+        Change("lr", 0.01),
     ]
 
 
@@ -219,7 +219,7 @@ def test_without_a_host_it_waits_and_says_so(tmp_path: Path) -> None:
     source = LiveSource(tmp_path / "control.sock")
     assert not source.poll() and "waiting" in source.state.message and source.net is None
     source.wants(LOOK)
-    source.order(Order("act", "train"))
+    source.order(Act("train"))
     assert source.units(0, "in", "Act") is None and source.fileno() == -1
     with Host(tmp_path) as host:
         host.network = NETWORK
@@ -304,32 +304,36 @@ def victim(liar: Liar) -> Iterator[LiveSource]:
 def is_fine(liar: Liar, victim: LiveSource) -> Any:
     """Whether a good message still arrives, whatever was said before."""
     message = f"fine {time.monotonic()}"
-    liar.say({"kind": "state", "state": {"message": message}})
+    liar.say({"kind": "state_came", "state": {"message": message}})
     return wait_until(lambda: victim.state.message == message, poll=victim.poll)
 
 
 def test_a_welcome_of_another_version_is_told(liar: Liar) -> None:
     source = LiveSource(liar.path)
     liar.meet(source, welcome=False)
-    assert liar.heard[0]["kind"] == "hello" and liar.heard[0]["version"] == 1
+    assert liar.heard[0]["kind"] == "join" and liar.heard[0]["version"] == 2
     problems: list[str] = []
-    liar.say({"kind": "welcome", "version": 99, "title": 5, "pid": None})
+    liar.say({"kind": "welcome", "version": 99, "title": ""})
     wait_until(lambda: (problems.extend(source.poll().problems), problems)[1])
     assert "version 99" in problems[0] and "same torcheer" in problems[0]
     source.close()
 
 
+KINDS = ("network_came", "state_came", "parameters_came", "table_came", "rows", "alerts_came", "problem", "moment_came")
 BAD: list[tuple[str, dict[str, Any]]] = [
-    *(("network", {"network": one}) for one in (7, {"name": "x", "layers": [3]}, None)),
-    *(("network", {"network": {"name": "x", "layers": [{"name": "a", "shape": one}]}}) for one in ([-5], [10**9] * 2)),
-    *(("state", {"state": one}) for one in ({"status": 3}, None, [])),
-    *(("parameters", {"parameters": one}) for one in ({}, [{"name": []}], 5)),
-    *(("table", {"table": one}) for one in ({"title": "x"}, 3)),
+    *(("network_came", {"network": one}) for one in (7, {"name": "x", "layers": [3]}, None)),
+    *(
+        ("network_came", {"network": {"name": "x", "layers": [{"name": "a", "shape": one}]}})
+        for one in ([-5], [10**9] * 2)
+    ),
+    *(("state_came", {"state": one}) for one in ({"status": 3}, None, [])),
+    *(("parameters_came", {"parameters": one}) for one in ({}, [{"name": []}], 5)),
+    *(("table_came", {"table": one}) for one in ({"title": "x"}, 3)),
     *(("rows", {"table": one, "first": 0, "columns": {}}) for one in ("ghost", [], None)),
-    *((kind, {}) for kind in ("network", "state", "parameters", "table", "rows", "alert", "problem", "moment")),
-    *(("moment", {"id": one, "step": 0}) for one in ("x", -1, 10**30, True, None)),
-    ("moment", {"id": 1}),
-    ("alert", {"text": 5}),
+    *((kind, {}) for kind in KINDS),
+    *(("moment_came", {"moment": {"id": one, "step": 0}}) for one in ("x", -1, 10**30, True, None)),
+    ("moment_came", {"moment": {"id": 1}}),
+    ("alerts_came", {"alerts": [{"text": 5}]}),
 ]
 
 
@@ -353,7 +357,7 @@ def test_unknown_kinds_are_for_later_versions(liar: Liar, victim: LiveSource) ->
 
 def test_odd_rows_make_columns_of_one_length(liar: Liar, victim: LiveSource) -> None:
     head = TableHead("t", "T", "x", columns=(Column("x"), Column("y")))
-    liar.say({"kind": "table", "table": asdict(head)})
+    liar.say({"kind": "table_came", "table": asdict(head)})
     for first, columns in [
         (0, {"x": [1, 2, 3], "y": [1]}), (3, {"z": [5]}), (10**12, {"x": [9]}), (1, {"x": [7]}), (-4, {"x": [1]}),
         (2, {"x": "text"}), (2, {"y": [1, 2]}),
@@ -378,12 +382,14 @@ def test_garbage_ends_the_connection_and_nothing_else(liar: Liar, victim: LiveSo
 def test_messages_with_random_damage_never_raise(liar: Liar, victim: LiveSource) -> None:
     rng = random.Random(8)
     good: list[Any] = [
-        {"kind": "network", "network": asdict(NETWORK)}, {"kind": "state", "state": asdict(State("running", {"a": 1}))},
-        {"kind": "parameters", "parameters": [asdict(Parameter("lr", 0.1))]},
-        {"kind": "table", "table": asdict(TableHead("t", "T", "x", columns=(Column("x"),)))},
+        {"kind": "network_came", "network": asdict(NETWORK)},
+        {"kind": "state_came", "state": asdict(State("running", {"a": 1}))},
+        {"kind": "parameters_came", "parameters": [asdict(Parameter("lr", 0.1))]},
+        {"kind": "table_came", "table": asdict(TableHead("t", "T", "x", columns=(Column("x"),)))},
         {"kind": "rows", "table": "t", "first": 0, "columns": {"x": [1, 2]}},
-        {"kind": "alert", "text": "a", "severity": "error", "step": 3, "rule": "r", "layer": "l"},
-        {"kind": "moment", "id": 0, "step": 1, "counters": {}, "test": False}, {"kind": "problem", "text": "p"},
+        {"kind": "alerts_came", "alerts": [{"text": "a", "severity": "error", "step": 3, "rule": "r", "layer": "l"}]},
+        {"kind": "moment_came", "moment": {"id": 0, "step": 1, "counters": {}, "test": False}},
+        {"kind": "problem", "text": "p"},
     ]  # fmt: skip
     for number in range(3000):
         message = json.loads(json.dumps(rng.choice(good)))
@@ -422,7 +428,7 @@ def test_descriptors_that_are_no_ring_are_refused_and_closed(liar: Liar, victim:
     os.write(unsealed, bytes(ring.memory._all))  # it could be made smaller under whoever reads it
     ring.close()
     for fd in (read, empty, noise, unsealed, os.open("/dev/null", os.O_RDONLY)):
-        liar.say({"kind": "ring"}, fd)
+        liar.say({"kind": "ring_came"}, fd)
         os.close(fd)
         problems: list[str] = []
         wait_until(lambda: (problems.extend(victim.poll().problems), problems)[1])  # noqa: B023
@@ -440,11 +446,11 @@ def offered(ring: Ring, step: int, array: Any, layer: str = "in", item: int = 0)
 
 
 def test_a_ring_that_is_damaged_or_never_announced_does_no_harm(liar: Liar, victim: LiveSource) -> None:
-    liar.say({"kind": "network", "network": asdict(NETWORK)})
+    liar.say({"kind": "network_came", "network": asdict(NETWORK)})
     rng = random.Random(1)
     for round_number in range(6):
         ring = Ring(1 << 20)
-        liar.say({"kind": "ring"}, ring.fd)
+        liar.say({"kind": "ring_came"}, ring.fd)
         for step in range(20):
             offered(ring, step, np.ones((2, 4), np.float32))
         for _ in range(200 * round_number):
@@ -454,7 +460,7 @@ def test_a_ring_that_is_damaged_or_never_announced_does_no_harm(liar: Liar, vict
             os.ftruncate(ring.fd, 0)  # it is sealed
         assert is_fine(liar, victim)
         ring.memory.fd = os.dup(ring.fd)
-    liar.say({"kind": "moment", "id": 3, "step": 3, "counters": {}, "test": False})
+    liar.say({"kind": "moment_came", "moment": {"id": 3, "step": 3, "counters": {}, "test": False}})
     assert is_fine(liar, victim)
 
 
@@ -463,7 +469,7 @@ def test_values_that_are_never_announced_do_not_pile_up(
 ) -> None:
     monkeypatch.setattr("torcheer.studio.sources.live_source._MOST_WAITING", 4 << 20)
     ring = Ring(8 << 20)
-    liar.say({"kind": "ring"}, ring.fd)
+    liar.say({"kind": "ring_came"}, ring.fd)
     sent = 0
     while sent < 200:
         sent += offered(ring, sent, np.zeros((8, 8192), np.float32))
@@ -471,7 +477,7 @@ def test_values_that_are_never_announced_do_not_pile_up(
     assert is_fine(liar, victim)
     waiting = sum(value.array.nbytes for state in victim._waiting.values() for value in state.values())
     assert waiting <= 4 << 20
-    liar.say({"kind": "moment", "id": sent - 1, "step": 3, "counters": {}, "test": False})
+    liar.say({"kind": "moment_came", "moment": {"id": sent - 1, "step": 3, "counters": {}, "test": False}})
     wait_until(lambda: victim.moments, poll=victim.poll)
     assert victim.timeline.bytes == 8 * 8192 * 4 and not victim._waiting
     ring.close()
@@ -479,10 +485,10 @@ def test_values_that_are_never_announced_do_not_pile_up(
 
 def test_memory_is_flat_over_ten_thousand_states(liar: Liar, victim: LiveSource) -> None:
     ring, sizes = Ring(8 << 20), list[int]()
-    liar.say({"kind": "ring"}, ring.fd)
+    liar.say({"kind": "ring_came"}, ring.fd)
     for number in range(10_000):
         assert offered(ring, number, np.full((16, 1024), number, np.float32))
-        liar.say({"kind": "moment", "id": number, "step": number, "counters": {}, "test": False})
+        liar.say({"kind": "moment_came", "moment": {"id": number, "step": number, "counters": {}, "test": False}})
         if number % 50 == 49:
             wait_until(lambda: victim.moments and victim.moments[-1].id == number, poll=victim.poll)  # noqa: B023
         if number in (1999, 9999):

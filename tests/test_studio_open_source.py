@@ -149,7 +149,7 @@ def test_pages_are_told_when_a_folder_has_other_runs(tmp_path: Path) -> None:
         told = page.until("runs_came", lambda told: len(told["runs"]) == 2)
         assert told["run"] == 0 and told["runs"][1]["summary"] == "12 epochs · val loss 0.1417"
         page.say("open_run", id=1)
-        assert page.until("hello")["title"] == "a"
+        assert page.opened()["title"] == "a"
 
 
 def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_path: Path) -> None:

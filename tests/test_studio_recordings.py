@@ -16,11 +16,11 @@ from archive_checks import unwritable
 
 from torcheer.archive import Writer
 from torcheer.control.control_records import Parameter, State
+from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.connections.messages import AlertSeen, Moment
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.moment_queries import RecordedValue

@@ -300,4 +300,4 @@ def test_a_socket_that_says_more_than_64_kilobytes_at_once_is_closed(server: Ser
             page.quiet(20)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
     with Page(url) as page:  # and the server is still there
-        assert page.hello["version"] == 1
+        assert page.hello["version"] == 2

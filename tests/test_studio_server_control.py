@@ -12,7 +12,7 @@ from studio_socket import Page
 from studio_stage import ITEMS, Stage, stage
 from waiting import wait_until
 
-from torcheer.control.control_records import ACTIONS, Order
+from torcheer.control.control_records import ACTIONS, Act, Change
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def test_every_button_becomes_an_order(still: tuple[str, Stage], action: str) ->
     with Page(url) as page:
         page.say("act", action=action, count=3, item=4)
         wait_until(lambda: source.orders)
-        assert source.orders == [Order("act", action, 3, 4)]
-        assert page.until("state_came")["controller"] == "you"
+        assert source.orders == [Act(action, 3, 4)]
+        assert page.until("viewers_came")["controller"] == "you"
 
 
 def test_a_test_of_all_items_ends_by_itself(still: tuple[str, Stage]) -> None:
@@ -45,7 +45,7 @@ def test_a_changed_parameter_comes_back_in_the_form(still: tuple[str, Stage]) ->
         page.say("change", name="optimizer.lr", value=0.5)
         form = {one["name"]: one["value"] for one in page.until("parameters_came")["parameters"]}
         assert form["optimizer.lr"] == 0.5
-        assert still[1].orders == [Order("change", name="optimizer.lr", value=0.5)]
+        assert still[1].orders == [Change("optimizer.lr", 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_the_first_page_that_acts_controls_and_others_must_take_control_first(st
     url, source = still
     with Page(url) as one, Page(url) as other:
         one.say("act", action="new_seed")
-        assert one.until("state_came", lambda told: told["controller"] == "you")["viewers"] == 2
-        assert other.until("state_came")["controller"] == "other"
+        assert one.until("viewers_came", lambda told: told["controller"] == "you")["viewers"] == 2
+        assert other.until("viewers_came")["controller"] == "other"
         assert other.problem("act", action="train") == "another page controls this run: take control first"
         assert other.problem("change", name="optimizer.lr", value=1).startswith("another page controls")
         other.say("control", take=True)
-        other.until("state_came", lambda told: told["controller"] == "you")
-        one.until("state_came", lambda told: told["controller"] == "other")
+        other.until("viewers_came", lambda told: told["controller"] == "you")
+        one.until("viewers_came", lambda told: told["controller"] == "other")
         other.say("act", action="stop")
         wait_until(lambda: len(source.orders) == 2)
         assert [order.action for order in source.orders] == ["new_seed", "stop"]
@@ -97,20 +97,20 @@ def test_control_is_free_again_when_its_page_is_closed_or_gives_it_up(still: tup
     with Page(still[0]) as other:
         with Page(still[0]) as one:
             one.say("control", take=True)
-            other.until("state_came", lambda told: told["controller"] == "other")
+            other.until("viewers_came", lambda told: told["controller"] == "other")
             one.say("control", take=False)
-            other.until("state_came", lambda told: told["controller"] == "nobody")
+            other.until("viewers_came", lambda told: told["controller"] == "nobody")
             one.say("control", take=True)
-            other.until("state_came", lambda told: told["controller"] == "other")
-        assert other.until("state_came", lambda told: told["viewers"] == 1)["controller"] == "nobody"
+            other.until("viewers_came", lambda told: told["controller"] == "other")
+        assert other.until("viewers_came", lambda told: told["viewers"] == 1)["controller"] == "nobody"
         other.say("act", action="train")
-        other.until("state_came", lambda told: told["controller"] == "you")
+        other.until("viewers_came", lambda told: told["controller"] == "you")
 
 
 def test_giving_up_what_another_page_has_changes_nothing(still: tuple[str, Stage]) -> None:
     with Page(still[0]) as one, Page(still[0]) as other:
         one.say("control", take=True)
-        one.until("state_came", lambda told: told["controller"] == "you")
+        one.until("viewers_came", lambda told: told["controller"] == "you")
         other.say("control", take=False)
         assert other.problem("act", action="train").startswith("another page controls")
 
@@ -119,7 +119,7 @@ def test_closing_every_page_leaves_the_run_going() -> None:
     with stage() as (url, source):
         with Page(url) as page:
             page.say("act", action="train")
-            page.until("state_came", lambda told: told["controller"] == "you")
+            page.until("viewers_came", lambda told: told["controller"] == "you")
         seen = source.state.counters
         wait_until(lambda: source.state.counters != seen)
         assert [order.action for order in source.orders] == ["train"]
@@ -137,14 +137,14 @@ def test_a_recording_is_saved_listed_and_opened_by_one_page_alone(still: tuple[s
         assert [(each["id"], each["name"], each["states"]) for each in told["recordings"]] == [(0, "first-look", 10)]
         assert other.until("recordings_came")["saved"] == ""
         one.say("open_recording", id=0)
-        hello = one.until("hello")
+        hello = one.opened()
         assert (hello["source"], hello["run"], len(hello["moments"])) == ("recording", -1, 10)
         assert one.state(look=1, variable="Act", moment=3)[1]["moment"] == 3
         assert one.problem("act", action="train").startswith("nothing runs here")
         other.say("act", action="step_trial")
         assert other.until("moments")["came"][0]["id"] == 10  # it still sees what is live
         one.say("open_recording", id=-1)
-        assert (one.until("hello")["source"], source.closed) == ("live", False)
+        assert (one.opened()["source"], source.closed) == ("live", False)
 
 
 def test_another_run_is_opened_once_for_all_and_closed_when_nobody_looks(still: tuple[str, Stage]) -> None:
@@ -156,11 +156,11 @@ def test_another_run_is_opened_once_for_all_and_closed_when_nobody_looks(still: 
         patch.setattr(StagePlace, "_opened", lambda self, source: opened.append(source) or real(self, source))
         for page in (one, other):
             page.say("open_run", id=2)
-            hello = page.until("hello")
+            hello = page.opened()
             assert (hello["source"], hello["run"]) == ("run", 2)
         assert len(opened) == 1
         one.say("open_run", id=0)
-        assert one.until("hello")["run"] == 0
+        assert one.opened()["run"] == 0
         assert not opened[0].closed
         other.close()
         wait_until(lambda: opened[0].closed)
@@ -179,7 +179,7 @@ def test_a_source_that_becomes_another_one_says_hello_again(still: tuple[str, St
     url, source = still
     with Page(url) as page:
         source.kind, source.title = "run", "it has ended"
-        assert page.until("hello")["title"] == "it has ended"
+        assert page.opened()["title"] == "it has ended"
 
 
 def test_a_mistake_in_a_source_ends_neither_the_server_nor_the_page(still: tuple[str, Stage], capfd: Any) -> None:

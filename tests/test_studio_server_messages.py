@@ -12,10 +12,11 @@ from studio_socket import Page as SocketPage
 from studio_stage import Stage, StagePlace, stage
 
 from torcheer.control.control_records import Every
+from torcheer.control.loop_messages import Problem
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_handlers import Hub
-from torcheer.studio.connections.message_names import FROM_PAGE
 from torcheer.studio.connections.message_parsing import MOST_BYTES, InvalidMessage, parse
+from torcheer.studio.connections.messages import FROM_PAGE
 from torcheer.studio.connections.page_connection import PageConnection
 
 GOOD: list[dict[str, Any]] = [
@@ -174,7 +175,7 @@ def test_ten_thousand_damaged_messages_break_nothing(capfd: Any) -> None:
     async def one_more(hub: Hub, page: PageConnection) -> int:
         hub.handle(page, damaged(chance))
         await asyncio.sleep(0)  # recordings are written by others
-        refused = sum(isinstance(answer, messages.Problem) for answer in page._replies)
+        refused = sum(isinstance(answer, Problem) for answer in page._replies)
         assert not any("could not do this" in getattr(answer, "text", "") for answer in page._replies)
         page._replies.clear()
         if page.channel is not None:
@@ -200,5 +201,5 @@ def test_damaged_messages_over_the_socket_are_answered_and_the_page_goes_on() ->
 
 
 def test_a_page_names_no_path_no_address_and_no_class() -> None:
-    for cls in messages.FROM_PAGE:
+    for cls in FROM_PAGE.values():
         assert not {"path", "file", "folder", "directory", "url", "cls", "module"} & set(cls.__dataclass_fields__)  # type: ignore[attr-defined]

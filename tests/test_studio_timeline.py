@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from torcheer.control.loop_messages import Moment
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.network.placement import net_of
-from torcheer.studio.connections.messages import Moment
 from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
 from torcheer.studio.sources.timeline import Timeline, Values
 

@@ -16,7 +16,7 @@ import pytest
 from host_viewer import Viewer
 from waiting import wait_until
 
-from torcheer.control.control_records import Every, Order, Wants
+from torcheer.control.control_records import Act, Change, Every, Wants
 from torcheer.errors import BadArgument
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Projection, Variable
@@ -174,8 +174,8 @@ def test_ten_thousand_corrupted_messages_close_connections_and_crash_nothing() -
     good = [
         json.dumps(one).encode() + b"\n"
         for one in (
-            {"kind": "hello", "version": 1, "url": "http://x"},
-            {"kind": "wants", "wants": to_json(Wants(("Act",), True, (("fc", 3),)))},
+            {"kind": "join", "version": 2, "url": "http://x"},
+            {"kind": "subscribe", "wants": to_json(Wants(("Act",), True, (("fc", 3),)))},
             {"kind": "act", "action": "step_n", "count": 3, "item": 0},
             {"kind": "change", "name": "lr", "value": [1, {"a": None}]},
         )
@@ -200,7 +200,7 @@ def test_ten_thousand_corrupted_messages_close_connections_and_crash_nothing() -
         with Viewer(host, Wants(("Act",))) as viewer:
             assert viewer.of("welcome")[0]["title"] == "target"
             viewer.press("stop")
-            assert host.wait(20) and host.orders()[-1] == Order("act", "stop")
+            assert host.wait(20) and host.orders()[-1] == Act("stop")
 
 
 def _heard(sock: socket.socket) -> int:
@@ -258,7 +258,7 @@ def test_nobody_listening_is_an_ordinary_error(tmp_path: Path) -> None:
             (Variable("Act", range=(0.0, 1.0)),),
         ),
         Wants(("Act", "Grad"), True, (("fc", 3),), 2, Every("epoch", 5)),
-        Order("change", name="lr", value=[1, 2.5, "x", None, True]),
+        Change("lr", [1, 2.5, "x", None, True]),
     ],
 )
 def test_a_record_survives_its_way_through_json(record: object) -> None:
@@ -268,14 +268,14 @@ def test_a_record_survives_its_way_through_json(record: object) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "text"),
     [
-        (Wants, {"variables": "Act"}, "Wants.variables is a str, not a list"),
-        (Wants, {"variables": [3]}, "Wants.variables is a int, not a str"),
-        (Wants, {"weights": 1}, "Wants.weights is a int, not a bool"),
-        (Wants, {"item": True}, "Wants.item is a bool, not a int"),
+        (Wants, {"variables": "Act"}, 'Wants.variables is "Act"; it must be a list'),
+        (Wants, {"variables": [3]}, "Wants.variables is 3; it must be text"),
+        (Wants, {"weights": 1}, "Wants.weights is 1; it must be true or false"),
+        (Wants, {"item": True}, "Wants.item is true; it must be a whole number"),
         (Wants, {"units": [["a"]]}, "Wants.units has 1 parts, not 2"),
-        (Wants, None, "Wants is a NoneType, not a record"),
-        (Order, {}, "Order has no 'kind'"),
-        (Every, {"unit": "trial", "count": 1e9}, "Every.count is a float, not a int"),
+        (Wants, None, "Wants is null; it must be an object with `variables`"),
+        (Change, {}, "Change.name is missing"),
+        (Every, {"unit": "trial", "count": 1e9}, "Every.count is 1000000000.0; it must be a whole number"),
     ],
 )
 def test_what_is_no_record_is_refused_with_its_place(kind: type, value: object, text: str) -> None:

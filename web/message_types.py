@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import ACTIONS
+from torcheer.control.loop_messages import VERSION
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_names import kind
+from torcheer.wire.json_codec import OneOf, message_kind
 
 PAGE_FILE = Path(__file__).parent / "src" / "studio" / "messages.ts"
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "Json", type(None): "null"}
 _HEAD = """\
-// Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py: change it there.
+// Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py and
+// src/torcheer/control/loop_messages.py: change it there.
 
 /** What JSON can say. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -47,15 +49,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def typescript() -> str:
     """Return the text of `messages.ts`."""
-    sent = reachable([*messages.TO_PAGE, messages.FrameHead])
-    received = [cls for cls in reachable(messages.FROM_PAGE) if cls not in sent]
-    parts = [_HEAD, f"export const VERSION = {messages.VERSION};\n"]
+    to_page, from_page = messages.TO_PAGE.values(), messages.FROM_PAGE.values()
+    sent = reachable([*to_page, messages.FrameHead])
+    received = [cls for cls in reachable(from_page) if cls not in sent]
+    parts = [_HEAD, f"export const VERSION = {VERSION};\n"]
     parts.append(f"export const ACTIONS = [{', '.join(map(_quoted, ACTIONS))}] as const;\n")
-    parts += [interface(cls, cls in messages.TO_PAGE, False) for cls in sent]
-    parts += [interface(cls, cls in messages.FROM_PAGE, True) for cls in received]
+    parts += [interface(cls, cls in to_page, False) for cls in sent]
+    parts += [interface(cls, cls in from_page, True) for cls in received]
     parts += [
-        _union("ToPage", messages.TO_PAGE, "the server says"),
-        _union("FromPage", messages.FROM_PAGE, "a page says"),
+        _union("ToPage", to_page, "the server says"),
+        _union("FromPage", from_page, "a page says"),
     ]
     return "\n".join(parts)
 
@@ -80,9 +83,10 @@ def _dataclasses(hint: Any) -> Iterator[type]:
 
 def interface(cls: type, message: bool, from_page: bool) -> str:
     """Return one dataclass as a TypeScript interface; the page may omit fields that have a default."""
-    hints, comments = typing.get_type_hints(cls), _comments(cls)
-    lines = [f"/** {inspect.getdoc(cls)} */", f"export interface {cls.__name__} {{"]
-    lines += [f"  kind: {_quoted(kind(cls))};"] if message else []
+    hints, comments = typing.get_type_hints(cls, include_extras=True), _comments(cls)
+    doc = (inspect.getdoc(cls) or "").replace("\n", "\n * ").replace(" * \n", " *\n")
+    lines = [f"/** {doc} */", f"export interface {cls.__name__} {{"]
+    lines += [f"  kind: {_quoted(message_kind(cls))};"] if message else []
     for field in dataclasses.fields(typing.cast(Any, cls)):
         optional = from_page and (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
         comment = f" // {comments[field.name]}" if field.name in comments else ""
@@ -93,6 +97,9 @@ def interface(cls: type, message: bool, from_page: bool) -> str:
 def typescript_type(hint: Any) -> str:
     """Return a Python type hint as a TypeScript type."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        choices = [limit.choices for limit in parts[1:] if isinstance(limit, OneOf)]
+        return " | ".join(map(_quoted, choices[0])) if choices else typescript_type(parts[0])
     if origin in (typing.Union, types.UnionType):
         return " | ".join(map(typescript_type, parts))
     if origin is list or (origin is tuple and parts[-1] is ...):

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from torcheer.wire.json_codec import Between, OneOf, Setting
 
 ACTIONS = (
     "init", "train", "stop", "step_trial", "step_epoch", "step_run", "step_n", "test_trial", "test_item", "test_all",
@@ -46,8 +48,8 @@ class State:
 class Every:
     """How often states are recorded: every `count` trials or epochs; "auto": within 1% of the run time."""
 
-    unit: str = "auto"  # "auto", "trial", "epoch", "off"
-    count: int = 1
+    unit: Annotated[str, OneOf(("auto", "trial", "epoch", "off"))] = "auto"
+    count: Annotated[int, Between(1)] = 1
 
 
 AUTO, EACH_TRIAL = Every(), Every("trial")
@@ -67,12 +69,20 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A page's request to the host: an action, or a changed parameter."""
+class Act:
+    """A pressed button."""
 
-    kind: str  # "act" or "change"
-    action: str = ""  # one of `ACTIONS`
-    count: int = 0
-    item: int = 0
-    name: str = ""  # of a parameter
-    value: Any = None
+    action: Annotated[str, OneOf(ACTIONS)]
+    count: Annotated[int, Between(0, 10**9)] = 0  # of "step_n"
+    item: Annotated[int, Between()] = 0  # of "test_item"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed parameter."""
+
+    name: str
+    value: Annotated[Any, Setting()]
+
+
+Order = Act | Change  # a page's request to the loop

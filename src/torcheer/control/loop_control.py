@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from torcheer.control.control_records import Order, State
+from torcheer.control.control_records import Act, Change, Order, State
 from torcheer.control.parameter_form import CHANGES, ParameterChange, Setting, set_parameter
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.runlog.table_records import Column, TableHead
@@ -51,7 +51,7 @@ class LoopControl:
     def __init__(
         self, host: LoopHost, *, can: Callable[[], tuple[str, ...]], counters: Callable[[], Mapping[str, Any]],
         settings: Callable[[], Iterable[Setting]], changed: Callable[[ParameterChange | None], None],
-        act: Callable[[Order], None] = lambda order: None, is_paused: bool = False,
+        act: Callable[[Act], None] = lambda order: None, is_paused: bool = False,
     ) -> None:  # fmt: skip
         self.host, self.is_paused = host, is_paused
         self.is_waiting_for_viewer = is_paused  # a loop that begins paused waits for its first viewer
@@ -92,12 +92,12 @@ class LoopControl:
     def is_stop_waiting(self) -> bool:
         """True where Stop was pressed meanwhile, for tests that take long; orders are executed after them."""
         self._deferred = self.orders()
-        return any(order.action == "stop" for order in self._deferred)
+        return any(isinstance(order, Act) and order.action == "stop" for order in self._deferred)
 
     def execute(self, order: Order) -> str:
         """Execute an order; return why it is refused, or "". A refusal is an alert on the page."""
         try:
-            if order.kind == "change":
+            if isinstance(order, Change):
                 self.change(order.name, order.value)
             else:
                 self._press(order)
@@ -123,7 +123,7 @@ class LoopControl:
         self.host.table(TableHead(*CHANGES, x="Step", columns=(*counts, *texts)))
         self.host.row(CHANGES[0], change.row(counters))
 
-    def _press(self, order: Order) -> None:
+    def _press(self, order: Act) -> None:
         check_action(order.action, self._can())
         if order.action == "stop":
             self.pause()

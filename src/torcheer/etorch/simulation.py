@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-from torcheer.control.control_records import Order, State
+from torcheer.control.control_records import Act, State
 from torcheer.control.loop_control import LoopControl
 from torcheer.control.parameter_form import CHANGES, ParameterChange, Parameters
 from torcheer.errors import BadArgument
@@ -228,7 +228,7 @@ class Simulation:
             print(f"torcheer: {self.name} is paused: {type(error).__name__}: {error}", file=sys.stderr)
             traceback.print_exc()
 
-    def _act(self, order: Order) -> None:
+    def _act(self, order: Act) -> None:
         """Act on a button; training begins and ends by the control's own."""
         match order.action:
             case "init":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.control.loop_messages import AlertSeen
 from torcheer.errors import TorcheerError, reason_of, uncaught
 from torcheer.host.missing_values import Absence
 from torcheer.host.state_sender import as_array
@@ -199,7 +200,7 @@ class Host:
         if not id and self._log is not None:
             id = self._log.alert(warning).id
         id = id or f"host:{self._opened_ms:x}:{self._alerts + 1}"
-        alert = {"text": str(text), "severity": severity, "step": int(step), "rule": rule, "layer": layer, "id": id}
+        alert = AlertSeen(str(text), severity, int(step), rule, layer, id)
         self._board.alerts.append((self._alerts, alert))
         self._alerts += 1
         self._notify(urgent=False)

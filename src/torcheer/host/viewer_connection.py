@@ -11,16 +11,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from torcheer.control.control_records import Order, Wants
+from torcheer.control.control_records import Act, Change, Order, Wants
+from torcheer.control.loop_messages import (
+    TO_HOST,
+    VERSION,
+    AlertsCame,
+    AlertSeen,
+    Busy,
+    Bye,
+    Join,
+    Moment,
+    MomentCame,
+    NetworkCame,
+    ParametersCame,
+    RingCame,
+    Rows,
+    StateCame,
+    Subscribe,
+    TableCame,
+    Welcome,
+)  # fmt: skip
 from torcheer.errors import BadArgument
 from torcheer.host.state_sender import StateSender
 from torcheer.runlog.kept_rows import HostTables, SentRows
-from torcheer.wire.json_codec import from_json, to_json
+from torcheer.wire.json_codec import parse_message, to_message
 from torcheer.wire.socket_lines import VIEWER_LINE_BYTES, Wire
 from torcheer.wire.socket_path import ListeningSocket
 
-VERSION: Final = 1
-FACTS: Final = ("network", "state", "parameters")
+FACTS: Final[dict[str, Callable[[Any], Any]]] = {
+    "network": NetworkCame, "state": StateCame, "parameters": ParametersCame,
+}  # fmt: skip
 _PAUSE_SECS: Final = 0.04  # between two sends of urgent updates: a state to show, a loop that paused
 _IDLE_SECS: Final = 0.5  # between two sends of the rest: what changes 1000 times a second is sent twice
 _SOON_SECS: Final = 0.2  # the rest may be sent so much early, together with an urgent update
@@ -40,7 +60,7 @@ class Board:
 
     title: str
     facts: dict[str, Any] = field(default_factory=dict)  # network, state, parameters
-    alerts: deque[tuple[int, dict[str, Any]]] = field(
+    alerts: deque[tuple[int, AlertSeen]] = field(
         default_factory=lambda: deque(maxlen=1000)
     )  # with their serial numbers
     tables: HostTables = field(default_factory=HostTables)
@@ -183,18 +203,21 @@ class Service:
         if not messages:
             self._pending[fd_number] = (wire, since)
             return
-        hello = messages[0]
-        if hello["kind"] != "hello" or not isinstance(hello.get("url"), str):
+        try:
+            join = parse_message(TO_HOST, messages[0])
+        except BadArgument:
+            join = None
+        if not isinstance(join, Join):
             wire.close("it did not say hello")
         elif self._viewer is not None and not self._viewer.wire.closed:
-            wire.send({"kind": "busy", "url": self._viewer.url})
+            wire.send(to_message(Busy(self._viewer.url)))
             wire.close("another viewer is there")
         else:
-            self._accept_viewer(wire, hello, messages[1:])
+            self._accept_viewer(wire, join, messages[1:])
 
-    def _accept_viewer(self, wire: Wire, hello: dict[str, Any], more: list[dict[str, Any]]) -> None:
-        wire.send({"kind": "welcome", "version": VERSION, "title": self._board.title, "pid": os.getpid()})
-        self._viewer, self._changed = _ViewerSession(wire, hello["url"]), True
+    def _accept_viewer(self, wire: Wire, join: Join, more: list[dict[str, Any]]) -> None:
+        wire.send(to_message(Welcome(VERSION, self._board.title)))
+        self._viewer, self._changed = _ViewerSession(wire, join.url), True
         self._next = self._next_all = 0.0
         for message in more:
             self._handle_message(self._viewer, message)
@@ -219,7 +242,7 @@ class Service:
                 self.sender.harvest()
                 self._changed, self._next_all = True, 0.0
                 self._send_updates(self._viewer)
-                self._viewer.wire.send({"kind": "bye", "why": self._why})
+                self._viewer.wire.send(to_message(Bye(self._why)))
                 self._viewer.wire.flush()
             for wire, _ in self._pending.values():
                 wire.close()
@@ -235,14 +258,15 @@ class Service:
             self._handle_message(viewer, message)
 
     def _handle_message(self, viewer: _ViewerSession, message: dict[str, Any]) -> None:
+        if message["kind"] not in TO_HOST:
+            return  # of a later version
         try:
-            match message.pop("kind"):
-                case "wants":
-                    wants = from_json(Wants, message.get("wants"))
+            match parse_message(TO_HOST, message):
+                case Subscribe(wants):
                     self.sender.subscribe(wants)
                     self._board.wants = wants
-                case "act" | "change" as kind:
-                    self._board.inbox.append(from_json(Order, {**message, "kind": kind}))
+                case Act() | Change() as order:
+                    self._board.inbox.append(order)
                     self._board.wakeup.set()
         except BadArgument as error:
             viewer.wire.close(str(error))
@@ -270,27 +294,27 @@ class Service:
         self._send_facts(viewer)
         self._send_rows(viewer)
         alerts = [(number, alert) for number, alert in list(self._board.alerts) if number >= viewer.alerts]
-        viewer.wire.send_all({"kind": "alert", **alert} for _, alert in alerts)
+        if alerts:
+            viewer.wire.send(to_message(AlertsCame(tuple(alert for _, alert in alerts))))
         viewer.alerts = alerts[-1][0] + 1 if alerts else viewer.alerts
         self._send_moments(viewer)
 
     def _send_facts(self, viewer: _ViewerSession) -> None:
-        for name in FACTS:
+        for name, message in FACTS.items():
             fact = self._board.facts.get(name)
             if fact is not None and fact is not viewer.facts.get(name):
                 viewer.facts[name] = fact
-                viewer.wire.send(
-                    {
-                        "kind": name,
-                        name: [to_json(parameter) for parameter in fact] if name == "parameters" else to_json(fact),
-                    }
-                )
+                viewer.wire.send(to_message(message(fact)))
 
     def _send_rows(self, viewer: _ViewerSession) -> None:
         updates = self._board.tables.next_messages(viewer.tables)
         viewer.wire.send_all(
-            {**message, "table": to_json(message["table"])} if message["kind"] == "table" else message
-            for message in updates
+            to_message(
+                TableCame(part["table"])
+                if part["kind"] == "table"
+                else Rows(part["table"], part["first"], part["columns"])
+            )
+            for part in updates
         )
         if self._board.tables.has_updates(viewer.tables):
             self._changed, self._next_all = True, 0.0  # a long table is sent in pieces
@@ -299,18 +323,11 @@ class Service:
         moments = self.sender.ready()  # before the ring's descriptor: states of a new ring must follow it
         viewer.ring, fd = self.sender.descriptor(viewer.ring)
         if fd >= 0:
-            viewer.wire.send({"kind": "ring"}, fd)
+            viewer.wire.send(to_message(RingCame()), fd)
             os.close(fd)
         viewer.wire.send_all(
-            {
-                "kind": "moment",
-                "id": moment.id,
-                "step": moment.step,
-                "counters": moment.counters,
-                "test": moment.test,
-                **({"absences": moment.absences} if moment.absences else {}),
-            }
-            for moment in moments
+            to_message(MomentCame(Moment(held.id, held.step, held.counters, held.test), tuple(held.absences)))
+            for held in moments
         )
 
 

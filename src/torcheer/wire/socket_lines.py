@@ -11,10 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from torcheer.wire import fork_registry
+from torcheer.wire.json_codec import plain_value
 
 HOST_LINE_BYTES: Final = 64 << 20  # the longest line that a viewer accepts from a host
 VIEWER_LINE_BYTES: Final = 1 << 20  # the longest line that a host accepts from a viewer
@@ -290,6 +292,6 @@ def encode_line(message: dict[str, Any]) -> bytes:
 
 
 def _json_default(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # numpy
-        return value.tolist()
+    if hasattr(value, "tolist") or is_dataclass(value):  # of numpy; a record in a message
+        return plain_value(value)
     raise TypeError(f"{type(value).__name__} cannot travel as JSON; text, numbers and lists can")

@@ -1,11 +1,23 @@
-// Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py: change it there.
+// Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py and
+// src/torcheer/control/loop_messages.py: change it there.
 
 /** What JSON can say. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-export const VERSION = 1;
+export const VERSION = 2;
 
 export const ACTIONS = ["init", "train", "stop", "step_trial", "step_epoch", "step_run", "step_n", "test_trial", "test_item", "test_all", "new_seed"] as const;
+
+/** The first message, and whenever another source is shown: all that was said before is void.
+ *
+ * What follows is what would have come since the source began: the same messages as later on. A page that comes
+ * late and one that was there from the start have heard the same. */
+export interface Hello {
+  kind: "hello";
+  version: number;
+  title: string;
+  source: "live" | "run" | "recording" | "pass" | "nothing"; // "nothing": no run yet
+}
 
 /** One layer of a network; its units are the numbers of one batch item, in C order. */
 export interface Layer {
@@ -59,12 +71,25 @@ export interface Net {
   variables: Variable[];
 }
 
+/** A new network, or changed layers. */
+export interface NetCame {
+  kind: "net_came";
+  net: Net;
+}
+
 /** A recorded state of the network. */
 export interface Moment {
   id: number; // increases
   step: number;
   counters: Record<string, Json>;
   test: boolean;
+}
+
+/** Added and removed moments, for the page's slider. */
+export interface Moments {
+  kind: "moments";
+  came: Moment[];
+  gone: number[];
 }
 
 /** A run's status and counters, and the actions it accepts. */
@@ -78,6 +103,19 @@ export interface State {
   message: string; // its current activity, or why it stopped
 }
 
+/** The run's state changed: it continued, paused, … */
+export interface StateCame {
+  kind: "state_came";
+  state: State;
+}
+
+/** Who controls the run, and how many pages show it. */
+export interface ViewersCame {
+  kind: "viewers_came";
+  controller: "you" | "other" | "nobody";
+  viewers: number;
+}
+
 /** A parameter, shown as a line of the form. */
 export interface Parameter {
   name: string; // "optimizers.adam.lr": unique
@@ -89,6 +127,12 @@ export interface Parameter {
   choices: string[];
   minimum: number | null;
   maximum: number | null;
+}
+
+/** All parameters of the form. */
+export interface ParametersCame {
+  kind: "parameters_came";
+  parameters: Parameter[];
 }
 
 /** A column of a table. */
@@ -110,6 +154,20 @@ export interface TableHead {
   columns: Column[];
 }
 
+/** A new table, or one with changed columns; its rows follow. */
+export interface TableCame {
+  kind: "table_came";
+  table: TableHead;
+}
+
+/** Rows of a table, by column: numbers (on pages also "NaN", "Infinity", "-Infinity"), text, lists for tensors. */
+export interface Rows {
+  kind: "rows";
+  table: string;
+  first: number; // the number of the first row; 0 restarts the table
+  columns: Record<string, Json[]>;
+}
+
 /** An alert: a problem that a rule or the host reported. */
 export interface AlertSeen {
   text: string;
@@ -120,12 +178,25 @@ export interface AlertSeen {
   id: string; // of the run's log, or of the host; "" for those of 0.1
 }
 
+/** New alerts. */
+export interface AlertsCame {
+  kind: "alerts_came";
+  alerts: AlertSeen[];
+}
+
 /** A recording that can be opened. */
 export interface Recording {
   id: number;
   name: string;
   states: number;
   bytes: number;
+}
+
+/** The list of recordings, after one was saved. */
+export interface RecordingsCame {
+  kind: "recordings_came";
+  recordings: Recording[];
+  saved: string; // what was saved just now, and where
 }
 
 /** A run of the folder that is shown. */
@@ -136,84 +207,16 @@ export interface Run {
   summary: string; // "12 epochs · val loss 0.31"
 }
 
-/** The first message: the complete state except tables' rows. */
-export interface Hello {
-  kind: "hello";
-  version: number;
-  title: string;
-  source: string; // "live", "recording", "run", "pass" (a recorded one), "nothing" (no run yet, no answer of the host)
-  net: Net | null;
-  moments: Moment[];
-  state: State;
-  parameters: Parameter[];
-  tables: TableHead[];
-  alerts: AlertSeen[];
-  recordings: Recording[];
-  runs: Run[];
-  run: number; // which of them is shown; -1 without a choice
-  controller: string; // "you", "other", "nobody"
-  viewers: number;
-}
-
-/** A new network, or changed layers. */
-export interface NetCame {
-  kind: "net_came";
-  net: Net;
-}
-
-/** Added and removed moments, for the page's slider. */
-export interface Moments {
-  kind: "moments";
-  came: Moment[];
-  gone: number[];
-}
-
-/** The run's state changed: it continued, paused, … */
-export interface StateCame {
-  kind: "state_came";
-  state: State;
-  controller: string;
-  viewers: number;
-}
-
-/** All parameters of the form. */
-export interface ParametersCame {
-  kind: "parameters_came";
-  parameters: Parameter[];
-}
-
-/** A new table, or one with changed columns; its rows follow. */
-export interface TableCame {
-  kind: "table_came";
-  table: TableHead;
-}
-
-/** Rows of a table, by column: numbers (some as "NaN", "Infinity", "-Infinity"), text, nested lists for tensors. */
-export interface Rows {
-  kind: "rows";
-  table: string;
-  first: number; // the number of the first row; 0 restarts the table
-  columns: Record<string, Json[]>;
-}
-
-/** New alerts. */
-export interface AlertsCame {
-  kind: "alerts_came";
-  alerts: AlertSeen[];
-}
-
-/** The list of recordings, after one was saved. */
-export interface RecordingsCame {
-  kind: "recordings_came";
-  recordings: Recording[];
-  saved: string; // what was saved just now, and where
-}
-
 /** The runs of the folder, after a change. */
 export interface RunsCame {
   kind: "runs_came";
   runs: Run[];
   run: number; // which of them is shown; -1 without a choice
+}
+
+/** All that there was has been said since `Hello`, except tables and their rows, which follow in pieces. */
+export interface CaughtUp {
+  kind: "caught_up";
 }
 
 /** All frames of a state were sent; the page draws them now. */
@@ -267,7 +270,7 @@ export interface FrameHead {
 
 /** How often states are recorded: every `count` trials or epochs; "auto": within 1% of the run time. */
 export interface Every {
-  unit?: string; // "auto", "trial", "epoch", "off"
+  unit?: "auto" | "trial" | "epoch" | "off";
   count?: number;
 }
 
@@ -295,7 +298,7 @@ export interface Seen {
 /** A pressed button. */
 export interface Act {
   kind: "act";
-  action: string; // one of `control_records.ACTIONS`
+  action: "init" | "train" | "stop" | "step_trial" | "step_epoch" | "step_run" | "step_n" | "test_trial" | "test_item" | "test_all" | "new_seed";
   count?: number; // of "step_n"
   item?: number; // of "test_item"
 }
@@ -342,7 +345,7 @@ export interface AskAnalysis {
   question: number;
   table: string;
   column: string;
-  analysis: string; // "similarity", "pca", "clusters"
+  analysis: "similarity" | "pca" | "clusters";
 }
 
 /** Save the moments to a recording; the server picks the folder, names have letters, digits, - and _. */
@@ -369,12 +372,14 @@ export type ToPage =
   | NetCame
   | Moments
   | StateCame
+  | ViewersCame
   | ParametersCame
   | TableCame
   | Rows
   | AlertsCame
   | RecordingsCame
   | RunsCame
+  | CaughtUp
   | Shown
   | Answer
   | Problem

@@ -1,13 +1,9 @@
 // The page's state as signals, and the messages it sends; every tab reads and writes it here.
-import type {
-  AlertSeen, AskAnalysis, AskTrace, AskValue, Ended, Every, FrameHead, FromPage, Hello, Json, Look, Moment, Net, Parameter, Recording, Run,
-  Shown, State, TableHead, ToPage,
-} from "./messages";
+import type { Act, AskAnalysis, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, Shown, ToPage } from "./messages";
 import { VERSION } from "./messages";
+import { NOTHING_SAID, reduce, type PageState } from "./page_state";
 import { Signal } from "./signal";
 import { Socket } from "./socket";
-import { parseNumbers } from "./non_finite";
-import { emptyTable, withRows, type Table } from "./tables/table_rows";
 
 export { Signal, useValue } from "./signal";
 
@@ -42,33 +38,33 @@ export interface Notice {
 type Question = Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
 type PendingQuestion = { resolve: (value: Json) => void; reject: (error: Error) => void };
 
-const IDLE_STATE: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
 const DEFAULT_VIEW: ViewSettings = {
   variable: "", item: 0, moment: -1, raster: 0, mode: "auto",
   train: { unit: "auto", count: 1 }, test: { unit: "trial", count: 1 },
 };
-const TABLES_WAIT_MS = 50; // rows come in bursts; tables and plots re-render once per burst
-const MAX_TABLES_WAIT_MS = 1000; // long tables take longer to draw, and grow relatively less with each row
-const MAX_ALERTS = 5000;
+const TABLES_WAIT_MS = 50; // tables and plots re-render once per burst of rows
+const MAX_TABLES_WAIT_MS = 1000;
 
 /** The page's store. */
 export class Store {
-  readonly hello = new Signal<Hello | null>(null);
-  readonly net = new Signal<Net | null>(null);
-  readonly moments = new Signal<Moment[]>([]);
-  readonly state = new Signal<State>(IDLE_STATE);
-  readonly parameters = new Signal<Parameter[]>([]);
-  readonly tables = new Signal<ReadonlyMap<string, Table>>(new Map());
-  readonly alerts = new Signal<AlertSeen[]>([]); // the newest
-  readonly alertCount = new Signal(0); // total number received
-  readonly recordings = new Signal<Recording[]>([]);
-  readonly runs = new Signal<Run[]>([]);
+  // What the server says, one signal for each part of `page`.
+  readonly hello = new Signal<PageState["hello"]>(null);
+  readonly net = new Signal<PageState["net"]>(null);
+  readonly moments = new Signal(NOTHING_SAID.moments);
+  readonly state = new Signal(NOTHING_SAID.state);
+  readonly parameters = new Signal(NOTHING_SAID.parameters);
+  readonly tables = new Signal(NOTHING_SAID.tables);
+  readonly alerts = new Signal(NOTHING_SAID.alerts);
+  readonly alertCount = new Signal(0);
+  readonly recordings = new Signal(NOTHING_SAID.recordings);
+  readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
-  readonly controller = new Signal("nobody");
+  readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
+  readonly ended = new Signal<PageState["ended"]>(null);
+
   readonly connection = new Signal<Connection>("connecting");
   readonly refused = new Signal(false); // the server is up and rejects this page
-  readonly ended = new Signal<Ended | null>(null); // the server's farewell, if it sent one
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null);
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
@@ -79,7 +75,7 @@ export class Store {
   private readonly frameReaders = new Set<(head: FrameHead, bytes: Uint8Array) => void>();
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
-  private pendingTables = new Map<string, Table>(); // tables newer than the signal's
+  private page = NOTHING_SAID; // may be newer than the signals
   private tablesTimer = 0;
   private lastLook = ""; // the last look sent, without its number
   private lookCount = 0;
@@ -155,7 +151,7 @@ export class Store {
   }
 
   /** Request an action of the run; if no page has control, this one gets it. */
-  act(action: string, options: { count?: number; item?: number } = {}): void {
+  act(action: Act["action"], options: { count?: number; item?: number } = {}): void {
     this.send({ kind: "act", action, ...options });
   }
 
@@ -184,70 +180,72 @@ export class Store {
   }
 
   private handleMessage(message: ToPage): void {
-    switch (message.kind) {
-      case "hello": return this.receiveHello(message);
-      case "net_came": return this.receiveNet(message.net);
-      case "moments": return this.receiveMoments(message.came, message.gone);
-      case "state_came": return this.receiveState(message);
-      case "parameters_came": return this.parameters.set(message.parameters);
-      case "table_came": return this.receiveTable(message.table);
-      case "rows": return this.receiveRows(message);
-      case "alerts_came": return this.receiveAlerts(message.alerts);
-      case "recordings_came": return this.receiveRecordings(message.recordings, message.saved);
-      case "runs_came": return this.receiveRuns(message);
-      case "shown": return this.shownReaders.forEach((read) => read(message));
-      case "answer": return this.popQuestion(message.question)?.resolve(message.value);
-      case "problem": return this.receiveProblem(message.text, message.question);
-      case "ended": return this.receiveEnded(message);
-    }
-  }
-
-  private receiveEnded(ended: Ended): void {
-    this.ended.set(ended);
-    this.state.set(ended.state);
+    const before = this.page;
+    this.page = reduce(before, message);
+    if (message.kind === "hello") this.receiveHello(message);
+    else if (message.kind === "shown") this.shownReaders.forEach((read) => read(message));
+    else if (message.kind === "answer") this.popQuestion(message.question)?.resolve(message.value);
+    else if (message.kind === "problem") this.receiveProblem(message.text, message.question);
+    else if (message.kind === "recordings_came" && message.saved) this.notice(`Saved ${message.saved}`, "done");
+    if (this.page.caughtUp && this.page !== before) this.publish(before);
   }
 
   private receiveHello(hello: Hello): void {
     this.socket.resetRetries();
-    this.ended.set(null);
     if (hello.version !== VERSION) {
       this.notice(`This page speaks version ${VERSION}, the server ${hello.version}: reload the page.`);
     }
-    this.pendingTables = new Map(hello.tables.map((head) => [head.name, emptyTable(head)]));
-    this.tablesTimer ||= window.setTimeout(() => this.publishTables(), TABLES_WAIT_MS); // their rows are on the way
-    this.moments.set(hello.moments);
-    this.alertCount.set(hello.alerts.length);
-    this.alerts.set(hello.alerts);
-    this.recordings.set(hello.recordings);
-    this.receiveRuns(hello);
-    this.parameters.set(hello.parameters);
-    this.receiveState(hello);
-    this.connection.set("open");
-    this.hello.set(hello);
-    this.lastLook = ""; // this server, or this source, has not received it yet
-    this.receiveNet(hello.net);
-    this.snapMoment();
-    this.sendLook();
-    this.openTablesTab();
+  }
+
+  // Set the signals; what a server, or another source, says of its past is shown at once when it has caught up.
+  private publish(before: PageState): void {
+    const { page } = this;
+    this.moments.set(page.moments);
+    this.alertCount.set(page.alertCount);
+    this.alerts.set(page.alerts);
+    this.recordings.set(page.recordings);
+    this.runs.set(page.runs);
+    this.run.set(page.run);
+    this.parameters.set(page.parameters);
+    this.ended.set(page.ended);
+    this.state.set(page.state);
+    this.controller.set(page.controller);
+    this.viewers.set(page.viewers);
+    if (!before.caughtUp) {
+      this.connection.set("open");
+      this.hello.set(page.hello);
+      this.lastLook = ""; // it has not received it yet
+    }
+    if (page.net !== this.net.get()) this.publishNet(page);
+    if (page.moments !== before.moments || !before.caughtUp) this.snapMoment();
+    if (page.tables !== before.tables || !before.caughtUp) this.publishTables(before);
+    if (!before.caughtUp) this.sendLook();
+  }
+
+  private publishTables(before: PageState): void {
+    const { tables } = this.page;
+    const changed = [...tables.values()].filter((table) => before.tables.get(table.head.name) !== table);
+    this.scheduleTables(Math.max(0, ...changed.map(({ count }) => count)));
+    if (tables.size > before.tables.size) this.openTablesTab();
+  }
+
+  // Long tables take longer to draw, and grow relatively less with each row.
+  private scheduleTables(rows: number): void {
+    const wait = Math.min(MAX_TABLES_WAIT_MS, TABLES_WAIT_MS + rows / 100);
+    this.tablesTimer ||= window.setTimeout(() => {
+      this.tablesTimer = 0;
+      this.tables.set(this.page.tables);
+    }, wait);
   }
 
   // A source that is only a table opens on the Tables tab, unless the user has chosen a tab.
   private openTablesTab(): void {
-    const tablesOnly = !this.net.get() && !this.state.get().can.length && this.pendingTables.size > 0;
+    const { net, state, tables } = this.page;
+    const tablesOnly = !net && !state.can.length && tables.size > 0;
     if (tablesOnly && !location.hash) this.tab.set("tables");
   }
 
-  private receiveRuns({ runs, run }: { runs: Run[]; run: number }): void {
-    this.runs.set(runs);
-    this.run.set(run);
-  }
-
-  private receiveAlerts(alerts: AlertSeen[]): void {
-    this.alertCount.set(this.alertCount.get() + alerts.length);
-    this.alerts.set([...this.alerts.get(), ...alerts].slice(-MAX_ALERTS));
-  }
-
-  private receiveNet(net: Net | null): void {
+  private publishNet({ net }: PageState): void {
     const { variable, item } = this.viewSettings.get();
     const names = net?.variables.map(({ name }) => name) ?? [];
     const unit = net?.variables.find(({ of }) => of === "unit") ?? net?.variables[0];
@@ -258,13 +256,6 @@ export class Store {
     this.net.set(net);
   }
 
-  private receiveMoments(added: Moment[], removedIds: number[]): void {
-    const removed = new Set(removedIds);
-    const remaining = removed.size ? this.moments.get().filter(({ id }) => !removed.has(id)) : this.moments.get();
-    this.moments.set([...remaining, ...added]);
-    if (removed.size) this.snapMoment();
-  }
-
   // If the shown moment was thinned out, show its nearest neighbour, never the live one: the user is looking back.
   private snapMoment(): void {
     const { moment } = this.viewSettings.get();
@@ -272,38 +263,6 @@ export class Store {
     if (moment === -1 || ids.includes(moment)) return;
     const nearest = ids.reduce((best, id) => (Math.abs(id - moment) < Math.abs(best - moment) ? id : best), Infinity);
     this.viewSettings.patch({ moment: ids.length ? nearest : -1 });
-  }
-
-  private receiveState(message: { state: State; controller: string; viewers: number }): void {
-    this.state.set(message.state);
-    this.controller.set(message.controller);
-    this.viewers.set(message.viewers);
-  }
-
-  private receiveRows(rows: { table: string; first: number; columns: Record<string, Json[]> }): void {
-    const table = this.pendingTables.get(rows.table);
-    if (table) this.putTable(withRows(table, { ...rows, columns: parseColumns(table.head, rows.columns) }));
-  }
-
-  private receiveTable(head: TableHead): void {
-    this.putTable(emptyTable(head));
-    this.openTablesTab();
-  }
-
-  private putTable(table: Table): void {
-    this.pendingTables.set(table.head.name, table);
-    const wait = Math.min(MAX_TABLES_WAIT_MS, TABLES_WAIT_MS + table.count / 100);
-    this.tablesTimer ||= window.setTimeout(() => this.publishTables(), wait);
-  }
-
-  private publishTables(): void {
-    this.tablesTimer = 0;
-    this.tables.set(new Map(this.pendingTables));
-  }
-
-  private receiveRecordings(recordings: Recording[], saved: string): void {
-    this.recordings.set(recordings);
-    if (saved) this.notice(`Saved ${saved}`, "done");
   }
 
   private popQuestion(question: number): PendingQuestion | undefined {
@@ -338,15 +297,6 @@ export class Store {
   private isWeight(variable: string): boolean {
     return this.net.get()?.variables.some(({ name, of }) => name === variable && of === "weight") ?? false;
   }
-}
-
-// Number columns encode NaN and infinities as strings; text columns stay as they are.
-function parseColumns(head: TableHead, columns: Record<string, Json[]>): Record<string, Json[]> {
-  const entries = Object.entries(columns).map(([name, cells]): [string, Json[]] => {
-    const isText = head.columns.find((column) => column.name === name)?.type === "text";
-    return [name, isText ? cells : cells.map(parseNumbers)];
-  });
-  return Object.assign(Object.create(null), Object.fromEntries(entries));
 }
 
 function tabFromHash(): TabName {

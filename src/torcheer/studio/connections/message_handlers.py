@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from torcheer.control.control_records import Order
+from torcheer.control.control_records import Act, Change, Order
+from torcheer.control.loop_messages import Problem
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import PlacedLayer
 from torcheer.studio.closing_message import closing_message, is_alive
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
-from torcheer.studio.connections.messages import Answer, Problem
+from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
@@ -192,11 +193,8 @@ class Hub:
         page.subscription.acknowledge(seen)
         page.queue("look")
 
-    def _handle_act(self, page: PageConnection, act: messages.Act) -> None:
-        _channel(page).order(page, Order("act", act.action, act.count, act.item))
-
-    def _handle_change(self, page: PageConnection, change: messages.Change) -> None:
-        _channel(page).order(page, Order("change", name=change.name, value=change.value))
+    def _handle_order(self, page: PageConnection, order: Order) -> None:
+        _channel(page).order(page, order)
 
     def _handle_control(self, page: PageConnection, control: messages.Control) -> None:
         _channel(page).control(page, control.take)
@@ -310,8 +308,8 @@ def _value_answer(value: Any) -> dict[str, Any]:
 _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.Look: Hub._handle_look,
     messages.Seen: Hub._handle_seen,
-    messages.Act: Hub._handle_act,
-    messages.Change: Hub._handle_change,
+    Act: Hub._handle_order,
+    Change: Hub._handle_order,
     messages.Control: Hub._handle_control,
     messages.AskValue: Hub._answer_value,
     messages.AskTrace: Hub._answer_trace,

@@ -1,33 +1,21 @@
-"""The messages between server and page over `/ws`: each class is one JSON message, `kind` its name.
+"""The messages between server and page over `/ws`, with those of `control/loop_messages.py` that reach pages too.
 
-`web/src/studio/messages.ts` is generated from here (`python web/message_types.py`); a test compares them. Arrays are
-sent as binary messages: b"TCHF", the length of the header (u32, little), the header as JSON (`FrameHead`), zeros up to
-a multiple of 8, then the payload.
+Each class is one JSON message, `kind` its name. `web/src/studio/messages.ts` is generated from here (`python
+web/message_types.py`); a test compares them. Arrays are sent as binary messages: b"TCHF", the length of the header
+(u32, little), the header as JSON (`FrameHead`), zeros up to a multiple of 8, then the payload.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from torcheer.control.control_records import AUTO, EACH_TRIAL, Every, Parameter, State
+from torcheer.control.control_records import AUTO, EACH_TRIAL, Act, Change, Every, State
+from torcheer.control.loop_messages import AlertsCame, Moment, ParametersCame, Problem, Rows, StateCame, TableCame
 from torcheer.network.network_records import Net
-from torcheer.runlog.table_records import TableHead
-
-VERSION = 1
-
+from torcheer.wire.json_codec import AtMost, Between, OneOf, by_kind
 
 # -- to the page -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A recorded state of the network."""
-
-    id: int  # increases
-    step: int
-    counters: dict[str, Any] = field(default_factory=dict)
-    test: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +39,21 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class AlertSeen:
-    """An alert: a problem that a rule or the host reported."""
-
-    text: str
-    severity: str = "warning"
-    step: int = 0
-    rule: str = ""
-    layer: str = ""
-    id: str = ""  # of the run's log, or of the host; "" for those of 0.1
-
-
-@dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message: the complete state except tables' rows."""
+    """The first message, and whenever another source is shown: all that was said before is void.
+
+    What follows is what would have come since the source began: the same messages as later on. A page that comes
+    late and one that was there from the start have heard the same.
+    """
 
     version: int
     title: str
-    source: str  # "live", "recording", "run", "pass" (a recorded one), "nothing" (no run yet, no answer of the host)
-    net: Net | None
-    moments: tuple[Moment, ...]
-    state: State
-    parameters: tuple[Parameter, ...]
-    tables: tuple[TableHead, ...]
-    alerts: tuple[AlertSeen, ...]
-    recordings: tuple[Recording, ...]
-    runs: tuple[Run, ...]
-    run: int  # which of them is shown; -1 without a choice
-    controller: str  # "you", "other", "nobody"
-    viewers: int
+    source: Annotated[str, OneOf(("live", "run", "recording", "pass", "nothing"))]  # "nothing": no run yet
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """All that there was has been said since `Hello`, except tables and their rows, which follow in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,42 +72,11 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class StateCame:
-    """The run's state changed: it continued, paused, …"""
+class ViewersCame:
+    """Who controls the run, and how many pages show it."""
 
-    state: State
-    controller: str
+    controller: Annotated[str, OneOf(("you", "other", "nobody"))]
     viewers: int
-
-
-@dataclass(frozen=True, slots=True)
-class ParametersCame:
-    """All parameters of the form."""
-
-    parameters: tuple[Parameter, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TableCame:
-    """A new table, or one with changed columns; its rows follow."""
-
-    table: TableHead
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a table, by column: numbers (some as "NaN", "Infinity", "-Infinity"), text, nested lists for tensors."""
-
-    table: str
-    first: int  # the number of the first row; 0 restarts the table
-    columns: dict[str, list[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class AlertsCame:
-    """New alerts."""
-
-    alerts: tuple[AlertSeen, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +111,6 @@ class Answer:
 
     question: int
     value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A failed request, as a sentence for people; `question` is -1 if there was none."""
-
-    text: str
-    question: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +149,13 @@ class FrameHead:
 class Look:
     """The Network tab's subscription; frames carry the number of the look that they belong to."""
 
-    look: int  # increases
+    look: Annotated[int, Between()]  # increases
     variable: str  # "": no subscription, the tab is hidden
-    item: int = 0
+    item: Annotated[int, Between()] = 0
     moment: int = -1  # -1: live, each new state is sent
     layer: str = ""  # the clicked unit's layer, for "r.Wt" and the like
     unit: int = -1
-    raster: int = 0  # number of moments along an axis; 0: no raster
+    raster: Annotated[int, Between(0, 10_000)] = 0  # number of moments along an axis; 0: no raster
     train: Every = AUTO
     test: Every = EACH_TRIAL
 
@@ -229,25 +164,8 @@ class Look:
 class Seen:
     """The frames of a look were drawn: the server may send the next."""
 
-    look: int
+    look: Annotated[int, Between()]
     moment: int
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """A pressed button."""
-
-    action: str  # one of `control_records.ACTIONS`
-    count: int = 0  # of "step_n"
-    item: int = 0  # of "test_item"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A changed parameter."""
-
-    name: str
-    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +179,12 @@ class Control:
 class AskValue:
     """Ask for a unit's exact value: {"value": number or null, "text": "0.1234567", "index": [c, y, x]}."""
 
-    question: int
+    question: Annotated[int, Between()]
     layer: str
     unit: int
     variable: str
     moment: int
-    item: int = 0
+    item: Annotated[int, Between()] = 0
     of_layer: str = ""  # the clicked unit's layer, for variables of weights
     of_unit: int = -1
 
@@ -275,21 +193,21 @@ class AskValue:
 class AskTrace:
     """A unit over all moments: {"moments": [ids], "steps": [..], "values": {variable: [numbers as in `Rows`]}}."""
 
-    question: int
+    question: Annotated[int, Between()]
     layer: str
     unit: int
-    variables: tuple[str, ...]
-    item: int = 0
+    variables: Annotated[tuple[str, ...], AtMost(32)]
+    item: Annotated[int, Between()] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AskAnalysis:
     """Analyse a column of tensors: {"labels": [a text per row], "total": rows, …}, see `table_queries`."""
 
-    question: int
+    question: Annotated[int, Between()]
     table: str
     column: str
-    analysis: str  # "similarity", "pca", "clusters"
+    analysis: Annotated[str, OneOf(("similarity", "pca", "clusters"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +231,10 @@ class OpenRun:
     id: int
 
 
-TO_PAGE = (
-    Hello, NetCame, Moments, StateCame, ParametersCame, TableCame, Rows, AlertsCame, RecordingsCame, RunsCame, Shown,
-    Answer, Problem, Ended,
+TO_PAGE = by_kind(
+    Hello, NetCame, Moments, StateCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame, RecordingsCame,
+    RunsCame, CaughtUp, Shown, Answer, Problem, Ended,
 )  # fmt: skip
-FROM_PAGE = (
+FROM_PAGE = by_kind(
     Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, SaveRecording, OpenRecording, OpenRun,
 )  # fmt: skip

@@ -11,10 +11,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from torcheer.control.loop_messages import (
+    VERSION,
+    AlertsCame,
+    Moment,
+    ParametersCame,
+    Problem,
+    Rows,
+    StateCame,
+    TableCame,
+)  # fmt: skip
 from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_names import serialize
 from torcheer.studio.connections.subscriptions import Subscription
+from torcheer.wire.json_codec import serialize
 
 if TYPE_CHECKING:
     from torcheer.studio.connections.source_pages import Channel
@@ -69,7 +79,7 @@ class PageConnection:
     def warn(self, text: str) -> None:
         """Queue a problem that is no reply; dropped while many messages are unread."""
         if len(self._replies) < MOST_ANSWERS // 2:
-            self.reply(messages.Problem(text))
+            self.reply(Problem(text))
 
     async def wait_for_room(self) -> None:
         """Wait until replies fit the queue: a page that does not read is not read from."""
@@ -112,25 +122,26 @@ class PageConnection:
                     yield message
 
     def _hello(self, channel: Channel) -> Any:
-        self._pending -= {"net", "state", "parameters", "moments", "alerts", "runs"}
-        self._pending.add("tables")
-        self._tables = {name: (table.head, -1, 0) for name, table in channel.source.tables.items()}
-        self._removed = []
-        self._alerts, moments = channel.alerts, tuple(channel.source.moments)
-        self._last_moment = moments[-1].id if moments else -1
-        return channel.hello(self, moments, tuple(channel.source.alerts[-_MOST_ALERTS:]))
+        """Begin anew: everything is pending."""
+        self._pending |= {*_BUILDERS, "tables"} - {"hello"}
+        self._tables, self._removed, self._last_moment = {}, [], -1
+        self._alerts = channel.alerts - min(len(channel.source.alerts), _MOST_ALERTS)
+        return messages.Hello(VERSION, channel.title, channel.source.kind)
 
     def _net(self, channel: Channel) -> Any:
         return messages.NetCame(channel.source.net) if channel.source.net else None
 
     def _state(self, channel: Channel) -> Any:
-        return messages.StateCame(channel.source.state, channel.controls(self), len(channel.pages))
+        return StateCame(channel.source.state)
+
+    def _viewers(self, channel: Channel) -> Any:
+        return messages.ViewersCame(channel.controls(self), len(channel.pages))
 
     def _parameters(self, channel: Channel) -> Any:
-        return messages.ParametersCame(tuple(channel.source.parameters))
+        return ParametersCame(tuple(channel.source.parameters))
 
     def _moments(self, channel: Channel) -> Any:
-        added: list[messages.Moment] = []
+        added: list[Moment] = []
         for moment in reversed(channel.source.moments):
             if moment.id <= self._last_moment:
                 break
@@ -142,7 +153,7 @@ class PageConnection:
     def _new_alerts(self, channel: Channel) -> Any:
         new = min(channel.alerts - self._alerts, _MOST_ALERTS)
         self._alerts = channel.alerts
-        return messages.AlertsCame(tuple(channel.source.alerts[-new:])) if new > 0 else None
+        return AlertsCame(tuple(channel.source.alerts[-new:])) if new > 0 else None
 
     def _recordings(self, channel: Channel) -> Any:
         saved, self._saved = self._saved, ""
@@ -150,6 +161,9 @@ class PageConnection:
 
     def _runs(self, channel: Channel) -> Any:
         return messages.RunsCame(tuple(channel.catalog.runs), channel.run)
+
+    def _caught_up(self, channel: Channel) -> Any:
+        return messages.CaughtUp()
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -161,7 +175,7 @@ class PageConnection:
         for name, table in list(self.channel.source.tables.items()):
             head, restarts, sent = self._tables.get(name, (None, -1, 0))
             if head != table.head:
-                yield messages.TableCame(table.head)
+                yield TableCame(table.head)
             if head != table.head or restarts != table.restarts or table.count < sent:
                 sent = 0
             yield from self._piece(name, table, sent, (head, restarts) == (table.head, table.restarts))
@@ -173,7 +187,7 @@ class PageConnection:
             self.queue("tables")
         if until > sent or not continues:  # no rows at 0: the earlier ones are void
             columns = {column: list(cells[sent:until]) for column, cells in table.columns.items()}
-            yield messages.Rows(name, sent, columns)
+            yield Rows(name, sent, columns)
 
     # -- states --------------------------------------------------------------------------------------------------------
 
@@ -213,9 +227,11 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "hello": PageConnection._hello,
     "net": PageConnection._net,
     "state": PageConnection._state,
+    "viewers": PageConnection._viewers,
     "parameters": PageConnection._parameters,
     "moments": PageConnection._moments,
     "alerts": PageConnection._new_alerts,
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
+    "caught_up": PageConnection._caught_up,
 }

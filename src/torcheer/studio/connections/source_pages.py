@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from torcheer.control.control_records import Order, Wants
+from torcheer.control.control_records import Act, Order, Wants
 from torcheer.control.loop_control import check_action
 from torcheer.control.parameter_form import check_change
 from torcheer.errors import BadArgument
-from torcheer.studio.connections import messages
-from torcheer.studio.connections.messages import AlertSeen, Hello, Moment, Recording, Run
+from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.subscriptions import PictureCache, wants_of
 from torcheer.studio.sources.source import Source
@@ -92,7 +91,7 @@ class Channel:
     def _update_others(self, page: PageConnection) -> None:
         for viewer in self.pages:
             if viewer is not page:
-                viewer.queue("state")
+                viewer.queue("viewers")
 
     def update_wants(self) -> None:
         """Send the host the union of all pages' subscriptions, if it changed."""
@@ -140,17 +139,6 @@ class Channel:
             for page in self.pages:
                 page.queue("hello")
 
-    # -- messages ------------------------------------------------------------------------------------------------------
-
-    def hello(self, page: PageConnection, moments: tuple[Moment, ...], alerts: tuple[AlertSeen, ...]) -> Hello:
-        """The first message: everything except the tables' rows, which follow."""
-        source = self.source
-        heads = tuple(table.head for table in source.tables.values())
-        return Hello(
-            messages.VERSION, self.title, source.kind, source.net, moments, source.state, tuple(source.parameters),
-            heads, alerts, self.recordings(), tuple(self.catalog.runs), self.run, self.controls(page), len(self.pages),
-        )  # fmt: skip
-
     def recordings(self) -> tuple[Recording, ...]:
         """The recordings that can be opened."""
         return tuple(self.catalog.recordings)
@@ -168,7 +156,7 @@ class Channel:
         if take or self._controller is page:
             self._controller = page if take else None
             for viewer in self.pages:
-                viewer.queue("state")
+                viewer.queue("viewers")
 
     def order(self, page: PageConnection, order: Order) -> None:
         """Send an order to the host; the first page that does so gets control."""
@@ -176,7 +164,7 @@ class Channel:
             raise BadArgument("nothing runs here: this is what a run left behind, so there is nothing to control")
         if self._controller not in (None, page):
             raise BadArgument("another page controls this run: take control first")
-        if order.kind == "act":
+        if isinstance(order, Act):
             check_action(order.action, self.source.state.can)
         else:
             check_change(self.source.parameters, order.name, order.value)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from torcheer.control.control_records import Every, Wants
+from torcheer.control.loop_messages import Moment
 from torcheer.network.network_records import Net, PlacedLayer
-from torcheer.studio.connections.messages import Look, Moment, Seen
+from torcheer.studio.connections.messages import Look, Seen
 from torcheer.studio.server_errors import report_error
 from torcheer.studio.sources.layer_frames import LayerPicture, message_of, picture_of
 from torcheer.studio.sources.moment_queries import Unit

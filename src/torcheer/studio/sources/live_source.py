@@ -9,23 +9,38 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.control.control_records import Order, State, Wants
+from torcheer.control.loop_messages import (
+    FROM_HOST,
+    VERSION,
+    AlertsCame,
+    Busy,
+    Bye,
+    Join,
+    MomentCame,
+    NetworkCame,
+    ParametersCame,
+    Problem,
+    RingCame,
+    Rows,
+    StateCame,
+    Subscribe,
+    TableCame,
+    Welcome,
+)  # fmt: skip
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.network.network_records import Network
 from torcheer.network.placement import net_of
 from torcheer.runlog.incoming_rows import IncomingTables
-from torcheer.runlog.table_records import TableHead
-from torcheer.studio.connections.messages import VERSION, AlertSeen, Moment
 from torcheer.studio.sources.log_source import LogSource, holds_run
-from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
+from torcheer.studio.sources.moment_queries import RecordedValue, Values
 from torcheer.studio.sources.recordings import home_of
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Timeline
-from torcheer.wire.json_codec import from_json
+from torcheer.wire.json_codec import parse_message, to_message
 from torcheer.wire.ring import RingReader
 from torcheer.wire.shared_memory import check_sealed
 from torcheer.wire.socket_lines import Wire, connect
@@ -113,18 +128,15 @@ class LiveSource(Source):
         """Send the subscription to the host, or later, once one is connected."""
         if wants != self._wants:
             self._wants = wants
-            self._send({"kind": "wants", "wants": asdict(wants)})
+            self._send(Subscribe(wants))
 
     def order(self, order: Order) -> None:
         """Send a request to the host; does nothing while disconnected."""
-        if order.kind == "act":
-            self._send({"kind": "act", "action": order.action, "count": order.count, "item": order.item})
-        else:
-            self._send({"kind": "change", "name": order.name, "value": order.value})
+        self._send(order)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: Subscribe | Order) -> None:
         if self._wire is not None and self._welcomed:
-            self._wire.send(message)
+            self._wire.send(to_message(message))
 
     def poll(self) -> Changes:
         """Read all pending messages; connect if no host is connected."""
@@ -164,7 +176,7 @@ class LiveSource(Source):
         self._welcomed, self._said_bye, self._connected_at = False, False, time.monotonic()
         self._why = ""
         self._waiting.clear()
-        self._wire.send({"kind": "hello", "version": VERSION, "url": self.url})
+        self._wire.send(to_message(Join(VERSION, self.url)))
 
     def _disconnected(self, why: str) -> None:
         """Handle a disconnect: received data stays, and the host may reconnect."""
@@ -199,61 +211,61 @@ class LiveSource(Source):
         try:
             if fd is not None:
                 self._open_ring(fd)
-            if (handle := _HANDLERS.get(kind)) is not None and (self._welcomed or kind in ("welcome", "busy")):
-                handle(self, message)
+            if kind in FROM_HOST and (self._welcomed or FROM_HOST[kind] in (Welcome, Busy)):
+                parsed = parse_message(FROM_HOST, message)
+                _HANDLERS[type(parsed)](self, parsed)
         except _HOSTILE as error:
             self._problem(f"the host said something that cannot be understood ({kind[:40]}): {str(error)[:200]}")
 
-    def _on_welcome(self, message: dict[str, Any]) -> None:
-        if message.get("version") != VERSION:
+    def _on_welcome(self, welcome: Welcome) -> None:
+        if welcome.version != VERSION:
             self._problem(
-                f"the host speaks version {str(message.get('version'))[:20]} of our language and this viewer version "
+                f"the host speaks version {str(welcome.version)[:20]} of our language and this viewer version "
                 f"{VERSION}: install the same torcheer for both"
             )
         self._welcomed, self.busy = True, ""
         self._base = self._last + 1
         self._incoming.start_new_host()
-        if isinstance(title := message.get("title"), str) and title:
-            self.title = title[:200]
+        self.title = welcome.title[:200] or self.title
         self._set_state(State())
-        self._send({"kind": "wants", "wants": asdict(self._wants)})
+        self._send(Subscribe(self._wants))
 
-    def _on_busy(self, message: dict[str, Any]) -> None:
-        self.busy = str(message.get("url", ""))[:300] or "somewhere else"
+    def _on_busy(self, busy: Busy) -> None:
+        self.busy = busy.url[:300] or "somewhere else"
         self._disconnected("busy")
 
-    def _on_network(self, message: dict[str, Any]) -> None:
-        network = message["network"]
-        if network != self._network:
-            self.net, self._network = net_of(from_json(Network, network)), network
+    def _on_network(self, message: NetworkCame) -> None:
+        if message.network != self._network:
+            self.net, self._network = net_of(message.network), message.network
             self._changes.net = True
 
-    def _on_state(self, message: dict[str, Any]) -> None:
-        self._set_state(from_json(State, message["state"]))
+    def _on_state(self, message: StateCame) -> None:
+        self._set_state(message.state)
 
-    def _on_parameters(self, message: dict[str, Any]) -> None:
-        self.parameters = tuple(from_json(Parameter, parameter) for parameter in _checked_list(message["parameters"]))
-        self._changes.parameters = True
+    def _on_parameters(self, message: ParametersCame) -> None:
+        self.parameters, self._changes.parameters = message.parameters, True
 
-    def _on_table(self, message: dict[str, Any]) -> None:
-        head = from_json(TableHead, message["table"])
-        self._incoming.head(head)
-        self._changes.tables.add(head.name)
+    def _on_table(self, message: TableCame) -> None:
+        self._incoming.head(message.table)
+        self._changes.tables.add(message.table.name)
 
-    def _on_rows(self, message: dict[str, Any]) -> None:
-        self._incoming.rows(message["table"], message["first"], message["columns"])
-        self._changes.tables.add(message["table"])
+    def _on_rows(self, rows: Rows) -> None:
+        self._incoming.rows(rows.table, rows.first, rows.columns)
+        self._changes.tables.add(rows.table)
 
-    def _on_alert(self, message: dict[str, Any]) -> None:
-        alert = from_json(AlertSeen, message)
-        alert = replace(alert, text=alert.text[:2000], severity=alert.severity[:20])
-        self._add_alerts([alert])
+    def _on_alerts(self, message: AlertsCame) -> None:
+        self._add_alerts(
+            replace(alert, text=alert.text[:2000], severity=alert.severity[:20]) for alert in message.alerts
+        )
 
-    def _on_problem(self, message: dict[str, Any]) -> None:
-        self._problem(message["text"])
+    def _on_problem(self, problem: Problem) -> None:
+        self._problem(problem.text)
 
-    def _on_bye(self, message: dict[str, Any]) -> None:
-        self._said_bye, self._why = True, str(message.get("why", ""))[:500]
+    def _on_ring(self, message: RingCame) -> None:
+        """Do nothing: its descriptor was opened."""
+
+    def _on_bye(self, bye: Bye) -> None:
+        self._said_bye, self._why = True, bye.why[:500]
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -301,40 +313,29 @@ class LiveSource(Source):
                 oldest = min(sizes)
                 del sizes[oldest], self._waiting[oldest]
 
-    def _on_moment(self, message: dict[str, Any]) -> None:
+    def _on_moment(self, message: MomentCame) -> None:
         """Add a completed state to the timeline."""
-        number = message["id"]
-        if type(number) is not int or not 0 <= number < 2**52 or self._base + number <= self._last:
-            raise BadArgument(f"a moment {str(number)[:40]!r} after {self._last - self._base}")
+        number = message.moment.id
+        if not 0 <= number < 2**52 or self._base + number <= self._last:
+            raise BadArgument(f"a moment {str(number)[:40]} after {self._last - self._base}")
         self._drain()
         values = self._waiting.pop(number, {})
         for old in [waiting for waiting in self._waiting if waiting < number]:
             del self._waiting[old]
-        moment = from_json(Moment, {**message, "id": self._base + number})
+        moment = replace(message.moment, id=self._base + number)
         self._last = moment.id
         self._changes.moments_came.append(moment)
-        evicted = set(self.timeline.add(moment, values, _reasons(message.get("absences", []))))
+        absences = message.absences[:_MOST_ABSENCES]
+        reasons = {(layer[:500], variable[:100]): why[:300] for layer, variable, why in absences}
+        evicted = set(self.timeline.add(moment, values, reasons))
         unreported = {added.id for added in self._changes.moments_came}
         self._changes.moments_gone += sorted(evicted - unreported)
         self._changes.moments_came = [added for added in self._changes.moments_came if added.id not in evicted]
 
 
-def _reasons(absences: Any) -> Reasons:
-    """Parse a host's reasons for missing values."""
-    entries = _checked_list(absences)[:_MOST_ABSENCES]
-    valid = [entry for entry in entries if isinstance(entry, list) and len(entry) == 3]
-    return {(str(layer)[:500], str(variable)[:100]): str(why)[:300] for layer, variable, why in valid}
-
-
-def _checked_list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadArgument(f"a {type(value).__name__} where a list is needed")
-    return value
-
-
-_HANDLERS: Final[dict[str, Callable[[LiveSource, dict[str, Any]], None]]] = {
-    "welcome": LiveSource._on_welcome, "busy": LiveSource._on_busy, "network": LiveSource._on_network,
-    "state": LiveSource._on_state, "parameters": LiveSource._on_parameters, "table": LiveSource._on_table,
-    "rows": LiveSource._on_rows, "alert": LiveSource._on_alert, "problem": LiveSource._on_problem,
-    "bye": LiveSource._on_bye, "moment": LiveSource._on_moment,
+_HANDLERS: Final[dict[type, Callable[[LiveSource, Any], None]]] = {
+    Welcome: LiveSource._on_welcome, Busy: LiveSource._on_busy, NetworkCame: LiveSource._on_network,
+    StateCame: LiveSource._on_state, ParametersCame: LiveSource._on_parameters, TableCame: LiveSource._on_table,
+    Rows: LiveSource._on_rows, AlertsCame: LiveSource._on_alerts, Problem: LiveSource._on_problem,
+    RingCame: LiveSource._on_ring, MomentCame: LiveSource._on_moment, Bye: LiveSource._on_bye,
 }  # fmt: skip

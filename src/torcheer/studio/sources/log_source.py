@@ -16,6 +16,7 @@ from typing import Any, Final
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.config_form import form_of
 from torcheer.control.control_records import Parameter, State
+from torcheer.control.loop_messages import AlertSeen
 from torcheer.errors import NotAnArchive, TorcheerError
 from torcheer.network.network_records import Net, Network, full_name
 from torcheer.network.placement import net_of
@@ -23,7 +24,6 @@ from torcheer.network.run_network import Checkpoints, merge_captured, network_in
 from torcheer.runlog.log_frames import METRICS, SYSTEM
 from torcheer.runlog.log_reader import RunLog, has_log, writers_in
 from torcheer.runlog.run_tables import stamp_of, summary_of, tables_of
-from torcheer.studio.connections.messages import AlertSeen
 from torcheer.studio.sources.recordings import KIND, read_recording
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoments

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.control.loop_messages import Moment
 from torcheer.encoding import real_numbers
 from torcheer.network.network_records import Layer, Net, Projection
-from torcheer.studio.connections.messages import Moment
 from torcheer.studio.sources.connected_weights import Part, into, out_of
 from torcheer.studio.sources.layer_frames import GAP, is_gap
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from torcheer.archive import Archive, load
 from torcheer.control.control_records import Parameter, State
+from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.network.history_network import NO_ACTIVATION, PassDescription, describe_pass
 from torcheer.network.network_records import Projection, weight_name
 from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
-from torcheer.studio.connections.messages import Moment
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.recordings import home_of
 from torcheer.studio.sources.source import Source

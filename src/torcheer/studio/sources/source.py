@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ValueUnavailable
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableRows
-from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
+from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 
 _MOST_ALERTS = 2000

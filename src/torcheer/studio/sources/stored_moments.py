@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.archive import Archive, Entry
+from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.network.network_records import Layer, Network, full_name
 from torcheer.network.run_network import Checkpoints
 from torcheer.runlog.writer_log import open_intact
-from torcheer.studio.connections.messages import Moment
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
 
 Places = dict[tuple[str, str], Entry]  # by layer or projection, and variable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from torcheer.studio.connections.messages import Moment
+from torcheer.control.loop_messages import Moment
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
 
 MOST_BYTES: Final = 256 << 20

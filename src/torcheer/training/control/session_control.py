@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.control.control_records import Order, State
+from torcheer.control.control_records import Act, State
 from torcheer.control.loop_control import STEP_UNITS, LoopControl
 from torcheer.control.parameter_form import ParameterChange
 from torcheer.errors import BadArgument, TorcheerError, reason_of
@@ -191,7 +191,7 @@ class Control:
             while self._messages:
                 yield Alert(self._messages.pop(0))
 
-    def _act(self, order: Order) -> None:
+    def _act(self, order: Act) -> None:
         match order.action:
             case "test_all":
                 self._test(lambda: requested_tests.run_all(self))

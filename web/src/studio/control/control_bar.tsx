@@ -1,6 +1,7 @@
 // The control bar: buttons that drive a run, and which page has control.
 import { useLayoutEffect, useState } from "preact/hooks";
 
+import type { Act } from "../messages";
 import { Icon, type IconName } from "../shell/icons";
 import { useValue, type Store } from "../store";
 import { useTableOnly } from "../tables/table_chooser";
@@ -86,7 +87,7 @@ function Buttons({ store }: { store: Store }) {
 
 interface ActionButtonProps {
   store: Store;
-  action: string;
+  action: Act["action"];
   label: string;
   name?: string;
   icon?: IconName;

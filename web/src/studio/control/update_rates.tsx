@@ -51,6 +51,6 @@ function formatRate({ unit = "auto", count = 1 }: Every): string {
 }
 
 function parseRate(text: string): Every {
-  const [unit, count] = text.split(" ");
+  const [unit, count] = text.split(" ") as [Every["unit"], string?];
   return { unit, count: Number(count ?? 1) };
 }

@@ -8,6 +8,7 @@ import { theme } from "../theme";
 /** The drawing, loaded when the tab is first opened; it keeps its state while other tabs are open. */
 export function GraphTab({ store }: { store: Store }) {
   const hello = useValue(store.hello);
+  const run = useValue(store.run);
   const isOpen = useValue(store.tab) === "graph";
   const isPass = hello?.source === "pass";
   useEffect(() => {
@@ -17,7 +18,7 @@ export function GraphTab({ store }: { store: Store }) {
     () => (isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined),
     [isPass],
   );
-  return isPass ? <DrawingFrame address={`/graph?run=${hello.run}`} open={isOpen} /> : null;
+  return isPass ? <DrawingFrame address={`/graph?run=${run}`} open={isOpen} /> : null;
 }
 
 function DrawingFrame({ address, open }: { address: string; open: boolean }) {

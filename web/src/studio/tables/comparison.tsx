@@ -1,7 +1,7 @@
 // Compare the rows of a tensor column: similarity, principal components, clusters.
 import { useEffect, useState } from "preact/hooks";
 
-import type { TableHead } from "../messages";
+import type { AskAnalysis, TableHead } from "../messages";
 import { Dialog } from "../shell/dialog";
 import { useValue, type Store } from "../store";
 import { Dendrogram } from "./dendrogram";
@@ -23,11 +23,11 @@ const KINDS = [
   { name: "similarity", title: "Similarity", doc: "The correlation of every two rows." },
   { name: "pca", title: "Principal components", doc: "The rows along the two axes on which they differ most." },
   { name: "clusters", title: "Clusters", doc: "The nearest two groups are joined, again and again; further right is less alike." },
-];
+] as const;
 
 /** A dialog with one picture per analysis. */
 export function Comparison({ store, table, column, close }: { store: Store; table: TableHead; column: string; close: () => void }) {
-  const [kind, setKind] = useState("similarity");
+  const [kind, setKind] = useState<AskAnalysis["analysis"]>("similarity");
   const { result, problem } = useAnalysis(store, table.name, column, kind);
   return (
     <Dialog title={`${column} · ${table.title || table.name}`} wide close={close}>
@@ -53,7 +53,7 @@ export function Comparison({ store, table, column, close }: { store: Store; tabl
   );
 }
 
-function useAnalysis(store: Store, table: string, column: string, kind: string): { result: ComparisonResult | null; problem: string } {
+function useAnalysis(store: Store, table: string, column: string, kind: AskAnalysis["analysis"]): { result: ComparisonResult | null; problem: string } {
   const [answer, setAnswer] = useState<{ kind: string; result: ComparisonResult | null; problem: string } | null>(null);
   const hello = useValue(store.hello); // after a reconnect, request again: the last request may have been lost
   useEffect(() => {
