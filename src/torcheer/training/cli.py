@@ -85,7 +85,31 @@ def _hash(config: Config) -> str:
 
 def _changes(chosen: argparse.Namespace) -> list[str]:
     """Return the KEY=VALUE changes of the command line."""
-    return [*getattr(chosen, "changes", ()), *([f"device={chosen.device}"] if chosen.device else [])]
+    device = [f"device={chosen.device}"] if chosen.device else []
+    return [*getattr(chosen, "changes", ()), *device, *_leave_out_change(chosen)]
+
+
+def _leave_out_change(chosen: argparse.Namespace) -> list[str]:
+    """Return the change that --leave-out means: these samples beside those that the session leaves out already."""
+    from torcheer.disk import read_json
+
+    samples: Any = dict[str, list[int]]()
+    for text in getattr(chosen, "leave_out", None) or ():
+        loader, _, numbers = text.rpartition(":")
+        try:
+            samples.setdefault(loader, []).extend(int(number) for number in numbers.split(","))
+        except ValueError:
+            raise BadArgument(f"--leave-out {text}: write the samples as 17,4032 or LOADER:17,4032") from None
+    if not samples:
+        return []
+    path = Path(chosen.path)
+    home = path if path.is_dir() else Path(str(read(path).data.get("session_dir", "")))
+    known = (read_json(home / "spec.json") or {}).get("exclude_samples") or {}
+    known = known if isinstance(known, dict) else {"": known}
+    if "" in {**known, **samples} and len({**known, **samples}) > 1:
+        raise BadArgument("--leave-out: this session leaves out samples of several loaders: write LOADER:17,4032")
+    merged = {name: sorted({*known.get(name, ()), *samples.get(name, ())}) for name in {**known, **samples}}
+    return [f"exclude_samples={json.dumps(merged.get('', merged))}"]
 
 
 def train(chosen: argparse.Namespace) -> int:
@@ -382,6 +406,7 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
         "ends it at once.", {
             "path": _EITHER, **_CHANGES, **_BUILT,
             "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
+            "--leave-out": {"action": "append", "metavar": "SAMPLES", "help": "of no use: 17,4032 or LOADER:17,4032"},
             "--notify": {"metavar": "TARGET", "help": "command or address that hears of alerts, crash and end"},
             "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},
             **_STUDIO,

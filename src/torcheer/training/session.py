@@ -25,10 +25,12 @@ from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
 from torcheer.training.loop.devices import deterministic, resolve_device
 from torcheer.training.loop.evaluation import evaluate_pipeline, run_debug_pipeline
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
+from torcheer.training.loop.excluded_samples import check_excluded, leave_out, leaves_out_more
 from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
 from torcheer.training.loop.optimizer_step import Update, make_averages
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
+from torcheer.training.observe.batch_samples import name_samples
 from torcheer.training.observe.progress_lines import show_with_summary
 from torcheer.training.observe.session_notices import notify_of_events
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
@@ -161,6 +163,7 @@ class Session:
         self.scalers = {name: torch.amp.GradScaler(self.device.type) for name in scaled}
         for stage in self.stages:
             self._check(stage)
+        check_excluded(self)
 
     def _check(self, stage: Stage) -> None:
         """Raise where a stage names an unknown part, or two of its columns have the same name."""
@@ -208,6 +211,7 @@ class Session:
     def _run(self) -> Iterator[Event]:
         if self.checkpoints is None:
             self._begin()
+            yield from map(Alert, leave_out(self))
             yield from TrainingLoop(self).run()
             return
         with self.checkpoints.locked():
@@ -218,6 +222,7 @@ class Session:
                 self.changes.begin()
                 yield from self.save()
             self.checkpoints.settle_tables(self.rows, self.place.step)
+            yield from map(Alert, leave_out(self))
             system = SystemRows(
                 self.directory,
                 check_secs(self.options.system_secs),
@@ -237,6 +242,8 @@ class Session:
         if self.checkpoints is None or self.has_begun:
             return []
         state, _, problems = self.checkpoints.newest()
+        if state is not None and leaves_out_more(self, state):  # from before they spoiled the weights
+            state, _, problems = self.checkpoints.newest(without_nan=True)
         if state is not None:
             self.restore(state)
             self._reopen_last_stage()
@@ -469,5 +476,6 @@ def with_observers(session: Session, events: Iterator[Event]) -> Iterator[Event]
         from torcheer.training.observe.session_watch import watch_events
 
         events = watch_events(session, events)
+    events = name_samples(session, events)
     events = write_metrics(session, profile_events(session, capture_events(session, events)))
     return events if session.control is None else session.control.record_events(events)

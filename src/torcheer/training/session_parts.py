@@ -154,6 +154,8 @@ class Options:
     writers: Sequence[str] = ()  # "tensorboard", "wandb"
     watch: Mapping[str, Any] | None = None  # {"every": 20, "stop_on": ["nan_inf"]}: run tl.watch
     capture: Mapping[str, Any] | None = None  # {"layers": [...], "every": 100}: save layer values in captures/
+    # Samples that are not trained with: their indices in the dataset of the training loader, or of each loader by name.
+    exclude_samples: Sequence[int] | Mapping[str, Sequence[int]] = ()
     notify: Any = None  # a command or address that hears of alerts, a crash and the end: {"url": "$HOOK"}
     system_secs: float = 5.0  # between two rows of the log about CPU, memory and GPUs; 0: none
     studio: bool = True  # let a studio view and control the session under `torcheer train`

@@ -13,7 +13,7 @@ from torcheer.disk import strict_json, sync_folder
 from torcheer.errors import ArchiveDamaged
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest, write_manifest
 from torcheer.training.checkpoints.state_codec import pack, unpack
-from torcheer.training.checkpoints.tensor_files import ChecksumFile, read_tensors, write_tensors
+from torcheer.training.checkpoints.tensor_files import ChecksumFile, has_nan, read_tensors, write_tensors
 
 MODEL, OPTIM, STATE = "model.safetensors", "optim.safetensors", "state.json"
 
@@ -30,7 +30,7 @@ def write_checkpoint(folder: Path, state: dict[str, Any]) -> None:
             write_tensors(checked_file, content) if isinstance(content, dict) else checked_file.write(content)
             os.fsync(file.fileno())
         files[name] = {"bytes": checked_file.bytes, "crc32": checked_file.crc32}
-    write_manifest(folder, {"place": state["place"], "row": _row(state), "files": files})
+    write_manifest(folder, {"place": state["place"], "row": _row(state), "files": files, "has_nan": has_nan(models)})
     sync_folder(folder)
 
 

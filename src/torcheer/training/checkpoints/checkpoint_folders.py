@@ -90,21 +90,23 @@ class CheckpointStore:
             self._prune(int(path.name))
         return path
 
-    def newest(self) -> NewestCheckpoint:
+    def newest(self, *, without_nan: bool = False) -> NewestCheckpoint:
         """Return state and path of the newest complete checkpoint, and the problems of newer ones.
 
-        None where there is no checkpoint; raises where there are some and none of them is complete.
+        None where there is no checkpoint; raises where there are some and none of them is complete. `without_nan`: the
+        newest whose weights are numbers, if there is one.
         """
         for _ in range(READ_ATTEMPTS):
-            newest = self._read_newest()
+            newest = self._read_newest(without_nan)
             if newest is not None:
                 return newest
         raise ArchiveDamaged(f"the checkpoints of {self.directory} change faster than they can be read: try again")
 
-    def _read_newest(self) -> NewestCheckpoint | None:
+    def _read_newest(self, without_nan: bool) -> NewestCheckpoint | None:
         """Make one attempt; None where a running trainer removed a checkpoint while it was read."""
         problems: list[str] = []
-        for path in self._folders():
+        healthy = [path for path in self._folders() if not _has_nan(path)] if without_nan else []
+        for path in healthy or self._folders():
             inode = _inode(path)
             try:
                 return read_checkpoint(path), path, problems
@@ -171,7 +173,8 @@ class CheckpointStore:
         """
         # Later ones are damaged: training resumed before them.
         named = [path for path in self._named_folders() if int(path.name) <= step]
-        kept = {*named[: self._keep_last], self._best(named)}
+        healthy = next((path for path in named if not _has_nan(path)), None)  # to go on from without a bad sample
+        kept = {*named[: self._keep_last], self._best(named), healthy}
         for path in self._folders():
             if path not in kept:
                 # Renamed first: no reader sees a partial checkpoint.
@@ -192,6 +195,14 @@ class CheckpointStore:
             return None
         is_more_better = self._keep_best.startswith("-") or better(column) == "max"
         return None if value is None else -value if is_more_better else value
+
+
+def _has_nan(path: Path) -> bool:
+    """Whether the weights of a checkpoint are spoiled; False where that cannot be read."""
+    try:
+        return bool(read_manifest(path).get("has_nan"))
+    except (TorcheerError, OSError):
+        return False
 
 
 def _inode(path: Path) -> int | None:

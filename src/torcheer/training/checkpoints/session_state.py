@@ -38,6 +38,7 @@ def state_of(session: Session) -> dict[str, Any]:
         "averages": {name: part.state() for name, part in session.averages.items()},
         "lanes": {runner.name: runner.state() for runner in _active_runners(session)},
         "feeds": {name: feed.state() for name, feed in session.feeds.items()} if session.place.round else {},
+        "left_out": {name: state for name, feed in session.feeds.items() if (state := feed.left_out.state())},
         "others": {name: part.state_dict() for name, part in stateful_parts(session).items()},
         "rng": rng_state(),
     }
@@ -63,6 +64,7 @@ def restore(session: Session, state: Mapping[str, Any]) -> None:
             part.load_state_dict(copy.deepcopy(state["others"][name]))
     for name, feed in session.feeds.items():
         feed.restore(state["feeds"].get(name))
+        feed.left_out.restore(state.get("left_out", {}).get(name, ()))
     _restore_place(session, state)
     session.changes.resume(state.get("changes"), session.place.step)
     for runner in _active_runners(session):

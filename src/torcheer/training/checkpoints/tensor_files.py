@@ -15,6 +15,8 @@ from torcheer.encoding import crc32
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.safetensors_header import NAMES, make_header, read_header
 
+_SUMMED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
+
 
 class ChecksumFile:
     """A file that counts the bytes read or written, and their CRC-32."""
@@ -47,6 +49,12 @@ class ChecksumFile:
     def _count(self, data: Any) -> None:
         self.bytes += len(data)
         self.crc32 = crc32(data, self.crc32)
+
+
+def has_nan(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether any number is NaN; infinities, as in attention masks, are none."""
+    numbers = [tensor.detach() for tensor in tensors.values() if tensor.dtype in _SUMMED]
+    return any(bool(torch.isnan(tensor.sum())) and bool(torch.isnan(tensor).any()) for tensor in numbers)
 
 
 def write_tensors(file: ChecksumFile, tensors: Mapping[str, Tensor]) -> None:

@@ -60,7 +60,7 @@ def test_all(
             steps = stage.eval_steps.get(name) if isinstance(stage.eval_steps, Mapping) else stage.eval_steps
             totals, batch_runner = session.runners[name].fresh(), session.runners[name].fresh()
             last = min(_length(totals), steps or _length(totals))
-            for number, batch in enumerate(islice(totals.batches(0), steps), 1):
+            for number, batch in enumerate(islice(totals.batches(None), steps), 1):
                 if should_stop():
                     return None
                 with around(name == names[-1] and number == last):

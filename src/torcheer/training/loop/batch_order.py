@@ -6,7 +6,7 @@ A position in it is two numbers, the epoch and the batch.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,6 +19,8 @@ from torcheer.data_workers import WorkerStart
 from torcheer.training.loop.stream_epochs import BatchStream, IterableWrapper
 from torcheer.training.session_parts import Loader
 
+_READ_SECS = 30.0  # for a batch that is read apart
+
 
 class Feed:
     """Batches of one loader, epoch after epoch, from any position."""
@@ -26,7 +28,8 @@ class Feed:
     def __init__(self, loader: Loader, seed: int) -> None:
         self.loader, self._seed = loader, seed
         self.is_stream = isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__getitem__")
-        self._order = _BatchOrder(loader, seed)
+        self.left_out = LeftOut()
+        self._order = _BatchOrder(loader, seed, self.left_out)
         self._idle: list[tuple[_BatchOrder, DataLoader[Any]]] = []
         self._streams: dict[int, list[BatchStream]] = {}  # the last epoch -> the streams started in it
         self._resumed: Mapping[str, Any] | None = None
@@ -42,11 +45,34 @@ class Feed:
         """Number of samples in the dataset; None for a stream."""
         return None if self.is_stream else len(self.loader.dataset)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Iterate over the batches of an epoch, from number `start` on."""
+    def epoch(self, epoch: int | None, start: int = 0) -> Iterator[Any]:
+        """Iterate over the batches of an epoch, from number `start` on.
+
+        None is a pass outside of training: in the order of epoch 0, without what is left out by now.
+        """
         if self.is_stream:
-            return self._stream(epoch, start)
+            return self._stream(epoch or 0, start)
         return self._batches(epoch, start)
+
+    def indices(self, epoch: int, number: int) -> list[int] | None:
+        """The samples of a batch, as indices of the loader's dataset; None for a stream, which has no such numbers."""
+        if self.is_stream:
+            return None
+        batches = self._order.batches(epoch)
+        return batches[number] if number < len(batches) else []
+
+    def read_apart(self, epoch: int, number: int, collate: Callable[[list[Any]], Any]) -> Any:
+        """What `collate` makes of the items of a batch, in another process: here, no number and no dataset changes.
+
+        Random augmentation is repeated where the loader has workers, and is another where it has none.
+        """
+        position: Any = (epoch, number, self.indices(epoch, number))
+        options = {key: value for key, value in self.loader.options.items() if key == "multiprocessing_context"}
+        loader: DataLoader[Any] = DataLoader(
+            _SeededDataset(self.loader.dataset, self._seed), batch_sampler=[position], collate_fn=collate,
+            num_workers=1, generator=torch.Generator().manual_seed(self._seed), timeout=_READ_SECS, **options,
+        )  # fmt: skip
+        return next(self._iterate(loader))
 
     def state(self) -> dict[str, Any] | None:
         """Return the position that a stream reports; None where the epoch and the batch define it."""
@@ -57,7 +83,7 @@ class Feed:
         """Start the next epoch from this state."""
         self._resumed = state
 
-    def _batches(self, epoch: int, start: int) -> Iterator[Any]:
+    def _batches(self, epoch: int | None, start: int) -> Iterator[Any]:
         # Loaders are reused: starting workers costs seconds. Each running pipeline has a loader for itself.
         order, batches = self._idle.pop() if self._idle else self._make_loader()
         order.set(epoch, start)
@@ -67,7 +93,7 @@ class Feed:
         self._idle.append((order, batches))
 
     def _make_loader(self) -> tuple[_BatchOrder, DataLoader[Any]]:
-        options, order = dict(self.loader.options), _BatchOrder(self.loader, self._seed)
+        options, order = dict(self.loader.options), _BatchOrder(self.loader, self._seed, self.left_out)
         dataset: Any = self.loader.dataset
         sampler: Any = order
         if options.get("num_workers"):
@@ -105,27 +131,87 @@ class Feed:
 class _BatchOrder:
     """Batch sampler: a permutation of indices that depends only on the seed and the epoch."""
 
-    def __init__(self, loader: Loader, seed: int) -> None:
+    def __init__(self, loader: Loader, seed: int, left_out: LeftOut) -> None:
         self._size = 0 if isinstance(loader.dataset, IterableDataset) else _size(loader.dataset)
-        self._loader, self._seed = loader, seed
-        self.epoch, self.start = 0, 0
+        self._loader, self._seed, self._left_out = loader, seed, left_out
+        self.epoch: int | None = 0
+        self.start = 0
 
-    def set(self, epoch: int, start: int) -> None:
+    def set(self, epoch: int | None, start: int) -> None:
         self.epoch, self.start = epoch, start
 
     def __len__(self) -> int:
-        full, remainder = divmod(self._size, self._loader.batch_size)
+        """Return the number of batches of an epoch that begins now."""
+        return self._count(self._size - len(self._left_out.now))
+
+    def _count(self, samples: int) -> int:
+        full, remainder = divmod(samples, self._loader.batch_size)
         return full + bool(remainder and not self._loader.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
-        size, count = self._loader.batch_size, len(self)
-        order = self._permutation() if self._loader.shuffle else range(self._size)
-        for number in range(self.start, count):
-            part = order[number * size : (number + 1) * size]
-            yield part.tolist() if isinstance(part, np.ndarray) else list(part)
+        if self._left_out.is_empty:
+            size, order = self._loader.batch_size, self._permutation(self.epoch or 0)
+            for number in range(self.start, self._count(self._size)):
+                yield order[number * size : (number + 1) * size].tolist()
+        else:
+            yield from self.batches(self.epoch)[self.start :]
 
-    def _permutation(self) -> np.ndarray[Any, Any]:
-        return np.random.default_rng((self._seed, self.epoch)).permutation(self._size)
+    def batches(self, epoch: int | None) -> list[list[int]]:
+        """All batches of an epoch; see `Feed.epoch`."""
+        size, remaining = self._loader.batch_size, self._permutation(epoch or 0)
+        parts = self._left_out.parts_of(epoch)
+        ends = [begin for begin, _ in parts[1:]]
+        batches: list[list[int]] = []
+        for (begin, indices), end in zip(parts, [*ends, None]):
+            kept = remaining[~np.isin(remaining, list(indices))]
+            count = self._count(len(kept))
+            count = count if end is None else min(count, end - begin)
+            taken = kept[: count * size]
+            batches += [taken[place : place + size].tolist() for place in range(0, len(taken), size)]
+            remaining = remaining[~np.isin(remaining, taken)]
+        return batches
+
+    def _permutation(self, epoch: int) -> np.ndarray[Any, Any]:
+        if not self._loader.shuffle:
+            return np.arange(self._size)
+        return np.random.default_rng((self._seed, epoch)).permutation(self._size)
+
+
+class LeftOut:
+    """The samples that an order leaves out, and since when: batches before that are as they were."""
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[int, int, frozenset[int]]] = []  # epoch, batch, all that is left out from there on
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing ever was left out."""
+        return not self._changes
+
+    @property
+    def now(self) -> frozenset[int]:
+        """What is left out by now."""
+        return self._changes[-1][2] if self._changes else frozenset()
+
+    def change(self, epoch: int, batch: int, indices: frozenset[int]) -> None:
+        """Leave out these samples, and no others, from a batch of an epoch on."""
+        self._changes = [*(part for part in self._changes if part[:2] != (epoch, batch)), (epoch, batch, indices)]
+
+    def parts_of(self, epoch: int | None) -> list[tuple[int, frozenset[int]]]:
+        """The parts of an epoch: the batch at which each begins, and what it leaves out. None: what holds by now."""
+        if epoch is None:
+            return [(0, self.now)]
+        before = [part[2] for part in self._changes if part[0] < epoch or part[:2] == (epoch, 0)]
+        later = [part[1:] for part in self._changes if part[0] == epoch and part[1]]
+        return [(0, before[-1] if before else frozenset()), *later]
+
+    def state(self) -> list[list[Any]]:
+        """Return everything as lists that JSON can hold."""
+        return [[epoch, batch, sorted(indices)] for epoch, batch, indices in self._changes]
+
+    def restore(self, state: Sequence[Sequence[Any]]) -> None:
+        """Continue from what `state` returned."""
+        self._changes = [(int(epoch), int(batch), frozenset(indices)) for epoch, batch, indices in state]
 
 
 class _PositionedBatches:
@@ -138,7 +224,7 @@ class _PositionedBatches:
         return len(self._order)
 
     def __iter__(self) -> Iterator[tuple[int, int, list[int]]]:
-        epoch = self._order.epoch
+        epoch = self._order.epoch or 0
         for number, indices in enumerate(self._order, self._order.start):
             yield epoch, number, indices
 

@@ -20,7 +20,7 @@ def evaluate_pipeline(
 ) -> dict[str, float]:
     """Return a pipeline's columns over all its data, or over the first `batches` batches."""
     runner.reset()
-    for number, batch in enumerate(islice(runner.batches(0), batches), 1):
+    for number, batch in enumerate(islice(runner.batches(None), batches), 1):
         try:
             with precision:
                 frames, samples = runner.forward(batch)
@@ -36,7 +36,7 @@ def evaluate_pipeline(
 
 def run_debug_pipeline(pipeline: DebugPipeline, runner: PipelineRunner, precision: AbstractContextManager[Any]) -> None:
     """Send the outputs of a few batches to the pipeline's output device."""
-    for batch in islice(runner.batches(0), pipeline.iterations):
+    for batch in islice(runner.batches(None), pipeline.iterations):
         with precision:
             frames, _ = runner.forward(batch, infer=True)
         last = frames[runner.graph.processors[-1]]

@@ -63,8 +63,8 @@ class PipelineRunner:
         """Return the number of batches in an epoch."""
         return min(len(feed) for feed, _, _ in self.inputs)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Iterate over one batch of each loader, until one of them ends."""
+    def batches(self, epoch: int | None, start: int = 0) -> Iterator[tuple[Any, ...]]:
+        """Iterate over one batch of each loader, until one of them ends; `epoch` None outside of training."""
         return zip(*[feed.epoch(epoch, start) for feed, _, _ in self.inputs])
 
     def forward(self, batches: tuple[Any, ...], *, infer: bool = False) -> tuple[dict[str, Frame], int]:

@@ -14,6 +14,7 @@ from torcheer.errors import BadArgument
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch import Watch, watch
 from torcheer.monitor.watch_settings import stops
+from torcheer.runlog.media.media_types import Image
 from torcheer.samples import Alert as WatchAlert
 from torcheer.terminal import did_you_mean
 from torcheer.training.loop.events import Alert, EpochDone, Event, StepDone
@@ -96,6 +97,11 @@ class SessionWatch:
             self._epoch = self._session.place.epoch + 1  # later values belong to the next epoch
             for model_watch in self._watches:
                 model_watch.message = f"epoch:{self._epoch}"
+
+    def log_picture(self, name: str, picture: Any, caption: str) -> None:
+        """Log an image beside the values of the first watch."""
+        for model_watch in (self._watches or ())[:1]:
+            model_watch.log(**{name: Image(picture, caption, "CHW")})
 
     def set_every(self, steps: int) -> None:
         """Watch every n-th step from now on."""

@@ -12,6 +12,7 @@ translates the others. What torcheer adds to TorchAssistant:
 | top | `autocast`, `accumulate`, `ema`, `deterministic`, `compile` | how a step is computed |
 | top | `keep_last`, `keep_best`, `checkpoint_secs`, `checkpoint_steps`, `limit_secs` | what is saved, when it stops |
 | top | `steps_csv`, `writers`, `profile`, `capture`, `watch` | what else is written |
+| top | `exclude_samples` | indices of samples that are left out, of the training loader or by loader |
 | top | `system_secs` | between two rows of the log about CPU, memory and GPUs; 0 for none |
 | top | `notify` | a command or webhook that hears of alerts, a crash and the end |
 | top | `studio` | whether `torcheer train` lets a studio look on, true unless given |

@@ -108,6 +108,11 @@ OPTIONS: dict[str, Kind] = {
         of_list=ListOf(NOTIFY, 1),
         of_map=NOTIFY,
     ),
+    "exclude_samples": Either(
+        Value("a list of samples, or a mapping of loaders to lists", lambda value: False),
+        of_list=ListOf(NUMBERING),
+        of_map=MapOf(ListOf(NUMBERING)),
+    ),
     "system_secs": SHARE,
     "studio": FLAG,
     "writers": ListOf(one_of("tensorboard", "wandb"), is_set=True),
