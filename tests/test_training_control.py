@@ -198,8 +198,9 @@ def test_a_path_that_is_too_long_for_a_socket_is_looked_at_all_the_same(tmp_path
 
 def test_a_long_test_ends_when_somebody_says_stop(tmp_path: Path, one_thread: None) -> None:
     slow = session("plain", tmp_path)
-    slow.feeds["validation"].loader = replace(slow.feeds["validation"].loader, dataset=Slow())
-    slow.feeds["validation"]._order = batch_order._BatchOrder(slow.feeds["validation"].loader, 0)
+    feed = slow.feeds["validation"]
+    feed.loader = replace(feed.loader, dataset=Slow())
+    feed._order = batch_order._BatchOrder(feed.loader, 0, feed.left_out)
     running = Running(slow)
     looker = running.looker
     looker.paused(0)
