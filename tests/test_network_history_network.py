@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from network_models import ARCHITECTURES
 from torch import Tensor, nn
 
 import torcheer as tl
+from torcheer.drawing.layout.picture import walk
 from torcheer.host.follow.pass_observer import PassObserver
 from torcheer.host.show import capture_for_show
 from torcheer.network.history_network import describe_pass
@@ -130,6 +132,31 @@ def test_a_history_knows_the_same_layers_in_the_same_order(name: str) -> None:
             assert source.net.index in [value.record.parent for value in outputs]
     summary = str(history.summary())
     assert all(f"{node.path} " in summary for node in description.network.modules)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_summary_text_tree_and_graph_have_the_modules_of_the_network_in_its_order_and_its_repeats(name: str) -> None:
+    build, make = ARCHITECTURES[name]
+    history = tl.log_forward_pass(build().eval(), make())
+    nodes = describe_pass(list(history.ops)).network.modules
+    tree = [(node.path, node.kind) for node in nodes]
+    rows = [row for row in history.summary() if row.calls]
+    assert [(row.address, row.type, row.calls) for row in rows] == [(*pair, n.calls) for pair, n in zip(tree, nodes)]
+    drawing = tl.draw(history, depth="all")
+    found = re.findall(r"(?:─ |\[)([\w.]+)(?::\d+)? \((\w+)\)", drawing.text())
+    assert list(dict.fromkeys(found)) == tree
+    views = list(walk(drawing.picture.root, 0, 0))
+    boxes = {re.sub(r":\d+", "", address) for view, *_, address, depth in views if depth and (view.name or view.open)}
+    assert {path for path, _ in tree} <= boxes
+    folded = walk(tl.draw(history, depth=12).picture.root, 0, 0)
+    stacks = [view.stack or view.plan for view, *_ in folded if view.stack or (view.plan and view.plan.sort == "stack")]
+    repeats = [node.repeats for node in nodes if node.repeats > 1]
+    assert sorted(plan.face.times for plan in stacks if plan) == sorted(repeats)
+
+
+def test_equal_modules_side_by_side_are_no_repeat() -> None:
+    build, make = ARCHITECTURES["experts"]
+    assert {node.repeats for node in live(build(), make()).modules} == {1}  # ×3 before: one does not follow the other
 
 
 def test_the_tree_folds_equal_blocks_and_counts_calls() -> None:

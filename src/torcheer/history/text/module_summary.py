@@ -55,8 +55,10 @@ class ModuleSummary:
 
 
 def summarise(history: ModelHistory) -> ModuleSummary:
-    """Summarise a history: one row per module, in the model's order."""
-    rows = tuple(_row(history, address) for address in history.facts.module_types)
+    """Summarise a history: one row per module in the order they ran, then those that did not run."""
+    ran = history.facts.module_ops
+    order = sorted(history.facts.module_types, key=lambda address: ran[address][0] if address in ran else len(history))
+    rows = tuple(_row(history, address) for address in order)
     return ModuleSummary(rows, _row(history, ""))
 
 
