@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed
@@ -278,6 +280,68 @@ def test_a_compiled_model_is_the_network_of_its_eager_program_and_says_so() -> N
         network = view.host.network
     assert network is not None and network.notes == (network_finder.COMPILED_PASS,)
     assert network.layers == described(conv(), x).layers
+
+
+class Counting(nn.Module):
+    """Does everything in its forward that a second pass could leave behind."""
+
+    calls: int
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm, self.drop = nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=0.5), nn.Dropout(0.5)
+        self.calls, self.seen, self.last = 0, [], {}  # type: int, list[float], dict[str, Tensor]
+        self.register_buffer("total", torch.zeros(4))
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen.append(random.random() + np.random.rand())
+        self.total = self.total + x.detach().sum(0)
+        self.steps += 1
+        self.last["x"] = x
+        self.made = x
+        return torch.rand(4) + self.drop(self.norm(self.fc(x)))
+
+
+def state_of(model: Counting) -> list[object]:
+    """What a pass changes, and the next random numbers."""
+    values = {name: value.tolist() for name, value in model.state_dict().items()}
+    held = [model.calls, list(model.seen), list(model.last), hasattr(model, "made"), model.training, model.fc.training]
+    return [values, *held, random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()]
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_an_extra_pass_leaves_no_trace_in_the_model_nor_in_random_state(is_training: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Counting().train(is_training), torch.rand(3, 4)
+    model(x)
+    total, before = model.total, state_of(model)
+    assert run_once(model, x).ops
+    assert state_of(model) == before and model.total is total and model._buffers["total"] is total
+
+
+def test_an_extra_pass_gives_lazy_modules_their_shapes_for_good() -> None:
+    model, x = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.ReLU()), torch.rand(3, 5)
+    assert run_once(model, x).ops and all(module.training for module in model.modules())
+    assert model(x).shape == (3, 4) and type(model[0]) is nn.Linear
+
+
+def test_a_compiled_model_that_is_followed_computes_the_same_bits() -> None:
+    def run(watched: bool) -> list[object]:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
+        model, x = torch.compile(net, backend="eager"), torch.rand(3, 4)
+        view = tl.live(model, open_server=False) if watched else None  # type: ignore[arg-type]
+        outputs = [model(x).tolist() for _ in range(3)]
+        if view is not None:
+            assert view.host.network is not None and view.host.network.notes == (network_finder.COMPILED_PASS,)
+            view.finish()
+        return [outputs, [value.tolist() for value in net.state_dict().values()], torch.random.get_rng_state().tolist()]
+
+    assert run(True) == run(False)
 
 
 def test_a_model_with_a_scripted_part_is_observed_by_hooks_and_says_so() -> None:

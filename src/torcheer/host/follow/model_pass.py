@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 from torch.compiler import is_dynamo_compiling
+from torch.nn.parameter import is_lazy
 
 from torcheer.capture.forward_pass import log_forward_pass, recording
 from torcheer.capture.record.recorder import Recorder
@@ -23,6 +27,7 @@ from torcheer.tap.pass_counter import PassCounter
 from torcheer.tap.probe_hooks import in_backward
 
 _SHARDED = "FullyShardedDataParallel"
+_CONTAINERS = (list, dict, set, OrderedDict)
 _COMPILED = "_torchdynamo_orig_callable"  # an attribute of compiled functions
 
 
@@ -140,18 +145,38 @@ def _is_recording() -> bool:
 
 @contextmanager
 def _preserved(model: nn.Module) -> Iterator[None]:
-    """Switch to evaluation mode; restore modes, buffers and random state afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    """Switch to evaluation mode; afterwards restore what the modules hold, and random state of torch, numpy and Python.
+
+    That is attributes, lists and dictionaries of a module (counters, caches, hooks, buffers) and the values of buffers;
+    what a hook or an object of the user's counts elsewhere is not known.
+    """
+    modules = list(model.modules())
+    lazy = [
+        module for module in modules if any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
+    ]
+    held = [(vars(module), dict(vars(module))) for module in modules if module not in lazy]  # others get their shapes
+    containers = [value for _, names in held for value in names.values() if type(value) in _CONTAINERS]
+    contents = [(value, value.copy()) for value in containers]
+    modes = [(module, module.training) for module in lazy]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not is_lazy(buffer)]
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
+    python_state, numpy_state = random.getstate(), numpy.random.get_state()
     try:
         with torch.random.fork_rng(devices), torch.no_grad():
             model.eval()
             yield
     finally:
+        random.setstate(python_state)
+        numpy.random.set_state(numpy_state)
+        for names, before in held:
+            names.clear()
+            names.update(before)
+        for container, content in contents:
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(content)
         for module, mode in modes:
             module.training = mode
         with torch.no_grad():
-            for buffer, before in buffers:
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
+            for buffer, values in buffers:
+                if not torch.equal(buffer, values):
+                    buffer.copy_(values)
