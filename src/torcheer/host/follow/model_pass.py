@@ -15,6 +15,7 @@ import numpy
 import torch
 from torch import nn
 from torch.compiler import is_dynamo_compiling
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
 from torcheer.capture.forward_pass import log_forward_pass, recording
@@ -151,9 +152,7 @@ def _preserved(model: nn.Module) -> Iterator[None]:
     what a hook or an object of the user's counts elsewhere is not known.
     """
     modules = list(model.modules())
-    lazy = [
-        module for module in modules if any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
-    ]
+    lazy = [module for module in modules if isinstance(module, LazyModuleMixin)]
     held = [(vars(module), dict(vars(module))) for module in modules if module not in lazy]  # others get their shapes
     containers = [value for _, names in held for value in names.values() if type(value) in _CONTAINERS]
     contents = [(value, value.copy()) for value in containers]
