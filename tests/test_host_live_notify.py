@@ -45,6 +45,13 @@ def test_a_killed_live_loop_is_reported() -> None:
         wait_until(lambda: hook.kinds() == ["crash"])
 
 
+def test_a_notifying_process_that_cannot_be_started_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "")
+    with pytest.warns(RuntimeWarning, match="nobody is notified of this run: the process for it cannot be started"):
+        view = tl.live(nn.Linear(4, 2), open_server=False, notify="true")
+    view.close()
+
+
 def test_a_log_that_cannot_be_written_is_reported_there_too(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file")
     with Webhook() as hook:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,6 +254,15 @@ def test_a_session_that_leaves_it_out_trains_through_and_never_sees_it(tmp_path:
     assert len(alerts(events)) == 1 and len([event for event in events if isinstance(event, StepDone)]) == 30
 
 
+def test_an_evaluation_leaves_it_out_too(tmp_path: Path) -> None:
+    trained = session(tmp_path, epochs=1, exclude_samples=[BAD])
+    list(trained.run())
+    again = session(tmp_path, exclude_samples=[BAD])
+    state, _, _ = trained.checkpoints.newest()  # type: ignore[union-attr]
+    again.restore_weights(state or {})
+    assert again.evaluate() == trained.evaluate() and math.isfinite(again.evaluate()["loss"])
+
+
 def stopped_at(directory: Path, step: int, **options: Any) -> Session:
     """A session that went on until a step, and was left there."""
     begun = session(directory, **options)
@@ -367,7 +377,9 @@ def test_a_poisoned_run_goes_on_without_the_sample_also_after_a_kill(
     assert "not finite: 13 (row 17 of data/train.csv): float32 4 4 NaN; " in said
     assert "Train on without: torcheer train a --leave-out 13" in said
     assert cli.main([*train, "a", "--leave-out", "13"]) == 0
-    assert "1 sample of training_loader (13) left out from epoch 1, batch 3 on" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "the weights of step 16 are NaN: it goes back to step 2" in said
+    assert "1 sample of training_loader (13) left out from epoch 1, batch 3 on" in said
     assert json.loads(Path("a/spec.json").read_text())["exclude_samples"] == [13]
     with Child("-m", "torcheer", *train, "b", "--leave-out", "13", cwd=tmp_path, env={"OMP_NUM_THREADS": "1"}) as child:
         wait_until(lambda: 5 <= max((int(path.name) for path in Path("b/checkpoints").glob("[0-9]*")), default=0) < 16)

@@ -61,11 +61,12 @@ class Host:
         self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self.report)
         self.path: Path | None = self._doorway.path
-        folder = None if to is None else Path(to)
-        self.notifier = Notifier(notify, title=title, to=folder, tell=self.report)  # it hears of a log that fails
         self._log: LogWriter | None = None
+        self.notifier = Notifier((), title=title, to=None, tell=self.report)
         self._scratch: LogWriter | None = None  # samples of a host without a run's folder
         self._scratch_bytes, self._has_run = 0, to is not None
+        folder = None if to is None else Path(to)
+        self.notifier = Notifier(notify, title=title, to=folder, tell=self.report)  # it hears of a log that fails
         if to is not None and writer:
             self._log = self._open_log(Path(to), writer)
         fork_registry.register(self)

@@ -243,7 +243,13 @@ class Session:
             return []
         state, _, problems = self.checkpoints.newest()
         if state is not None and leaves_out_more(self, state):  # from before they spoiled the weights
+            step = state["place"]["step"]
             state, _, problems = self.checkpoints.newest(without_nan=True)
+            if state is not None and state["place"]["step"] != step:
+                problems = [
+                    f"the weights of step {step} are NaN: it goes back to step {state['place']['step']}",
+                    *problems,
+                ]
         if state is not None:
             self.restore(state)
             self._reopen_last_stage()
@@ -290,6 +296,7 @@ class Session:
     def restore_weights(self, state: Mapping[str, Any]) -> None:
         """Restore only the models and their averages from a state: what evaluation needs."""
         restore_weights(self, state)
+        leave_out(self)
 
     @contextmanager
     def training(self, stage: Stage) -> Iterator[list[PipelineRunner]]:
