@@ -14,6 +14,7 @@ from torcheer.monitor.analysis import WatchAnalysis
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
 from torcheer.records import Sample
+from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import Account, Delivery
@@ -29,7 +30,7 @@ def log(folder: Path, account: Account | None = None) -> Path:
         reader.take(Delivery(Sample(step, "loss", "metric", array=np.array(1.5 if step == 0 else np.nan))))
     reader.close()
     if account is not None:
-        write_account(folder, "watch", account, ended=True)
+        write_account(LogPlace(folder), account, ended=True)
     return folder
 
 

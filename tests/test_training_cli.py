@@ -510,7 +510,7 @@ def test_show_says_what_a_session_is(
         + "\ncheckpoints\n"
         f"  step 20  whole, 0.0 KB  {row}\n"
         f"  step 30  whole, 0.0 KB  {row}\n\n"
-        "size\n  0.0 KB: checkpoints 0.0 KB, spec.json 0.0 KB\n"
+        "size\n  0.0 KB: checkpoints 0.0 KB, log 0.0 KB, spec.json 0.0 KB\n"
     )
 
 

@@ -18,6 +18,7 @@ from training_cases import Nursery, results, run, session
 from torcheer.control.parameter_form import ParameterChange
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
 from torcheer.training.loop.events import Alert
+from torcheer.training.observe.training_log import TrainingLog
 from torcheer.training.session import Place
 
 Acts = list[tuple[Any, ...]]  # ("step_n", count), ("step_epoch",), ("change", name, value), ("kill",)
@@ -158,7 +159,7 @@ def test_changes_and_kills_at_any_step_leave_no_trace(
 
 
 def logged(directory: Path, *steps: int) -> ChangeLog:
-    log = ChangeLog(directory)
+    log = ChangeLog(TrainingLog(directory))
     for step in steps:
         log.add(ParameterChange("lr", 0.1, 0.1 + step), Place(step=step))
     return log
@@ -166,7 +167,7 @@ def logged(directory: Path, *steps: int) -> ChangeLog:
 
 def test_a_checkpoint_that_counts_no_changes_holds_those_up_to_its_step(tmp_path: Path) -> None:
     logged(tmp_path, 2, 5, 5, 9)
-    log = ChangeLog(tmp_path)
+    log = ChangeLog(TrainingLog(tmp_path))
     log.resume(None, 5)  # as torcheer 0.1 wrote it
     assert [row[0] for row in log.rows] == [2, 5, 5] and log.is_pending
     log.resume(1, 5)

@@ -224,5 +224,5 @@ def test_the_watch_looks_as_often_as_the_form_says_also_after_a_resume(project: 
     assert (watch["every"], watch["stop_on"]) == (2, ["nan_inf"])
     assert watch["rules"] == {"dead_relu": {"share": 0.75}}
     project.trained()
-    steps = {frame["step"] for frame in Archive(project.run / "watch" / "log" / "watch").frames}
+    steps = {frame["step"] for frame in Archive(project.run / "log" / "watch").frames}
     assert {0, 4, 6, 8, 10, 12} <= steps and not {1, 2, 3, 5, 7, 9} & steps

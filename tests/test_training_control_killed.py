@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 from children import run_python
 
+from torcheer.runlog.run_tables import logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.control import Control
 from torcheer.training.control.requested_tests import run_all
@@ -63,8 +63,7 @@ def killed(directory: Path, **asked: Any) -> None:
 
 
 def rows(directory: Path) -> list[tuple[int, int]]:
-    lines = (directory / "tests" / "test_epoch.jsonl").read_text().splitlines()
-    return [(row["Step"], row["Epoch"]) for row in map(json.loads, lines)]
+    return [(row["Step"], row["Epoch"]) for row in logs(directory)["test_epoch"]]
 
 
 FURTHER_KILLS = [pytest.param(kill, marks=pytest.mark.faults) for kill in list(KILLS)[1:]]
@@ -76,8 +75,7 @@ def test_a_killed_run_that_goes_on_has_each_epochs_test_once(tmp_path: Path, one
     train(tmp_path)
     assert rows(tmp_path) == [(6, 1), (12, 2), (18, 3)]
     train(tmp_path / "whole")
-    ours, whole = ((one / "tests" / "test_epoch.jsonl").read_bytes() for one in (tmp_path, tmp_path / "whole"))
-    assert ours == whole
+    assert logs(tmp_path)["test_epoch"] == logs(tmp_path / "whole")["test_epoch"]
 
 
 @pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.faults), 6])

@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.inspector import open_watch
 from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.run_tables import logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.loop.events import Alert, StepDone, Stopped
 
@@ -52,24 +53,26 @@ def test_a_watched_session_trains_to_the_same_bits(tmp_path: Path) -> None:
 
 def test_steps_are_those_of_the_session(tmp_path: Path) -> None:
     list(session(tmp_path / "a", watch={"every": 5, "what": ["output", "update"]}).run())
-    seen = open_watch(tmp_path / "a" / "watch")
+    seen = open_watch(tmp_path / "a")
     assert list(seen["0", "output"].steps) == [0, 5, 10, 15]
     assert list(seen["0.weight", "update"].steps) == [0, 5, 10, 15]
-    assert len(seen["val loss", "metric"].steps) == 2
+    assert ("val loss", "metric") not in seen  # a column of the epochs' rows
 
 
 def test_the_mean_of_an_epoch_is_not_taken_for_the_loss_of_a_step(tmp_path: Path) -> None:
     one = session(tmp_path / "a", watch={"every": 5, "models": "net", "what": "output"})
     losses = [float(event.loss) for event in one.run() if isinstance(event, StepDone)]
-    seen = open_watch(tmp_path / "a" / "watch")
-    assert list(seen["loss", "metric"].steps) == [0, 5, 10, 15]
-    assert seen["loss", "metric"].mean.tolist() == pytest.approx(losses[::5])
-    assert list(seen["train loss", "metric"].steps) == [9, 19]
+    logged = logs(tmp_path / "a")
+    assert list(logged["train_step"]["Step"]) == [1, 6, 11, 16]  # after the steps 0, 5, 10, 15
+    assert list(logged["train_step"]["loss"]) == losses[::5]
+    assert list(logged["train_epoch"]["Epoch"]) == [1, 2] and "loss" not in logged["metric"]
+    account = open_watch(tmp_path / "a").account
+    assert account is not None and account.written == account.handled
 
 
 def test_gathered_batches_are_one_step(tmp_path: Path) -> None:
     list(session(tmp_path / "a", accumulate=5, watch={"every": 1, "what": ["output", "update"]}).run())
-    seen = open_watch(tmp_path / "a" / "watch")
+    seen = open_watch(tmp_path / "a")
     assert list(seen["0", "output"].steps) == [0, 1, 2, 3]
     assert list(seen["0.weight", "update"].steps) == [0, 1, 2, 3]
 
@@ -80,7 +83,7 @@ def test_a_session_that_goes_on_is_watched_on(tmp_path: Path) -> None:
         if isinstance(event, StepDone) and event.step == 8:
             first.stop_reason = "a test"
     list(session(tmp_path / "a", watch={"every": 5}).run())
-    assert list(open_watch(tmp_path / "a" / "watch")["0", "output"].steps) == [0, 5, 10, 15]
+    assert list(open_watch(tmp_path / "a")["0", "output"].steps) == [0, 5, 10, 15]
 
 
 class Sick(nn.Module):
@@ -109,7 +112,7 @@ def test_several_models_have_a_folder_each_and_their_names_before_the_layers(tmp
     one = session(tmp_path / "a", model=Sick(), watch={"every": 5})
     one.models["other"] = nn.Linear(2, 2)  # never called
     told = [event.message for event in one.run() if isinstance(event, Alert)]
-    assert list(open_watch(tmp_path / "a" / "watch" / "net")["layer", "output"].steps) == [0, 5, 10, 15]
+    assert list(open_watch(tmp_path / "a" / "log" / "watch-net")["layer", "output"].steps) == [0, 5, 10, 15]
     live = [text for text in told if text.startswith("nan_inf")]
     at_rest = [alert for alert in RunLog(tmp_path / "a").alerts if alert.rule == "nan_inf"]
     assert at_rest and len(at_rest) == len(live)
@@ -123,7 +126,7 @@ def test_what_is_seen_in_an_epoch_bears_its_number_also_after_going_on(tmp_path:
         if isinstance(event, StepDone) and event.step == 13:
             first.stop_reason = "a test"
     list(session(tmp_path / "a", epochs=3, watch={"every": 5}).run())
-    table = open_watch(tmp_path / "a" / "watch")["0", "output"].table()
+    table = open_watch(tmp_path / "a")["0", "output"].table()
     assert table["step"] == [0, 5, 10, 15, 20, 25]
     assert table["message"] == ["epoch:1", "epoch:1", "epoch:2", "epoch:2", "epoch:3", "epoch:3"]
 
@@ -185,4 +188,4 @@ def test_a_config_may_ask_for_a_watch(tmp_path: Path, monkeypatch: pytest.Monkey
     built = begin(understand(project.config(SMALL, lambda config: config.update(watch=asked))))
     list(built.session.run())
     assert json.loads(Path("run/spec.json").read_text())["watch"] == asked
-    assert open_watch("run/watch").steps.size
+    assert open_watch("run").steps.size

@@ -72,8 +72,11 @@ def write_once(path: Path, data: bytes | str) -> None:
         sync_folder(path.parent)
 
 
-def append(path: Path, data: bytes) -> None:
-    """Append lines in one write, so that no reader sees a part of one; all of them or none. They are fsynced."""
+def append(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Append lines in one write, so that no reader sees a part of one; all of them or none.
+
+    `sync=False` leaves the fsync to the system: for what can be made again.
+    """
     remaining = memoryview(data)
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +85,8 @@ def append(path: Path, data: bytes) -> None:
             try:
                 while remaining:
                     remaining = remaining[file.write(remaining) :]
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             except OSError:
                 file.truncate(size)
                 raise
@@ -307,11 +311,16 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
+_DECODER, _ENCODER = json.JSONDecoder(), json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _CHECKSUM: Final = b',"crc32":'  # the last key of a checked file: the checksum of all bytes before it
 
 
 def strict_json(text: bytes, where: str) -> Any:
     """Parse JSON in UTF-8; reject duplicate keys and NaN."""
+    with suppress(ValueError, RecursionError):
+        value = _DECODER.decode(text.decode())
+        if _ENCODER.encode(value).encode() == text:  # as we write it: it can have neither, and this is faster
+            return value
     try:
         return json.loads(text.decode(), object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:

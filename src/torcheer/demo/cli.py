@@ -105,7 +105,7 @@ def summary(home: Path, picture: Path) -> str:
         ),
         (run / "checkpoints", "the weights: the last ones and the best"),
         (run / "captures", "three layers, in each epoch"),
-        (run / "watch", f"what every 10th step looked like, and {plural(alerts, 'alert')}"),
+        (run / "log", f"rows of epochs, what every 10th step looked like, and {plural(alerts, 'alert')}"),
         *((video, "feature maps while they learn") for video in sorted((run / "watch" / "videos").glob("*.mp4"))),
         (picture, "the network; network.svg can be zoomed into"),
     ]

@@ -30,8 +30,8 @@ class WatchAnalysis:
         self._log = None
         if plan.to:
             self._log = LogWriter(
-                plan.to, "watch", keep=plan.keep, tell=self._problem, alarm=self._alert,
-                goes_on="Statistics and rules go on.",
+                plan.run or plan.to, plan.writer, keep=plan.keep, elsewhere=plan.elsewhere, tell=self._problem,
+                alarm=self._alert, goes_on="Statistics and rules go on.",
             )  # fmt: skip
         self._busy = False  # whether a value arrived since the last tick
         self._silence = _silence(plan.rules)

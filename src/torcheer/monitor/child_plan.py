@@ -15,6 +15,9 @@ class Plan:
     """The configuration of a child; sent to it as JSON."""
 
     to: str = ""  # the folder for log, alerts and videos; "" writes nothing
+    run: str = ""  # the run whose log is written; "" for `to`
+    writer: str = "watch"  # the name there
+    elsewhere: tuple[str, ...] = ()  # metrics that another writer logs
     statistics: bool = True  # compute statistics of every value, apply the rules
     rules: dict[str, Any] = field(default_factory=dict)  # name -> its settings, as `rules.settle` returns them
     keep: tuple[str, ...] = ()  # patterns of keys ("features.*/output") whose arrays are logged in full

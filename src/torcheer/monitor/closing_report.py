@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import TorcheerError
-from torcheer.runlog.log_frames import count_values
+from torcheer.runlog.log_frames import LogPlace, count_values
 from torcheer.samples import Account
 from torcheer.terminal import plural
 
@@ -48,28 +48,27 @@ class Ending:
         return f"torcheer: {text}; {account.missing}" if account.missing else f"torcheer: {text}"
 
 
-def ending_of(account: Account, to: Path | None, log_facts: Mapping[str, Any], opened: float) -> Ending:
+def ending_of(account: Account, place: LogPlace | None, log_facts: Mapping[str, Any], opened: float) -> Ending:
     """Determine how many values are on disk.
 
     `log_facts` is the last child's report on its log, empty where it could not send one: then, and after restarts, the
     values on disk since the time `opened` are counted.
     """
-    if to is None:
-        return Ending(account, to)
+    if place is None:
+        return Ending(account, None)
     if not log_facts or account.restarts:
-        written = _count_on_disk(to, opened)
+        written = _count_on_disk(place, opened)
     else:
         written = int(log_facts["written"])
     why = str(log_facts.get("why") or _UNKNOWN)
-    return Ending(replaced(account, written=written), to, why)
+    return Ending(replaced(account, written=written), place.run, why)
 
 
-def _count_on_disk(to: Path, opened: float) -> int:
-    from torcheer.runlog.log_writer import log_folder  # rarely needed
-    from torcheer.runlog.writer_log import open_intact
+def _count_on_disk(place: LogPlace, opened: float) -> int:
+    from torcheer.runlog.writer_log import open_intact  # rarely needed
 
     try:
-        frames = open_intact(log_folder(to, "watch"), []).frames
+        frames = open_intact(place.path, []).frames
     except (OSError, TorcheerError):
         return 0
     count, is_this_run = 0, False

@@ -9,7 +9,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch_settings import Transport, WatchSettings, parse_settings, stops
+from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS
 from torcheer.runlog.media.media_intake import MediaIntake
@@ -65,6 +66,7 @@ def watch(
     transport: Transport | Mapping[str, Any] | None = None,
     notify: Any = None,
     system_secs: float = SYSTEM_SECS,
+    log: LogPlace | None = None,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
 
@@ -78,11 +80,12 @@ def watch(
     numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
     `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and
     the end. Every `system_secs` the log gets a row about CPU, memory and GPUs.
+    A loop that has a log says by `log` where in it this belongs.
     """
     settings = parse_settings(
         what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
         transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
-        notify=notify, system_secs=system_secs,
+        notify=notify, system_secs=system_secs, log=log,
     )  # fmt: skip
     return Watch(model, choose(model, layers), settings)
 
@@ -96,6 +99,9 @@ class Watch:
 
     def __init__(self, model: nn.Module, selection: ModuleSelection, settings: WatchSettings) -> None:
         self.to = _folder(settings.to, selection)
+        self._place = None if self.to is None else LogPlace(self.to)
+        if settings.log is not None and self.to == settings.to:  # processes of a sharded model have a log each
+            self._place = settings.log
         self.problems: list[str] = []  # messages about what could not be watched
         self.should_stop = False
         self._settings, self._inside, self._process = settings, False, os.getpid()
@@ -117,6 +123,9 @@ class Watch:
             to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video,
             system_secs=settings.system_secs,
         )  # fmt: skip
+        if self._place is not None:
+            place = self._place
+            plan = replace(plan, run=str(place.run), writer=place.writer, elsewhere=place.elsewhere)
         transport, watch_ref = settings.transport, weakref.ref(self)
         self._notifier = Notifier(
             settings.notify, title=self.name, to=self.to, tell=lambda text: _report_problem(watch_ref, text)
@@ -303,7 +312,7 @@ class Watch:
             self._link.stop(_LAST_SECS)
             raise
         self._receive()
-        self._ending = ending_of(self._link.account, self.to, self._logged, self._opened)
+        self._ending = ending_of(self._link.account, self._place, self._logged, self._opened)
         if self._ending.problem:
             self._problem(self._ending.problem)
         self._write_account()
@@ -334,8 +343,8 @@ class Watch:
 
     def _write_account(self) -> None:
         try:
-            if self.to is not None:
-                write_account(self.to, "watch", self.account, ended=bool(self._logged) and not self._logged.get("why"))
+            if self._place is not None:
+                write_account(self._place, self.account, ended=bool(self._logged) and not self._logged.get("why"))
         except (OSError, TorcheerError) as error:
             why = getattr(error, "strerror", None) or error
             self._problem(f"what became of the values cannot be written: {why}")

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torcheer.errors import BadArgument
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.rules import resolve_rules
+from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS, check_secs
 from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
@@ -70,6 +71,7 @@ class WatchSettings:
     tell: Callable[[str], Any] | None = None
     notify: tuple[Target, ...] = ()
     system_secs: float = SYSTEM_SECS  # between two rows about the machine; 0: none
+    log: LogPlace | None = None
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -79,7 +81,7 @@ class WatchSettings:
 
 def parse_settings(
     *, what: Any, every: Any, to: Any, rules: Any, video: Any, callback: Any, keep: Any, stop_on: Any, transport: Any,
-    optimizer: Any, notify: Any, system_secs: Any, **functions: Any,
+    optimizer: Any, notify: Any, system_secs: Any, log: LogPlace | None = None, **functions: Any,
 ) -> WatchSettings:  # fmt: skip
     """Validate and parse the options of `watch`."""
     settled = resolve_rules(rules)
@@ -91,7 +93,7 @@ def parse_settings(
         rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
         keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
         optimizer=_optimizer(optimizer), notify=parse_notify(notify),
-        system_secs=check_secs(system_secs), **functions,
+        system_secs=check_secs(system_secs), log=log, **functions,
     )  # fmt: skip
     for name in ("video", "keep"):
         if getattr(settings, name) and settings.to is None:

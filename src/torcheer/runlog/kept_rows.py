@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -213,28 +211,6 @@ def _array_cell(array: Any) -> Any:
     if array.dtype.kind not in "biuf" or array.size > _MOST_CELL:
         return f"{array.dtype} {array.shape}"
     return array.tolist()
-
-
-def line_of(row: Mapping[str, Any]) -> bytes:
-    """Serialize a row as a line of a JSON Lines file."""
-    return json.dumps({name: cell_of(value) for name, value in row.items()}).encode() + b"\n"
-
-
-def rows_in(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a JSON Lines file; damaged or truncated lines are skipped."""
-    rows = []
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            rows.append({name: cell_of(value) for name, value in row.items()})
-    return rows
 
 
 def column_of(name: str, cell: Any) -> Column:

@@ -3,8 +3,13 @@
 `<run>/log/<writer>/` is an archive; each writer has its own. A frame's `about` may have
 
 - `opened`, in a writer's first frame: the time it was opened, in seconds since 1970. Nothing is rewritten when a run
-  goes on from an earlier step, or begins anew: what earlier openings wrote no longer holds from there on.
-- `rows`: by table, `step` and `time` of each row, and its cells by column (`cells`).
+  goes on from an earlier step, or begins anew: what earlier openings wrote no longer holds from its first step on.
+- `cut`: `step` and `epoch`. What stands before this frame holds up to that step, an epoch's row up to that epoch; all
+  of it where there is neither. A run that goes on from a checkpoint says so at once: what it trains again is never
+  there twice. Without a `cut` an opening's first rows say where it goes on.
+- `rows`: by table, `step` and `time` of each row, and its cells by column (`cells`). `cleared`: tables whose earlier
+  rows no longer hold.
+- `elsewhere`: how many values of a watch are left out, as another writer has them as rows.
 - `heads`: by table, its title and axes. `alerts`: each with its `id`. `network`; `account` of a watch's values.
 - `values`: layer, variable, type, shape of values whose statistics are the rows of three arrays under layer `(watch)`:
   `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `histogram` (uint32; a value's
@@ -17,6 +22,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from torcheer.runlog.kept_rows import cell_of
@@ -29,7 +36,25 @@ STATISTICS: Final = (
 COUNTS: Final = ("item", "seen", "count", "zeros", "nans", "infs", "stride", "finite", "binned")
 METRICS: Final = "metric"  # the table of a watch's scalars
 SYSTEM: Final = "system"  # the table of CPU, memory and GPUs, and its writer
+EPOCHS: Final = "train_epoch/"  # a table for each stage, "train_epoch/0": the rows of its epochs
+STEPS: Final = "train_step/"  # a table for each pipeline, "train_step/train": losses of every n-th step
+LOSSES: Final = "train_loss/"  # the same for losses that were read a few times a second, for a page
+UNCUT: Final = frozenset(("changes", "run"))  # tables that a cut leaves alone: they hold until they are cleared
 _NON_FINITE: Final = "$float"  # JSON has no NaN and no infinities
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A writer's part of a run's log."""
+
+    run: Path
+    writer: str = "watch"
+    elsewhere: tuple[str, ...] = ()  # metrics that another writer logs
+
+    @property
+    def path(self) -> Path:
+        """The folder of its archive."""
+        return self.run / "log" / self.writer
 
 
 def about_log(writer: str) -> dict[str, Any]:
@@ -58,10 +83,16 @@ def decode_cell(value: Any) -> Any:
     return [decode_cell(part) for part in value] if isinstance(value, list) else value
 
 
+def decode_column(cells: list[Any]) -> list[Any]:
+    """The cells of a column; most are numbers as they are."""
+    return [decode_cell(cell) if type(cell) in (dict, list) else cell for cell in cells]
+
+
 def count_values(about: dict[str, Any]) -> int:
     """How many values of a watch a frame holds: those with statistics, scalars, samples of people's own."""
     lists = [part for part in (about.get("values"), about.get("samples")) if isinstance(part, list)]
     metrics = about.get("rows")
     cells = metrics.get(METRICS, {}).get("cells", {}) if isinstance(metrics, dict) else {}
     scalars = sum(cell is not None for column in cells.values() for cell in column)
-    return scalars + sum(map(len, lists))
+    elsewhere = about.get("elsewhere", 0)
+    return scalars + sum(map(len, lists)) + (elsewhere if type(elsewhere) is int else 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -10,9 +10,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from torcheer.errors import TorcheerError
-from torcheer.runlog.log_frames import COUNTS, METRICS, STATISTICS
+from torcheer.runlog.log_frames import COUNTS, STATISTICS
 from torcheer.runlog.media.logged_samples import LoggedSamples
+from torcheer.runlog.old_run import old_tables
 from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, shown_tables
 from torcheer.runlog.writer_log import Row, WatchedValues, WriterLog
 from torcheer.samples import BINS, Alert, Key
 
@@ -20,32 +22,38 @@ _SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
 _NUMBERS: Final = (*STATISTICS[1:], "zeros", "nans", "infs")
 _MOST_NUMBERS: Final = 2_000_000  # of all tables of statistics; beyond that every 2nd, 4th, … look is shown
 _MOST_BINS: Final = 500_000  # of all histograms
-_TITLES: Final = {"train_epoch": "Train epochs", "test_trial": "Test trials", "test_epoch": "Test epochs",
-                  "run": "Runs", "train_step": "Train steps", METRICS: "Metrics",
-                  "changes": "Changes of parameters"}  # fmt: skip
+TRAIN: Final = "train"  # the trainer's name as a writer
 
 
-class _Place(NamedTuple):
+_LogTables = tuple[str, Tables, dict[str, dict[str, Any]]]  # a writer's model, rows and heads
+
+
+class Place(NamedTuple):
     """Where a writer's log lies."""
 
     path: Path  # its archive
     old: Path | None  # the folder of a watch of version 0.1 that it continues
     model: str  # of several watched models, the one whose log it is
+    before: tuple[Path, ...] = ()  # archives that it continues
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """Differs once other files have taken the place of these."""
-        files = (self.path / "archive.json", *([self.old / "samples" / "archive.json"] if self.old else []))
-        stats = [file.stat() for file in files if file.is_file()]
+        folders = (*self.before, *([self.old / "samples"] if self.old else []), self.path)
+        stats = [file.stat() for folder in folders if (file := folder / "archive.json").is_file()]
         return tuple((status.st_ino, status.st_mtime_ns) for status in stats)
+
+    def open(self) -> WriterLog:
+        """Open it for reading."""
+        return WriterLog(self.path, old=self.old, before=self.before)
 
 
 class RunLog:
-    """What the writers of a run have logged so far. Opening it reads nothing but the index of each log."""
+    """What the writers of a run have logged so far. Opening it reads nothing; what is asked for is read then."""
 
     def __init__(self, run: Path) -> None:
         self.path = run
-        self._logs: dict[_Place, tuple[tuple[Any, ...], WriterLog]] = {}
+        self._logs: dict[Place, tuple[tuple[Any, ...], WriterLog]] = {}
         self.refresh()
 
     def refresh(self) -> bool:
@@ -54,13 +62,13 @@ class RunLog:
         for place in writers_in(self.path):
             identity, log = self._logs.get(place, ((), None))
             if log is None or identity != place.identity:
-                self._logs[place] = place.identity, WriterLog(place.path, old=place.old)
+                self._logs[place] = place.identity, place.open()
                 changed = True
             else:
                 try:
                     changed = log.refresh() or changed
                 except TorcheerError:  # it is damaged: read what is intact
-                    self._logs[place] = identity, WriterLog(place.path, old=place.old)
+                    self._logs[place] = identity, place.open()
                     changed = True
         return changed
 
@@ -97,17 +105,33 @@ class RunLog:
 
     def tables(self) -> dict[str, TableRows]:
         """The tables of rows."""
-        rows: dict[str, list[Row]] = {}
-        heads: dict[str, dict[str, str]] = {}
-        for model, log in self.logs:
-            heads |= log.heads
-            for name, more in log.tables.items():
+        return self._merged([(model, log.tables, log.heads) for model, log in self.logs])
+
+    def tail(self, count: int) -> dict[str, TableRows]:
+        """The last rows of the tables that were written to lately: milliseconds, however long the log is."""
+        try:
+            tails: list[_LogTables] = [(model, log.tail(count), {}) for model, log in self.logs]
+        except TorcheerError:  # damaged near its end
+            return self.tables()
+        return self._merged(tails)
+
+    def _merged(self, logs: Iterable[_LogTables]) -> dict[str, TableRows]:
+        rows: Tables = {} if self._has_training else shown_tables(old_tables(self.path), {})
+        heads = {} if self._has_training else dict(WITHOUT_STEPS)
+        for model, tables, announced in logs:
+            heads |= announced
+            for name, more in shown_tables(tables, _tested(announced)).items():
                 if model:
                     more = [
                         row._replace(cells={f"{model} {cell}": row.cells[cell] for cell in row.cells}) for row in more
                     ]
                 rows[name] = sorted([*rows[name], *more], key=lambda row: row[:2]) if name in rows else more
         return {name: _table(name, heads.get(name, {}), table) for name, table in rows.items() if table}
+
+    @property
+    def _has_training(self) -> bool:
+        """Whether training has a log here: it had other files before."""
+        return any(place.path.name == TRAIN for place in self._logs)
 
     def statistics(self) -> dict[str, TableRows]:
         """A table for each watched layer and variable: its statistics over time, and its histograms."""
@@ -124,15 +148,28 @@ class RunLog:
         return {table.head.name: table for table in tables}
 
 
-def writers_in(run: Path) -> Iterator[_Place]:
-    """Yield where the logs of a run lie: its own, and those of its watches."""
+def writers_in(run: Path) -> Iterator[Place]:
+    """Yield where the logs of a run lie: its own; those of a session's watches that had folders of their own."""
     watch = run / "watch"
-    homes = [(run, ""), (watch, ""), *((home, home.name) for home in sorted(watch.glob("*")))]
-    for home, model in homes:
-        old = home if (home / "samples" / "archive.json").is_file() else None
-        paths = {file.parent for file in home.glob("log/*/archive.json")} | ({home / "log" / "watch"} if old else set())
-        for path in sorted(paths):
-            yield _Place(path, old if path.name == "watch" else None, model)
+    homes = [(watch, "watch"), *((home, f"watch-{home.name}") for home in sorted(watch.glob("*")))]
+    earlier = {writer: home for home, writer in homes if _is_watch(home)}
+    if (run / "samples" / "archive.json").is_file():
+        earlier["watch"] = run
+    paths = {file.parent for file in run.glob("log/*/archive.json")} | {run / "log" / writer for writer in earlier}
+    for path in sorted(paths):
+        yield place_of(path, earlier.get(path.name))
+
+
+def place_of(path: Path, home: Path | None = None) -> Place:
+    """A writer's log, with what a watch has written to the folder `home` before."""
+    old = home if home is not None and (home / "samples" / "archive.json").is_file() else None
+    logs = sorted(file.parent for file in home.glob("log/*/archive.json")) if home is not None else []
+    before = tuple(log for log in logs if log != path and log.parent != path.parent)
+    return Place(path, old, path.name.removeprefix("watch-") if path.name.startswith("watch-") else "", before)
+
+
+def _is_watch(home: Path) -> bool:
+    return (home / "samples" / "archive.json").is_file() or (home / "log" / "watch" / "archive.json").is_file()
 
 
 def has_log(run: Path) -> bool:
@@ -140,14 +177,22 @@ def has_log(run: Path) -> bool:
     return any(run.glob("log/*/archive.json")) or (run / "samples" / "archive.json").is_file()
 
 
-def _table(name: str, head: dict[str, str], rows: list[Row]) -> TableRows:
+def _tested(heads: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The columns of an epoch's evaluation, by stage."""
+    tested = heads.get("train_epoch", {}).get("tested", {})
+    return tested if isinstance(tested, dict) and all(isinstance(names, list) for names in tested.values()) else {}
+
+
+def _table(name: str, head: dict[str, Any], rows: list[Row]) -> TableRows:
+    head = HEADS.get(name, {}) | {fact: text for fact, text in head.items() if text != ""}
     names = dict.fromkeys(column for row in rows for column in row.cells)
-    columns: dict[str, list[Any]] = {"Step": [row.step for row in rows]}
-    columns |= {column: [row.cells.get(column) for row in rows] for column in names if column != "Step"}
-    title = head.get("title") or _TITLES.get(name) or name.replace("_", " ")
+    columns: dict[str, list[Any]] = {"Step": [row.step for row in rows]} if head.get("steps", True) else {}
+    columns |= {column: [row.cells.get(column) for row in rows] for column in names if column not in columns}
+    title = head.get("title") or name.replace("_", " ")
     described = tuple(column_for(column, cells) for column, cells in columns.items())
+    x = head.get("x", "Step")
     return TableRows(
-        TableHead(name, title, head.get("x") or "Step", head.get("legend", ""), described), columns, len(rows)
+        TableHead(name, title, x if x in columns else "Step", head.get("legend", ""), described), columns, len(rows)
     )
 
 

@@ -24,7 +24,7 @@ from torcheer.encoding import refusal, type_name
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
 from torcheer.runlog.kept_rows import cell_of
-from torcheer.runlog.log_frames import LAYER, METRICS, about_log, encode_cell
+from torcheer.runlog.log_frames import LAYER, METRICS, LogPlace, about_log, encode_cell
 from torcheer.runlog.table_records import TableHead
 from torcheer.samples import BINS, PERCENTILES, Account, Alert, Delivery, Statistics, disk_full
 from torcheer.selection import matches_value
@@ -38,16 +38,19 @@ class LogWriter:
     """Appends to one writer's log of a run. Rows may come from any thread.
 
     After the first write error, reported once by `tell` (a full disk by `alarm`), nothing more is written. `goes_on`
-    ends that report. `keep` has patterns of the values whose arrays are written, too.
+    ends that report. Without `tell` errors are raised, what could not be written stays buffered, and every commit waits
+    for the disk. `keep` has patterns of the values whose arrays are written, too; `elsewhere` the metrics that are only
+    counted, as another writer logs them.
     """
 
     def __init__(
-        self, run: str | os.PathLike[str], writer: str, *, tell: Callable[[str], None], keep: Sequence[str] = (),
-        alarm: Callable[[Alert], None] | None = None, goes_on: str = "",
+        self, run: str | os.PathLike[str], writer: str, *, tell: Callable[[str], None] | None,
+        keep: Sequence[str] = (), elsewhere: Sequence[str] = (), alarm: Callable[[Alert], None] | None = None,
+        goes_on: str = "",
     ) -> None:  # fmt: skip
         self.folder, self.writer = Path(run), writer
         self._tell, self._alarm, self._goes_on, self._step = tell, alarm, goes_on, 0
-        self._kept = _KeptKeys(keep)
+        self._kept, self._elsewhere = _KeptKeys(keep), frozenset(elsewhere)
         self._buffer, self._written = _Buffer(), time.monotonic()
         self._lock, self._writing = threading.Lock(), threading.RLock()  # of the buffer; of the archive
         self._opened, self._first, self._alerts = time.time(), True, 0
@@ -58,7 +61,8 @@ class LogWriter:
         try:
             if (path / "archive.json").exists() and read_about(path) != about_log(writer):
                 raise BadArgument(f"{path} is an archive of something else; write to another folder")
-            self._archive = Writer(path, about=about_log(writer), interval_secs=_FSYNC_SECS)
+            fsync = "step" if tell is None else "interval"
+            self._archive = Writer(path, about=about_log(writer), fsync=fsync, interval_secs=_FSYNC_SECS)
         except (OSError, TorcheerError) as error:
             self._give_up(error)
 
@@ -73,7 +77,10 @@ class LogWriter:
         sample, self._step = sent.sample, sent.sample.step
         if sample.variable == METRICS and sample.array.size == 1:
             with self._lock:
-                self._buffer.metric(sample.step, sent.time_secs, sample.layer, sample.array.reshape(-1)[0])
+                if sample.layer in self._elsewhere:
+                    self._buffer.count_elsewhere()
+                else:
+                    self._buffer.metric(sample.step, sent.time_secs, sample.layer, sample.array.reshape(-1)[0])
         else:
             keeps = self._kept.match(sent)
             if not self._buffer.fits(sample, keeps):
@@ -103,10 +110,23 @@ class LogWriter:
                 self._buffer.own_sample(sample, {**named, **record})
             self._commit_full()
 
-    def head(self, head: TableHead) -> None:
-        """Buffer a table's title and axes; its columns are those of its rows."""
+    def clear(self, table: str) -> None:
+        """Buffer that the rows of a table so far no longer hold."""
         with self._lock:
-            self._buffer.heads[head.name] = {"title": head.title, "x": head.x, "legend": head.legend}
+            self._buffer.clear(table)
+
+    def cut(self, **until: int) -> None:
+        """Write at once that what was logged before holds only until this `step`, epochs' rows until this `epoch`.
+
+        Without any: that all of it holds.
+        """
+        self.commit()
+        self._write([], cut=until)
+
+    def head(self, head: TableHead, **facts: Any) -> None:
+        """Buffer a table's title and axes, and further facts; its columns are those of its rows."""
+        with self._lock:
+            self._buffer.heads[head.name] = {"title": head.title, "x": head.x, "legend": head.legend, **facts}
 
     def network(self, network: Mapping[str, Any]) -> None:
         """Buffer the network, as JSON; the last one holds."""
@@ -134,9 +154,20 @@ class LogWriter:
         with self._writing:
             with self._lock:
                 buffer, self._buffer, self._written = self._buffer, _Buffer(), time.monotonic()
-            for samples, about, count in buffer.frames():
-                if self._write(samples, **about):
-                    self.written += count
+            try:
+                for samples, about, count in buffer.frames():
+                    if self._write(samples, **about):
+                        self.written += count
+            except (OSError, TorcheerError):
+                with self._lock:
+                    buffer.extend(self._buffer)
+                    self._buffer = buffer
+                raise
+
+    @property
+    def in_place(self) -> bool:
+        """False once the log's folder was removed or moved."""
+        return self._archive is not None and self._archive.in_place
 
     def close(self) -> None:
         """Commit the buffer, and seal the archive."""
@@ -149,7 +180,8 @@ class LogWriter:
                     self._archive.close()
             except (OSError, TorcheerError) as error:
                 self._report_error(error)
-            self._archive = None
+            finally:
+                self._archive = None
 
     def _commit_full(self) -> None:
         if self._buffer.count >= _MOST_ROWS or self._buffer.bytes >= _MOST_BYTES:
@@ -164,6 +196,8 @@ class LogWriter:
             try:
                 self._archive.step(samples, **about)
             except (OSError, TorcheerError) as error:
+                if self._tell is None:
+                    raise  # nothing of it was written, and the archive can be written on
                 self._give_up(error)
                 return False
             self._first = False
@@ -178,6 +212,8 @@ class LogWriter:
 
     def _give_up(self, error: Exception) -> None:
         """Stop writing after an error; the caller goes on without a log."""
+        if self._tell is None:
+            raise error
         archive, self._archive = self._archive, None
         self._report_error(error, archive)
         if archive is not None:
@@ -185,6 +221,8 @@ class LogWriter:
                 archive.close(seal=False)
 
     def _report_error(self, error: Exception, archive: Writer | None = None) -> None:
+        if self._tell is None:
+            raise error
         self.why = _system_message(error)
         full = disk_full(error, self.folder, "log", self._step)
         if full is None or self._alarm is None:
@@ -199,16 +237,16 @@ class LogWriter:
 
 def log_folder(run: Path, writer: str) -> Path:
     """Where a writer's log lies in a run."""
-    return run / "log" / writer
+    return LogPlace(run, writer).path
 
 
-def write_account(run: Path, writer: str, account: Account, *, ended: bool) -> None:
+def write_account(place: LogPlace, account: Account, *, ended: bool) -> None:
     """Append the account of a watch's values to its log; does nothing without one.
 
     `ended`: whether its writer has sealed it; otherwise it stays unsealed.
     """
-    path = log_folder(run, writer)
-    if not (path / "archive.json").is_file() or read_about(path) != about_log(writer):
+    path = place.path
+    if not (path / "archive.json").is_file() or read_about(path) != about_log(place.writer):
         return
     record = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
     archive = Writer(path, fsync="never")
@@ -218,13 +256,25 @@ def write_account(run: Path, writer: str, account: Account, *, ended: bool) -> N
         archive.close(seal=ended)
 
 
+def cut_log(place: LogPlace, step: int) -> None:
+    """Write that what a watch has logged so far holds until this step; does nothing without a log.
+
+    Not by its child, which may be restarted at any step.
+    """
+    if (place.path / "archive.json").is_file() and read_about(place.path) == about_log(place.writer):
+        archive = Writer(place.path, fsync="never")
+        archive.step([], opened=time.time(), cut={"step": step})
+        archive.close(seal=False)
+
+
 class _Buffer:
     """What becomes the next frame."""
 
     def __init__(self) -> None:
         self.heads: dict[str, Any] = {}
+        self._cleared: list[str] = []
         self.network: dict[str, Any] | None = None
-        self.count = self.bytes = 0
+        self.count = self.bytes = self._elsewhere = 0
         self._own: list[tuple[Sample, dict[str, Any]]] = []  # with the record of each
         self._values: list[_SampleRow] = []
         self._arrays: dict[tuple[str, str, int], Sample] = {}
@@ -245,6 +295,24 @@ class _Buffer:
     def row(self, table: str, step: int, when: float, cells: dict[str, Any]) -> None:
         self._rows.setdefault(table, []).append((step, when, cells))
         self.count += 1
+
+    def count_elsewhere(self) -> None:
+        self._elsewhere += 1
+        self.count += 1
+
+    def clear(self, table: str) -> None:
+        self.count -= len(self._rows.pop(table, ()))
+        self._cleared.append(table)
+
+    def extend(self, later: _Buffer) -> None:
+        """Add what a later buffer of rows holds."""
+        for table in later._cleared:
+            self.clear(table)
+        for table, rows in later._rows.items():
+            self._rows.setdefault(table, []).extend(rows)
+        self.heads |= later.heads
+        self.network = later.network or self.network
+        self.count += later.count
 
     def metric(self, step: int, when: float, name: str, number: Any) -> None:
         """A cell of the step's last row, or of a new one if that has it."""
@@ -278,7 +346,9 @@ class _Buffer:
         """The first frame's metadata; empty if there is nothing to write."""
         parts = {
             "values": [row.name for row in self._values],
+            "cleared": list(dict.fromkeys(self._cleared)),
             "rows": {table: _columns(rows) for table, rows in self._rows.items()},
+            "elsewhere": self._elsewhere,
             "heads": self.heads,
             "network": self.network,
         }

@@ -19,7 +19,7 @@ from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
-from torcheer.runlog.watch_reader import Watched, logs_in, open_watch
+from torcheer.runlog.watch_reader import Watched, logs_in, name_of, open_watch
 from torcheer.samples import Alert
 from torcheer.terminal import plural
 
@@ -87,7 +87,7 @@ class RunFolder:
     @cached_property
     def watches(self) -> dict[str, Watched]:
         """What was watched, by model; empty without a watch."""
-        return {folder.name: open_watch(folder) for folder in logs_in(self.path)}
+        return {name_of(folder): open_watch(folder) for folder in logs_in(self.path)}
 
     @cached_property
     def captures(self) -> Archive | None:

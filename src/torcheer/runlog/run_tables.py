@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from torcheer.errors import BadArgument
-from torcheer.runlog.kept_rows import cell_of, rows_in
-from torcheer.runlog.log_reader import RunLog, column_for, writers_in
+from torcheer.runlog.log_reader import RunLog, writers_in
+from torcheer.runlog.old_run import old_files
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.terminal import plural
-
-_MOST_ROWS: Final = 100_000  # of a table; longer ones are subsampled
 
 
 @runtime_checkable
@@ -38,7 +34,7 @@ def logs(run: str | os.PathLike[str] | HostedTables) -> dict[str, Table]:
         return {name: _as_table(head, columns) for name, (head, columns) in run.tables().items()}
     if not Path(run).is_dir():
         raise BadArgument(f"logs: there is no run at {os.fspath(run)}")
-    return {name: _as_table(table.head, table.columns) for name, table in tables_of(Path(run)).items()}
+    return {name: _as_table(table.head, table.columns) for name, table in RunLog(Path(run)).tables().items()}
 
 
 def _as_table(head: TableHead, columns: Mapping[str, list[Any]]) -> Table:
@@ -61,48 +57,10 @@ def _column_array(column: Column, cells: list[Any]) -> Any:
     return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
 
 
-def tables_of(run: Path, log: RunLog | None = None) -> dict[str, TableRows]:
-    """The tables of a run: those of its log; epochs, steps and changed parameters of metrics/; tests; earlier runs."""
-    tables = (log or RunLog(run)).tables() | _epochs(run)
-    steps = _read(run / "metrics" / "steps.csv")
-    if steps:
-        tables["train_step"] = _table("train_step", "Train steps", "Step", _by_pipeline(steps))
-    for name, title, x in (("test_trial", "Test trials", "Trial"), ("test_epoch", "Test epochs", "Step")):
-        if tests := rows_in(run / "tests" / f"{name}.jsonl"):
-            tables[name] = _table(name, title, x, tests)
-    if runs := _runs(run):
-        tables["run"] = _table("run", "Runs", "Run", runs)
-    changes = _read(run / "metrics" / "changes.csv")
-    if changes:
-        tables["changes"] = _table("changes", "Changes of parameters", "Step", _renamed(changes))
-    return tables
-
-
-def _epochs(run: Path) -> dict[str, TableRows]:
-    files = [path for path in (run / "metrics").glob("*.csv") if path.stem.isdecimal()]
-    rows = [row for path in sorted(files, key=lambda path: int(path.stem)) for row in _read(path)]
-    return {"train_epoch": _table("train_epoch", "Train epochs", "Epoch", _renamed(rows))} if rows else {}
-
-
-def _runs(run: Path) -> list[dict[str, Any]]:
-    """The results of the archived runs and of the last one, as `training.control` writes them."""
-    rows = rows_in(run / "tests" / "run.jsonl")
-    for path in (run / "earlier").glob("*/result.json"):
-        try:
-            result = json.loads(path.read_bytes())
-            row = {key.capitalize(): cell_of(value) for key, value in result.items() if key != "values"}
-            rows.append(row | {str(key): cell_of(value) for key, value in dict(result["values"]).items()})
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # edited by hand
-            continue
-    return sorted((row for row in rows if isinstance(row.get("Run"), int)), key=lambda row: row["Run"])
-
-
 def stamp_of(run: Path) -> tuple[Any, ...]:
     """A fingerprint that changes whenever one of the files does."""
     stats = []
-    files = [
-        path for pattern in ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json") for path in run.glob(pattern)
-    ]
+    files = old_files(run)
     for place in writers_in(run):
         files += [*place.path.glob("*.index"), *(place.old.rglob("*.index") if place.old else ())]
     for path in sorted(files):
@@ -116,7 +74,7 @@ def stamp_of(run: Path) -> tuple[Any, ...]:
 
 def summary_at(run: Path) -> str:
     """The summary line of a run on disk, without opening it."""
-    return summary_of(_epochs(run) or tables_of(run))
+    return summary_of(RunLog(run).tail(1))
 
 
 def summary_of(tables: dict[str, TableRows]) -> str:
@@ -126,61 +84,10 @@ def summary_of(tables: dict[str, TableRows]) -> str:
         last = [rows.columns["Step"][-1] for rows in tables.values() if rows.count and "Step" in rows.columns]
         steps = [step for step in last if isinstance(step, int)]
         return f"{max(steps)} steps" if steps else "no results yet"
-    epochs = plural(table.count, "epoch")
+    last_epoch = table.columns.get("Epoch", [None])[-1]
+    epochs = plural(last_epoch if isinstance(last_epoch, int) else table.count, "epoch")
     for name in ("val loss", "loss", *table.columns):
         last = table.columns.get(name, [None])[-1]
         if name not in ("Epoch", "Step") and isinstance(last, int | float):
             return f"{epochs} · {name} {last:.4g}"
     return epochs
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a CSV; an incomplete or damaged line is skipped."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    try:
-        rows = list(csv.reader(lines))
-    except csv.Error:
-        return []
-    names = rows[0] if rows else []
-    rows = [row for row in rows[1:] if len(row) == len(names)]
-    rows = rows[:: -(-len(rows) // _MOST_ROWS)] if rows else []
-    return [{name: _cell(cell) for name, cell in zip(names, row)} for row in rows]
-
-
-def _cell(text: str) -> Any:
-    """Parse a cell: an integer, a float, or text; None if empty."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text or None
-
-
-def _renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    names = {"epoch": "Epoch", "step": "Step"}
-    return [{names.get(name, name): cell for name, cell in row.items()} for row in rows]
-
-
-def _by_pipeline(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Pivot to a row per step with a loss column per pipeline, as in a live run."""
-    pipelines = list(dict.fromkeys(str(row.get("pipeline")) for row in rows))
-    by_step: dict[Any, dict[str, Any]] = {}
-    for row in rows:
-        step, pipeline = row.get("step"), str(row.get("pipeline"))
-        step_row = by_step.setdefault(step, {"Step": step, "Epoch": row.get("epoch")})
-        step_row["loss" if len(pipelines) == 1 else f"{pipeline} loss"] = row.get("loss")
-    return list(by_step.values())
-
-
-def _table(name: str, title: str, x: str, rows: list[dict[str, Any]]) -> TableRows:
-    names = dict.fromkeys(column for row in rows for column in row)
-    columns = {column: [row.get(column) for row in rows] for column in names}
-    heads = tuple(column_for(column, cells) for column, cells in columns.items())
-    return TableRows(TableHead(name, title, x, columns=heads), columns, len(rows))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torcheer.errors import NotAnArchive, UnknownLayer, ValueUnavailable
 from torcheer.history.op_table import to_arrow, to_pandas
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
+from torcheer.runlog.log_reader import writers_in
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.writer_log import Columns, WatchedValues, WriterLog
@@ -247,8 +248,12 @@ class _KeptArrays(Mapping[int, Array]):
 
 
 def open_log(home: Path) -> WriterLog:
-    """Open the log of the watch that writes to `home`."""
-    return WriterLog(log_folder(home, WRITER), old=home if (home / "samples").is_dir() else None)
+    """Open the log of a watch: `home` is the folder that it writes to, or its part of a run's log."""
+    if _is_writer(home):
+        run = home.parent.parent
+        return next(place for place in writers_in(run) if place.path == home).open()
+    places = [place for place in writers_in(home) if place.path.name == WRITER]
+    return places[0].open() if places else WriterLog(log_folder(home, WRITER))
 
 
 def has_watch(home: Path) -> bool:
@@ -256,12 +261,26 @@ def has_watch(home: Path) -> bool:
     return log_folder(home, WRITER).is_dir() or (home / "samples").is_dir()
 
 
+def _is_writer(path: Path) -> bool:
+    """Whether a folder is a watch's part of a run's log."""
+    return path.parent.name == "log" and path.name.startswith(WRITER) and (path / "archive.json").is_file()
+
+
 def logs_in(path: Path) -> list[Path]:
     """The folders in a watch or a training run that a watch wrote to: one for each model or process."""
+    if _is_writer(path) or has_watch(path):
+        return [path]
+    if logs := sorted(filter(_is_writer, (path / "log").glob(f"{WRITER}-*"))):
+        return logs
     for inside in (path, path / "watch"):
         if folders := [inside] if has_watch(inside) else sorted(filter(has_watch, inside.glob("*"))):
             return folders
     return []
+
+
+def name_of(log: Path) -> str:
+    """A short name of one of `logs_in`: its model, where there are several."""
+    return log.name.removeprefix(f"{WRITER}-")
 
 
 def _folder(path: Path) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.archive import Archive, Entry
+from torcheer.archive.format.index_frames import gc_paused
+from torcheer.archive.format.index_tail import read_backwards
 from torcheer.archive.verification import TrustedArchive, examine
 from torcheer.errors import ArchiveDamaged, TorcheerError
-from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS, decode_cell
+from torcheer.runlog.log_frames import COUNTS, EPOCHS, LAYER, METRICS, STATISTICS, UNCUT, decode_cell, decode_column
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.old_watch import Frame, old_frames
 from torcheer.samples import BINS, PERCENTILES, Account, Alert, Key
@@ -23,8 +26,11 @@ from torcheer.samples import BINS, PERCENTILES, Account, Alert, Key
 Array = NDArray[Any]
 Columns = dict[str, list[Any]]
 _LATE = {("wait_secs", METRICS), ("step_secs", METRICS)}  # sent after the next step has begun, for the previous step
-_PARTS = (("values", list), ("alerts", list), ("heads", dict), ("network", dict), ("account", dict),
-          ("samples", list))  # fmt: skip
+_PARTS = {
+    "values": list, "alerts": list, "heads": dict, "network": dict, "account": dict, "cut": dict, "cleared": list,
+    "rows": dict, "samples": list,
+}  # fmt: skip
+_LEAST_FRAMES, _MOST_FRAMES = 128, 2048  # of a tail
 _WHOLE_RUN = ("", "")  # an alert about no layer
 _NO_ROWS: dict[str, Any] = {"step": [], "time": [], "cells": {}}
 _ALERT = {field.name for field in fields(Alert)}
@@ -41,49 +47,108 @@ class Row(NamedTuple):
 class WriterLog:
     """Everything in a writer's log, without what a later opening of it has replaced.
 
-    `path` is its archive. `old`: the folder of a watch of version 0.1 that it continues.
+    `path` is its archive. `old`: the folder of a watch of version 0.1 that it continues. `before`: archives that it
+    continues, of a session's watch that had a folder of its own.
     """
 
-    def __init__(self, path: Path, *, old: Path | None = None) -> None:
-        self.path, self.problems = path, list[str]()
-        self._openings: list[_Opening] = []
+    def __init__(self, path: Path, *, old: Path | None = None, before: Sequence[Path] = ()) -> None:
+        self.path, self._old, self._before = path, old, before
+        self._problems, self._sealed, self._is_read = list[str](), False, False
+        self._frames_of: list[_Opening] = []
         self._archive: Archive | None = None
-        self.sealed = False  # whether the writer ended cleanly
-        if old is not None:
-            archive = open_intact(old / "samples", self.problems)
-            self._add(archive, old_frames(old, archive))
-            self.sealed = archive.sealed
+        self._size = self._index_bytes()
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences about what was lost."""
+        self._read()
+        return self._problems
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the writer ended cleanly."""
+        self._read()
+        return self._sealed
+
+    @property
+    def _openings(self) -> list[_Opening]:
+        self._read()
+        return self._frames_of
+
+    def _read(self) -> None:
+        """Read the whole log when it is first asked for."""
+        if self._is_read:
+            return
+        self._is_read = True
+        with gc_paused():
+            self._read_all()
+
+    def _read_all(self) -> None:
+        if self._old is not None:
+            archive = open_intact(self._old / "samples", self._problems)
+            self._add(archive, old_frames(self._old, archive))
+            self._sealed = archive.sealed
+        for folder in self._before:
+            archive = open_intact(folder, self._problems)
+            self._add(archive, [frame for frame in archive.frames if self._is_understood(frame)])
         self.refresh()
+
+    def _index_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.path.glob("*.index"))
 
     def refresh(self) -> bool:
         """Read what was committed since the last call; True if there is more."""
+        if not self._is_read:
+            size, self._size = self._size, self._index_bytes()
+            return size != self._size
         new: list[Frame] = []
         if self._archive is None and (self.path / "archive.json").is_file():
-            self._archive = open_intact(self.path, self.problems)
+            self._archive = open_intact(self.path, self._problems)
             new = self._archive.frames
         elif self._archive is not None and not isinstance(self._archive, TrustedArchive):  # that one is damaged
             if count := self._archive.refresh():
                 new = self._archive.frames[-count:]
         if self._archive is not None:
             self._add(self._archive, [frame for frame in new if self._is_understood(frame)])
-            self.sealed = self._archive.sealed
+            self._sealed = self._archive.sealed
         return bool(new)
+
+    def tail(self, count: int) -> dict[str, list[Row]]:
+        """The last rows of the tables that were written to lately, read from the log's end; not all of it is read."""
+        tables, cleared, later, opening = dict[str, list[Row]](), set[str](), _Later(), list[Frame]()
+        if not (self.path / "archive.json").is_file():
+            return tables
+        for number, frame in enumerate(filter(self._is_understood, read_backwards(self.path))):
+            about = frame["about"]
+            for table, columns in about.get("rows", {}).items():
+                if table not in cleared:
+                    rows = tables.setdefault(table, [])
+                    rows[:0] = list(_held(later, table, _rows(columns)))
+            cleared.update(about.get("cleared", ()))
+            opening.append(frame)
+            if "opened" in about or "cut" in about:
+                later, opening = later.after(_Opening.of(about.get("cut"), opening[::-1])), []
+            is_enough = number >= _LEAST_FRAMES and all(len(rows) >= count for rows in tables.values())
+            if is_enough or number >= _MOST_FRAMES:
+                break
+        return {table: rows[-count:] for table, rows in tables.items() if rows}
 
     def _add(self, archive: Archive, frames: list[Frame]) -> None:
         for frame in frames:
-            if "opened" in frame["about"] or not self._openings:
-                self._openings.append(_Opening())
-            self._openings[-1].add(archive, frame)
-        for name in ("values", "tables", "alerts", "samples") if frames else ():
+            if "opened" in frame["about"] or "cut" in frame["about"] or not self._frames_of:
+                self._frames_of.append(_Opening(frame["about"].get("cut")))
+            self._frames_of[-1].add(archive, frame)
+        for name in ("values", "tables", "alerts", "samples", "_later") if frames else ():
             self.__dict__.pop(name, None)
 
     def _is_understood(self, frame: Frame) -> bool:
         about = frame["about"]
         tables = about.get("rows", {})
-        known = isinstance(tables, dict) and all(isinstance(about.get(name, kind()), kind) for name, kind in _PARTS)
-        if known and all(_is_table(columns) for columns in tables.values()):
+        known = all([isinstance(part, _PARTS[name]) for name, part in about.items() if name in _PARTS])
+        numbers = about.get("cut", {}).values() if known else ()
+        if known and all(_is_table(columns) for columns in tables.values()) and all(type(n) is int for n in numbers):
             return True
-        self.problems.append(f"step {frame['step']}: what it holds is of another version of torcheer")
+        self._problems.append(f"step {frame['step']}: what it holds is of another version of torcheer")
         return False
 
     def _parts(self, name: str) -> Iterator[tuple[int, Any]]:
@@ -93,9 +158,17 @@ class WriterLog:
                 if name in frame["about"]:
                     yield number, frame["about"][name]
 
-    def _holds(self, number: int, step: int, key: Key) -> bool:
-        """True if no later opening of the log has reached that step and key."""
-        return not any(later.covers(step, key) for later in self._openings[number + 1 :])
+    @cached_property
+    def _later(self) -> list[_Later]:
+        """What openings after each one say of it: up to which step and epoch it holds."""
+        later = [_Later()]
+        for opening in reversed(self._openings[1:]):
+            later.append(later[-1].after(opening))
+        return later[::-1]
+
+    def _holds(self, number: int, step: int, key: Key, epoch: int | None = None) -> bool:
+        """True if no later opening of the log has cut off that step, or reached it with the same key."""
+        return self._later[number].holds(step, key, epoch)
 
     @cached_property
     def alerts(self) -> list[Alert]:
@@ -115,16 +188,17 @@ class WriterLog:
     def tables(self) -> dict[str, list[Row]]:
         """The rows of each table, in the order they were written."""
         tables: dict[str, list[Row]] = {}
-        for number, parts in self._parts("rows"):
-            for table, columns in parts.items():
-                rows = tables.setdefault(table, [])
-                for row in _rows(columns):
-                    if table == METRICS:  # a step's metrics may come in several rows
-                        names = [name for name in row.cells if self._holds(number, row.step, (name, table))]
-                        row = row._replace(cells={name: row.cells[name] for name in names})
-                    if row.cells if table == METRICS else self._holds(number, row.step, ("", table)):
-                        rows.append(row)
+        with gc_paused():
+            self._collect(tables)
         return tables
+
+    def _collect(self, tables: dict[str, list[Row]]) -> None:
+        for number, opening in enumerate(self._openings):
+            for _, frame in opening.frames:
+                for table in frame["about"].get("cleared", ()):
+                    tables.pop(table, None)
+                for table, columns in frame["about"].get("rows", {}).items():
+                    tables.setdefault(table, []).extend(_held(self._later[number], table, _rows(columns)))
 
     @cached_property
     def samples(self) -> list[LoggedSample]:
@@ -139,12 +213,12 @@ class WriterLog:
         ]
 
     def _report(self, problem: str) -> None:
-        if problem not in self.problems:
-            self.problems.append(problem)
+        if problem not in self._problems:
+            self._problems.append(problem)
 
     @property
-    def heads(self) -> dict[str, dict[str, str]]:
-        """The title and axes of each table that was announced."""
+    def heads(self) -> dict[str, dict[str, Any]]:
+        """The title, axes and further facts of each table that was announced."""
         return {name: head for _, heads in self._parts("heads") for name, head in heads.items()}
 
     @property
@@ -166,19 +240,34 @@ class WriterLog:
     @cached_property
     def values(self) -> WatchedValues:
         """The values with their statistics."""
-        return WatchedValues([opening.frames for opening in self._openings], self._holds, self.problems)
+        return WatchedValues([opening.frames for opening in self._openings], self._holds, self._problems)
 
 
 class _Opening:
-    """One opening of a log: its first step, and the keys that it has of that step."""
+    """One opening of a log: up to where it cut what was before, or its first step and the keys that it has of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, cut: dict[str, int] | None) -> None:
+        self.cut = cut
         self.frames: list[tuple[Archive, Frame]] = []
         self._first: int | None = None
         self._keys: set[Key] = set()
 
+    @classmethod
+    def of(cls, cut: dict[str, int] | None, frames: list[Frame]) -> _Opening:
+        """An opening with these frames, oldest first."""
+        opening = cls(cut)
+        for frame in frames:
+            opening.note(frame)
+        return opening
+
     def add(self, archive: Archive, frame: Frame) -> None:
         self.frames.append((archive, frame))
+        self.note(frame)
+
+    def note(self, frame: Frame) -> None:
+        """Take a frame into account, from the first on."""
+        if self.cut is not None:
+            return
         tables = frame["about"].get("rows", {}).values()
         if (
             self._first is not None
@@ -196,6 +285,43 @@ class _Opening:
         if self._first is None or step != self._first:
             return self._first is not None and step > self._first
         return key in self._keys or key == _WHOLE_RUN
+
+
+class _Later(NamedTuple):
+    """What later openings say of an opening."""
+
+    step: float = math.inf  # the last one that holds
+    epoch: float = math.inf
+    openings: tuple[_Opening, ...] = ()  # those without a cut: their first rows say it
+
+    def after(self, opening: _Opening) -> _Later:
+        """The same for one opening earlier."""
+        if opening.cut is None:
+            return self._replace(openings=(*self.openings, opening))
+        step, epoch = (opening.cut.get(name, math.inf) for name in ("step", "epoch"))
+        return self._replace(step=min(self.step, step), epoch=min(self.epoch, epoch))
+
+    def holds(self, step: int, key: Key, epoch: int | None = None) -> bool:
+        """True if no later opening has cut off that step, or reached it with the same key."""
+        if key[1] not in UNCUT and (step > self.step if epoch is None else epoch > self.epoch):
+            return False
+        return not any(opening.covers(step, key) for opening in self.openings)
+
+
+def _held(later: _Later, table: str, rows: list[Row]) -> Iterator[Row]:
+    """Yield the rows of an opening that still hold."""
+    if later == _Later():
+        yield from rows
+        return
+    for row in rows:
+        epoch = row.cells.get("epoch") if table.startswith(EPOCHS) else None
+        if table != METRICS:
+            if later.holds(row.step, ("", table), epoch):
+                yield row
+        else:  # a step's metrics may come in several rows
+            names = [name for name in row.cells if later.holds(row.step, (name, table))]
+            if names:
+                yield row._replace(cells={name: row.cells[name] for name in names})
 
 
 def _keys(frame: Frame) -> Iterator[tuple[int, Key]]:
@@ -219,14 +345,14 @@ def _is_table(columns: Any) -> bool:
 
 
 def _rows(columns: dict[str, Any]) -> list[Row]:
-    cells = {name: decode_cell(column) for name, column in columns["cells"].items()}
+    cells = {name: decode_column(column) for name, column in columns["cells"].items()}
     return [
         Row(step, when, {name: column[place] for name, column in cells.items() if column[place] is not None})
         for place, (step, when) in enumerate(zip(columns["step"], columns["time"]))
     ]
 
 
-Holds = Callable[[int, int, Key], bool]
+Holds = Callable[..., bool]  # of an opening's number, a step, a key
 
 
 class WatchedValues:

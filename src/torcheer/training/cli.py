@@ -310,7 +310,7 @@ def _state(store: Any, best: bool) -> dict[str, Any]:
             )
         state, problems = read_checkpoint(path), []
     else:
-        state, path, problems = store.newest()
+        state, path, problems = store.newest(with_rows=False)
     if state is None:
         raise BadArgument(
             f"there is no checkpoint under {store.directory}; train it with: torcheer train {store.directory}"

@@ -7,13 +7,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.errors import BadArgument
+from torcheer.errors import BadArgument, TorcheerError
 from torcheer.runlog.machine.system_rows import SystemRows, check_secs
 from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import ProgressCallback, did_you_mean, ignore_progress, wants_progress
@@ -95,7 +95,6 @@ class Session:
         self.stages, self.clips = list(stages or single_stage(list(loaders))), list(clips)
         self.directory = None if to is None else Path(to)
         self.place = Place()
-        self.changes = ChangeLog(self.directory)  # of parameters, made by hand
         self.initial_schedules = {
             name: deepcopy(schedule.scheduler.state_dict()) for name, schedule in self.schedules.items()
         }
@@ -115,6 +114,8 @@ class Session:
                 keep_best=self.options.keep_best,
                 steps_csv=self.options.steps_csv,
             )
+        self.log = None if self.checkpoints is None else self.checkpoints.log
+        self.changes = ChangeLog(self.log)  # of parameters, made by hand
         self.has_begun = False  # True once it was trained or restored
         losses, metrics = (
             {name: as_measure(measure) for name, measure in table.items()} for table in (losses, metrics or {})
@@ -164,6 +165,13 @@ class Session:
         for stage in self.stages:
             self._check(stage)
         check_excluded(self)
+        if self.log is not None:
+            tested = {str(number): self.columns_of(stage.validation) for number, stage in enumerate(self.stages)}
+            self.log.heads = {"train_epoch": {"tested": tested}}
+
+    def columns_of(self, pipelines: Sequence[str]) -> list[str]:
+        """Return the columns that pipelines give."""
+        return [term.shown for name in pipelines for term, _ in self.runners[name].meters()]
 
     def _check(self, stage: Stage) -> None:
         """Raise where a stage names an unknown part, or two of its columns have the same name."""
@@ -205,11 +213,17 @@ class Session:
         with deterministic(self.options.deterministic), explain_saved_state(self):
             for event in notify_of_events(self, with_observers(self, self._run())):
                 if type(event) is Alert:
-                    self.alerts.append(event.message)
+                    self._note(event)
                 yield event
 
+    def _note(self, alert: Alert) -> None:
+        self.alerts.append(alert.message)
+        if self.log is not None and not alert.is_logged:
+            with suppress(OSError, TorcheerError):  # a full disk; a checkpoint will report it
+                self.log.add_alert(alert.message, self.place.step)
+
     def _run(self) -> Iterator[Event]:
-        if self.checkpoints is None:
+        if self.checkpoints is None or self.log is None:
             self._begin()
             yield from map(Alert, leave_out(self))
             yield from TrainingLoop(self).run()
@@ -217,11 +231,15 @@ class Session:
         with self.checkpoints.locked():
             for problem in self.resume():
                 yield Alert(problem)
-            if not self.has_begun:
+            is_new = not self.has_begun
+            if is_new:
                 self._begin()
                 self.changes.begin()
+                self.log.begin_anew()
+            self.log.begin(asdict(self.place), self.rows)
+            self.changes.export()
+            if is_new:
                 yield from self.save()
-            self.checkpoints.settle_tables(self.rows, self.place.step)
             yield from map(Alert, leave_out(self))
             system = SystemRows(
                 self.directory,
@@ -452,10 +470,10 @@ class Session:
                     run_debug_pipeline(pipeline, runner, self.precision())
 
     def add_row(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Append the columns of an epoch, also to the CSV file."""
+        """Append the columns of an epoch, also to the log and the CSV file."""
         self.rows[self.place.stage].append({"epoch": epoch, **values})
-        if self.checkpoints is not None:
-            self.checkpoints.write_tables(self.rows)
+        if self.log is not None:
+            self.log.add_epochs(self.rows, self.place.step)
 
     def has_pending_gradients(self) -> bool:
         """Return whether accumulated gradients wait for more batches."""

@@ -130,7 +130,7 @@ def scan_index(data: bytes | memoryview, segment: int, where: str, since: IndexS
         if "seal" in body:
             seal = _check_seal(body["seal"], len(since.frames) + len(frames), where)
         else:
-            frames.append(_parse_step(body, segment, where))
+            frames.append(parse_step(body, segment, where))
     end, last_crc = bodies[-1][1:] if bodies else (start, since.last_crc)
     torn = len(data) - end
     if torn and seal is not None:
@@ -203,7 +203,7 @@ def _check_seal(seal: Any, frames: int, where: str) -> dict[str, Any]:
     return seal
 
 
-def _parse_step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any]:
+def parse_step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any]:
     """Validate the frame of a step; its entries become `Entry` records."""
     step, entries, about = body.get("step"), body.get("entries"), body.get("about", {})
     if (

@@ -23,7 +23,7 @@ from torcheer.network.placement import net_of
 from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
 from torcheer.runlog.log_frames import METRICS, SYSTEM
 from torcheer.runlog.log_reader import RunLog, has_log, writers_in
-from torcheer.runlog.run_tables import stamp_of, summary_of, tables_of
+from torcheer.runlog.run_tables import stamp_of, summary_of
 from torcheer.studio.sources.recordings import KIND, read_recording
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoments
@@ -127,7 +127,7 @@ class LogSource(Source):
         if self._network is None and (record := log.network) is not None:
             self._network = parsed_network(record)
             self._describe(net_of(self._network) if self._network is not None else None)
-        for name, table in (tables_of(self.path, log) | log.statistics()).items():
+        for name, table in (log.tables() | log.statistics()).items():
             self._set_table(name, table)
         self._read_alerts(log)
 
@@ -197,7 +197,9 @@ def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
 
 
 def _watch_stamp(run: Path) -> tuple[Any, ...]:
-    places = [place.path for place in writers_in(run) if place.path.name in ("watch", SYSTEM)]
+    places = [
+        place.path for place in writers_in(run) if place.path.name.startswith("watch") or place.path.name == SYSTEM
+    ]
     return tuple(stamp for path in places for stamp in _stamp(path, "*.index"))
 
 

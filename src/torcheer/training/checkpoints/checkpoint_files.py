@@ -19,9 +19,10 @@ MODEL, OPTIM, STATE = "model.safetensors", "optim.safetensors", "state.json"
 
 
 def write_checkpoint(folder: Path, state: dict[str, Any]) -> None:
-    """Write the files of a checkpoint, the manifest last."""
+    """Write the files of a checkpoint, the manifest last; of its rows, which the log has, their counts."""
     models, models_json = pack(state["models"])
-    others, others_json = pack({key: value for key, value in state.items() if key != "models"})
+    counted = {**state, "rows": [len(rows) for rows in state["rows"]]}
+    others, others_json = pack({key: value for key, value in counted.items() if key != "models"})
     text = json.dumps({"models": models_json, "others": others_json}, separators=(",", ":"), allow_nan=False)
     files = {}
     for name, content in ((MODEL, models), (OPTIM, others), (STATE, text.encode())):

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.runlog.run_folder import begin_run
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest
+from torcheer.training.checkpoints.earlier_runs import take_back
 from torcheer.training.checkpoints.run_directory import locked
-from torcheer.training.loop.events import StepDone
-from torcheer.training.observe.metric_csv import EpochTables, StepTable
+from torcheer.training.observe.training_log import TrainingLog
 from torcheer.training.stop_conditions import better
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ NewestCheckpoint = tuple[dict[str, Any] | None, Path | None, list[str]]  # state
 
 
 class CheckpointStore:
-    """The checkpoints of a run directory, and the tables beside them."""
+    """The checkpoints of a run directory, and the log that has their rows."""
 
     def __init__(self, directory: str | Path, *, keep_last: int = 2, keep_best: str = "", steps_csv: int = 0) -> None:
         if keep_last < 1:
@@ -41,13 +41,12 @@ class CheckpointStore:
         self.directory = Path(directory)
         self.folder = self.directory / "checkpoints"
         self._keep_last, self._keep_best = keep_last, keep_best
-        self._tables = EpochTables(self.directory / "metrics")
-        self._steps = StepTable(self.directory / "metrics" / "steps.csv", steps_csv)
+        self.log = TrainingLog(self.directory, steps_csv=steps_csv)
         self._is_locked = False
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory's lock; remove what a killed trainer left half written."""
+        """Hold the directory's lock; remove what a killed trainer left half written. The log is closed at the end."""
         if self._is_locked:
             yield
             return
@@ -56,12 +55,14 @@ class CheckpointStore:
             self._is_locked = True
             try:
                 with explain_write_errors(self.folder):
+                    take_back(self.directory)
                     self.folder.mkdir(exist_ok=True)
                     for leftover in self.folder.glob(".tmp-*"):
                         shutil.rmtree(leftover)
                 yield
             finally:
                 self._is_locked = False
+                self.log.close()
 
     def take_over(self, other: CheckpointStore) -> None:
         """Take over the lock of another store of the same directory, for a run from the beginning."""
@@ -73,14 +74,15 @@ class CheckpointStore:
         """Write a checkpoint of a session; older ones are removed only afterwards.
 
         An error of the system is raised at once: training on would be unprotected work. The session is at a step
-        boundary and consistent, so it can continue once there is space again.
+        boundary and consistent, so it can continue once there is space again. Rows of epochs are in the log before,
+        the checkpoint counts them.
         """
         state = session.state()
         path = self.folder / str(state["place"]["step"])
         part = self.folder / f".tmp-{path.name}-{os.getpid()}"
         with self.locked(), explain_write_errors(path, "The checkpoints before it are as they were. "):
             try:
-                self._steps.flush()  # rows of steps before this checkpoint must be on disk
+                self.log.add_all(state["place"], state["rows"])
                 part.mkdir(exist_ok=True)
                 write_checkpoint(part, state)
                 self._rename_into_place(part, path)
@@ -90,26 +92,30 @@ class CheckpointStore:
             self._prune(int(path.name))
         return path
 
-    def newest(self, *, without_nan: bool = False) -> NewestCheckpoint:
+    def newest(self, *, without_nan: bool = False, with_rows: bool = True) -> NewestCheckpoint:
         """Return state and path of the newest complete checkpoint, and the problems of newer ones.
 
         None where there is no checkpoint; raises where there are some and none of them is complete. `without_nan`: the
-        newest whose weights are numbers, if there is one.
+        newest whose weights are numbers, if there is one. `with_rows`: with the rows of its epochs, from the log;
+        weights alone need none.
         """
         for _ in range(READ_ATTEMPTS):
-            newest = self._read_newest(without_nan)
+            newest = self._read_newest(without_nan, with_rows)
             if newest is not None:
                 return newest
         raise ArchiveDamaged(f"the checkpoints of {self.directory} change faster than they can be read: try again")
 
-    def _read_newest(self, without_nan: bool) -> NewestCheckpoint | None:
+    def _read_newest(self, without_nan: bool, with_rows: bool) -> NewestCheckpoint | None:
         """Make one attempt; None where a running trainer removed a checkpoint while it was read."""
         problems: list[str] = []
         healthy = [path for path in self._folders() if not _has_nan(path)] if without_nan else []
         for path in healthy or self._folders():
             inode = _inode(path)
             try:
-                return read_checkpoint(path), path, problems
+                state = read_checkpoint(path)
+                if with_rows and all(isinstance(rows, int) for rows in state["rows"]):
+                    state["rows"] = self.log.rows_at(state["place"], state["rows"])
+                return state, path, problems
             except (TorcheerError, OSError) as error:
                 if inode is None or _inode(path) != inode:
                     return None
@@ -124,21 +130,6 @@ class CheckpointStore:
         None where there is none.
         """
         return self._best(self._named_folders())
-
-    def write_tables(self, stages: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-        """Append the new rows to the CSV files."""
-        self._tables.write(stages)
-
-    def settle_tables(self, stages: Sequence[Sequence[Mapping[str, Any]]], step: int) -> None:
-        """Truncate the CSV files to these rows and steps: what came after them is trained again."""
-        self._tables.rewrite(stages)
-        self._steps.flush()
-        self._steps.cut(step)
-
-    def note_steps(self, steps: Sequence[StepDone]) -> None:
-        """Add the steps that are due to the step table."""
-        for event in steps:
-            self._steps.add(event.step, event.epoch, event.pipeline, event.loss)
 
     def _folders(self) -> list[Path]:
         """List folders that may be checkpoints, newest first.

@@ -15,14 +15,15 @@ from torcheer.encoding import crc32
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.terminal import ProgressCallback, ignore_progress
 
-FORMAT, VERSION = "torcheer checkpoint", 1
+FORMAT = "torcheer checkpoint"
+VERSIONS = (1, 2)  # 1 holds the rows of its epochs, 2 counts those in the log
 MANIFEST = "MANIFEST.json"
 CHUNK = 1 << 20
 
 
 def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
     """Write the manifest with its own checksum, and fsync it."""
-    manifest = {"format": FORMAT, "version": VERSION, **contents}
+    manifest = {"format": FORMAT, "version": VERSIONS[-1], **contents}
     text = json.dumps(manifest, separators=(",", ":"), allow_nan=False).encode()
     write_in_place(folder / MANIFEST, with_checksum(text))
 
@@ -36,8 +37,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = strict_json(text, str(file))
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArchiveDamaged(f"{file} is not one of ours")
-    if manifest.get("version") != VERSION:
-        raise BadArgument(f"it is of version {manifest.get('version')!r}, and this torcheer reads {VERSION}: update it")
+    if manifest.get("version") not in VERSIONS:
+        raise BadArgument(
+            f"it is of version {manifest.get('version')!r}, and this torcheer reads up to {VERSIONS[-1]}: update it"
+        )
     if not has_checksum(text):
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
     return manifest

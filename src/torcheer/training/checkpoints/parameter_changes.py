@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.disk import write_file
 from torcheer.errors import TorcheerError
+from torcheer.training.observe.metric_csv import replace_csv
 
 if TYPE_CHECKING:
     from torcheer.control.parameter_form import ParameterChange
+    from torcheer.training.observe.training_log import TrainingLog
     from torcheer.training.session import Place, Session
 
 COLUMNS = ("step", "epoch", "name", "before", "after")
 
 
 class ChangeLog:
-    """`metrics/changes.csv`: which parameter was changed after which step.
+    """The table `changes` of a run's log, and `metrics/changes.csv`: which parameter was changed after which step.
 
     Rows are on disk before the next step runs, and a checkpoint counts those that it holds (`applied`). The others were
     made after it, by a trainer that ended before its next checkpoint.
     """
 
-    def __init__(self, directory: Path | None) -> None:
-        self._path = None if directory is None else directory / "metrics" / "changes.csv"
+    def __init__(self, log: TrainingLog | None) -> None:
+        self._log = log
         self._rows: list[list[Any]] = []
         self.applied = 0
 
@@ -43,15 +41,13 @@ class ChangeLog:
     def begin(self) -> None:
         """Begin a run without changes."""
         self._rows, self.applied = [], 0
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
 
     def resume(self, applied: int | None, step: int) -> None:
         """Continue after a checkpoint that holds the first `applied` changes; None: all up to its step."""
-        if self._path is not None and self._path.exists():
-            with open(self._path, newline="") as file:
-                rows = [row for row in csv.reader(file) if len(row) == len(COLUMNS)]
-            self._rows = [[int(row[0]), int(row[1]), *row[2:]] for row in rows if (row[0] + row[1]).isdecimal()]
+        if self._log is not None:
+            rows = self._log.tables().get("changes", [])
+            names = ("Epoch", *COLUMNS[2:])
+            self._rows = [[row.step, *(row.cells.get(name) for name in names)] for row in rows]
         if applied is None:  # a checkpoint of torcheer 0.1, written right after each change
             applied = sum(row[0] <= step for row in self._rows)
         self.applied = min(applied, len(self._rows))
@@ -59,13 +55,18 @@ class ChangeLog:
     def add(self, change: ParameterChange, place: Place) -> None:
         """Record a change that was made by hand; pending ones of the same parameter no longer hold."""
         pending = [row for row in self._rows[self.applied :] if row[2] != change.name]
-        row = [place.step, place.epoch + 1, change.name, change.before, change.after]
+        row = [place.step, place.epoch + 1, change.name, _cell(change.before), _cell(change.after)]
         self._rows[self.applied :] = [row, *pending]
         self.applied += 1
-        if self._path is not None:
-            text = io.StringIO(newline="")
-            csv.writer(text).writerows([COLUMNS, *self._rows])
-            write_file(self._path, text.getvalue().encode())
+        if self._log is not None:
+            rows = [(row[0], dict(zip(("Epoch", *COLUMNS[2:]), row[1:]))) for row in self._rows]
+            self._log.replace("changes", rows)
+            self.export()
+
+    def export(self) -> None:
+        """Write the CSV file."""
+        if self._log is not None:
+            replace_csv(self._log.directory / "metrics" / "changes.csv", COLUMNS, self._rows)
 
     def apply_due(self, session: Session) -> Iterator[str]:
         """Apply the pending changes that were made up to here; yield a sentence about each."""
@@ -80,3 +81,7 @@ class ChangeLog:
                     yield f"{change}: as it was changed before this run was interrupted"
             except TorcheerError as error:
                 yield f"{name} was changed to {value} before this run was interrupted, and is not now: {error}"
+
+
+def _cell(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

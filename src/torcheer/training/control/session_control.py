@@ -21,8 +21,8 @@ from torcheer.control.parameter_form import ParameterChange
 from torcheer.errors import BadArgument, TorcheerError, reason_of
 from torcheer.host.host import Host
 from torcheer.network.network_records import full_name
+from torcheer.training.checkpoints.earlier_runs import earlier_results, run_number, run_result
 from torcheer.training.control import requested_tests
-from torcheer.training.control.earlier_runs import earlier_results, run_number, run_result
 from torcheer.training.control.isolated_tests import count_items, test_items
 from torcheer.training.control.session_form import form_parameters, settings_of
 from torcheer.training.control.session_tables import SessionTables
@@ -189,7 +189,7 @@ class Control:
             if refusal := self.buttons.execute(order):
                 self._send_state(self.host.state.status, refusal)
             while self._messages:
-                yield Alert(self._messages.pop(0))
+                yield Alert(self._messages.pop(0), is_logged=True)
 
     def _act(self, order: Act) -> None:
         match order.action:

@@ -1,19 +1,19 @@
-"""The tables of a session for its viewers: epochs, steps, tests and runs, kept by its host."""
+"""The tables of a session for its viewers: epochs, steps, tests and runs, in its log and kept by its host."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.disk import append, write_file
+from torcheer.errors import TorcheerError
 from torcheer.host.host import Host
-from torcheer.runlog.kept_rows import line_of, rows_in
 from torcheer.runlog.table_records import Column, TableHead
+from torcheer.runlog.training_tables import shown_tables, tables_at
 
 if TYPE_CHECKING:
+    from torcheer.runlog.training_tables import Tables
     from torcheer.training.loop.events import EpochDone, StepDone
     from torcheer.training.session import Session
 
@@ -27,7 +27,8 @@ class SessionTables:
 
     def __init__(self, host: Host, session: Session) -> None:
         self._host = host
-        self._trials: list[Mapping[str, Any]] = []  # of the last test
+        self._trials: list[Mapping[str, Any]] = []  # that are not in the log yet
+        self._replaces = False  # whether they take the place of those there
         self._pending: tuple[StepDone, ...] = ()  # steps whose losses are not read yet
         self.begin(session)
 
@@ -56,11 +57,18 @@ class SessionTables:
         for rows in session.rows:
             for row in rows:
                 self._host.row("train_epoch", {"Epoch": row["epoch"], **_values(row)})
-        with suppress(OSError):  # a full disk; training will report it where it matters
-            self._trials = self._restore_tests("test_trial")
-            self._restore_tests("test_epoch")
-            if (run_file := self._file("run")) is not None:
-                run_file.unlink(missing_ok=True)  # the run continues
+        for name, tests in self._logged().items() if session.has_begun else ():
+            for test in tests:
+                self._host.row(name, {"Step": test.step, **test.cells})
+
+    def _logged(self) -> Tables:
+        """The tests and step losses of the log up to the current position; later ones come again."""
+        log, place = self._session.log, self._session.place
+        if log is None:
+            return {}
+        tested = log.heads["train_epoch"]["tested"]
+        shown = shown_tables(tables_at(log.tables(), place.step, place.epoch), tested)
+        return {name: shown[name] for name in ("train_step", "test_trial", "test_epoch") if name in shown}
 
     def clear(self) -> None:
         """Clear the tables for another run; earlier runs stay in the table of runs."""
@@ -73,17 +81,14 @@ class SessionTables:
         self._host.row("train_epoch", {"Epoch": event.epoch, **event.values})
         stage = session.stages[min(place.stage, len(session.stages) - 1)]
         tested = {
-            column: event.values[column]
-            for column in _column_names(session, stage.validation)
-            if column in event.values
+            column: event.values[column] for column in session.columns_of(stage.validation) if column in event.values
         }
         if tested:
-            with suppress(OSError):  # as above
-                self.add_test({"Step": place.step, "Epoch": event.epoch, "Trial": place.round, **tested})
+            self._host.row("test_epoch", {"Step": place.step, "Epoch": event.epoch, "Trial": place.round, **tested})
 
     def begin_test(self) -> None:
         """Clear the trials of the last test."""
-        self._trials = []
+        self._trials, self._replaces = [], True
         self._host.clear("test_trial")
 
     def add_trial(self, row: Mapping[str, Any]) -> None:
@@ -92,43 +97,21 @@ class SessionTables:
         self._host.row("test_trial", row)
 
     def end_test(self) -> None:
-        """Write the trials to a file, too."""
-        if (path := self._file("test_trial")) is not None:
-            write_file(path, b"".join(map(line_of, self._trials)))
+        """Log the trials, too; those of a test of everything in place of the last one's."""
+        trials, self._trials = self._trials, []
+        if self._session.log is not None:
+            with self._session.log.writing() as log:
+                if self._replaces:
+                    log.clear("test_trial")
+                for row in trials:
+                    log.row("test_trial", row, row["Step"])
+        self._replaces = False
 
     def add_test(self, row: Mapping[str, Any]) -> None:
-        """Add a row for a complete test, also to a file, in one write."""
+        """Add a row for a complete test, also to the log."""
         self._host.row("test_epoch", row)
-        if (path := self._file("test_epoch")) is not None:
-            append(path, line_of(row))
-
-    def _file(self, table: str) -> Path | None:
-        directory = self._session.directory
-        return None if directory is None else directory / "tests" / f"{table}.jsonl"
-
-    def _restore_tests(self, table: str) -> list[Mapping[str, Any]]:
-        """Restore the rows of tests up to the current position; later ones come again."""
-        path = self._file(table)
-        if path is None or not path.is_file():
-            return []
-        rows: list[Mapping[str, Any]] = [row for row in rows_in(path) if self._is_before_position(table, row)]
-        content = b"".join(map(line_of, rows))
-        if content != path.read_bytes():
-            write_file(path, content)
-        for row in rows:
-            self._host.row(table, row)
-        return rows
-
-    def _is_before_position(self, table: str, row: Mapping[str, Any]) -> bool:
-        """Return whether a test will not come again.
-
-        A checkpoint of an epoch's last step is older than the epoch's row.
-        """
-        place = self._session.place
-        if row.get("Step", 0) != place.step:
-            return bool(row.get("Step", 0) < place.step)
-        is_of_an_epoch = table == "test_epoch" and not row.get("Trial")
-        return not is_of_an_epoch or bool(row.get("Epoch", 0) <= place.epoch)
+        if self._session.log is not None:
+            self._session.log.add("test_epoch", row, row["Step"])
 
     def steps_are_due(self, now: float) -> bool:
         """Return whether a row of steps is due."""
@@ -147,27 +130,25 @@ class SessionTables:
             trained = list(dict.fromkeys(name for stage in self._session.stages for name in stage.training))
             losses = {loss_of(step.pipeline, trained): float(step.loss) for step in waiting}
             self._host.row("train_step", {"Step": waiting[-1].step, "Epoch": waiting[-1].epoch, **losses})
+            if self._session.log is not None:
+                self._session.log.add_losses(waiting)
 
     def add_run(self, result: Mapping[str, Any]) -> None:
         """Add a row for a run that has ended."""
         self._host.row("run", _run_row(result))
 
     def end_run(self, result: Mapping[str, Any]) -> None:
-        """Add the row of this run, also to a file."""
+        """Add the row of this run, also to the log."""
         self.add_run(result)
-        if (path := self._file("run")) is not None:
-            with suppress(OSError):  # as above
-                write_file(path, line_of(_run_row(result)))
+        if self._session.log is not None:
+            with suppress(OSError, TorcheerError):  # a full disk; training reports it where it matters
+                self._session.log.add("run", _run_row(result), result["steps"])
 
 
 def columns_of(session: Session, pipelines: Any) -> list[str]:
     """Return the columns of the pipelines of all stages, in the order of the CSV file."""
     names = [name for stage in session.stages for name in pipelines(stage)]
-    return sorted(set(_column_names(session, names)))
-
-
-def _column_names(session: Session, pipelines: Iterable[str]) -> list[str]:
-    return [term.shown for name in pipelines for term, _ in session.runners[name].meters()]
+    return sorted(set(session.columns_of(names)))
 
 
 def loss_of(pipeline: str, trained: list[str]) -> str:

@@ -5,13 +5,12 @@ Hooks are attached only for steps that are due.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from torcheer.disk import write_file
+from torcheer.errors import TorcheerError
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.host import Host
@@ -55,11 +54,11 @@ class ValueProbes:
             yield
 
     def write_network(self) -> None:
-        """Write the network to `<run>/network.json`, for viewers of a finished run."""
-        network, directory = self._host.network, self._session.directory
-        if network is not None and directory is not None:
-            with suppress(OSError):  # a full disk; training will report it where it matters
-                write_file(directory / "network.json", json.dumps(to_json(network)).encode() + b"\n")
+        """Write the network to the run's log, for viewers of a finished run."""
+        network, log = self._host.network, self._session.log
+        if network is not None and log is not None:
+            with suppress(OSError, TorcheerError):  # a full disk; training will report it where it matters
+                log.add_network(to_json(network))
 
     def begin(self, now: float, counters: Mapping[str, Any], *, is_last: bool) -> None:
         """Probe the next round if it is due; `is_last` marks the last round of an epoch."""

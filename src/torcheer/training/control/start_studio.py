@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torcheer.errors import BadArgument, TorcheerError, reason_of
-from torcheer.training.control.earlier_runs import archive_run
+from torcheer.training.checkpoints.earlier_runs import archive_run
 from torcheer.wire.open_viewer import can_browse
 from torcheer.wire.viewer_process import ViewerProcess
 
@@ -46,7 +46,10 @@ def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tu
     old, changes = built.session, list(control.restart_changes or ())
     home = old.directory
     assert home is not None
-    folder = archive_run(home, control.result())
+    result = control.result()
+    assert old.log is not None
+    old.log.close()
+    folder = archive_run(home, result)
     new = reopen(home, changes=changes, trusted=trusted)
     if changes:
         new.spec.save(home)

@@ -50,6 +50,7 @@ class Alert(NamedTuple):
 
     message: str
     record: AlertRecord | None = None  # of the rule that found it
+    is_logged: bool = False  # whether the run's log has it: as an alert of a watch, a change of a parameter
 
 
 class Paused(NamedTuple):

@@ -104,8 +104,8 @@ class TrainingLoop:
                 loss = self._train(runner, batch)
                 steps.append(StepDone(place.step, place.epoch + 1, place.round + 1, runner.name, loss))
             place.round, session.is_mid_round = place.round + 1, False
-            if self._notes_steps and session.checkpoints is not None:
-                session.checkpoints.note_steps(steps)
+            if self._notes_steps and session.log is not None:
+                session.log.add_steps(steps)
             yield from steps  # between rounds: the consumer may save or stop here
             for callback in session.round_callbacks:
                 callback(place)
@@ -158,7 +158,7 @@ class TrainingLoop:
     def _apply_changes(self) -> Iterator[Event]:
         """Apply the changes of parameters that were made here before this run was interrupted."""
         for message in self.session.changes.apply_due(self.session):
-            yield Alert(message)
+            yield Alert(message, is_logged=True)
         if self.session.control is not None:
             self.session.control.send_changes()
 

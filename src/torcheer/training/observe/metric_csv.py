@@ -1,4 +1,4 @@
-"""The CSV files of a session: metrics of epochs, one file for each stage, and of steps.
+"""The CSV files of a session, made from its log: metrics of epochs, one file for each stage, and of steps.
 
 A reader may open them at any time: complete lines are appended, any other change replaces the file atomically.
 """
@@ -27,13 +27,13 @@ class EpochTables:
     def write(self, stages: Sequence[Rows]) -> None:
         """Write these rows to the files: append new ones, or replace a file whose columns changed."""
         for stage, rows in enumerate(stages):
-            columns = _columns(rows)
+            columns = columns_of(rows)
             written_columns, count = self._written.pop(stage, ([], 0))  # popped: unknown if writing fails
             path = self._folder / f"{stage}.csv"
             if rows and (written_columns != columns or count > len(rows)):
                 write_file(path, _lines([columns, *_cells(rows, columns)]))
             elif rows[count:]:
-                append(path, _lines(_cells(rows[count:], columns)))
+                append(path, _lines(_cells(rows[count:], columns)), sync=False)
             if rows:
                 self._written[stage] = columns, len(rows)
 
@@ -47,54 +47,32 @@ class EpochTables:
 
 
 class StepTable:
-    """`metrics/steps.csv`: the loss of every n-th step; losses are read when lines are written."""
+    """`metrics/steps.csv`: the losses of steps."""
 
-    LINES = 256  # pending at most
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    def __init__(self, path: Path, every: int) -> None:
-        self._path, self._every = path, every
-        self._pending: list[tuple[Any, ...]] = []
-        self._last = 0
+    def write(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Append rows: step, epoch, pipeline, loss."""
+        header = [] if self._path.exists() else [STEP_COLUMNS]
+        append(self._path, _lines([*header, *rows]), sync=False)
 
-    def add(self, step: int, epoch: int, pipeline: str, loss: Any) -> None:
-        """Add a step if it is due; of several batches with the same step number, the first."""
-        if step == self._last or step % self._every:
-            return
-        self._last = step
-        self._pending.append((step, epoch, pipeline, loss))
-        if len(self._pending) >= self.LINES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the pending rows."""
-        rows: list[Sequence[Any]] = [(*row[:3], float(row[3])) for row in self._pending]
-        if not rows:
-            return
-        if not self._path.exists():
-            rows.insert(0, STEP_COLUMNS)
-        append(self._path, _lines(rows))
-        self._pending.clear()
-
-    def cut(self, step: int) -> None:
-        """Remove the rows after a step, and a partly written line."""
-        self._pending.clear()
-        self._last = 0
-        if not self._path.exists():
-            return
-        data = self._path.read_bytes()
-        complete_lines = data.decode(errors="replace").rpartition("\n")[0]
-        rows = [
-            row
-            for row in csv.reader(io.StringIO(complete_lines, newline=""))
-            if row[0].isdecimal() and int(row[0]) <= step
-        ]
-        self._last = int(rows[-1][0]) if rows else 0
-        remaining = _lines([STEP_COLUMNS, *rows])
-        if remaining != data:
-            write_file(self._path, remaining)
+    def rewrite(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Replace the file by exactly these rows."""
+        replace_csv(self._path, STEP_COLUMNS, rows)
 
 
-def _columns(rows: Rows) -> list[str]:
+def replace_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Make a file hold exactly these rows; without any there is no file."""
+    content = _lines([columns, *rows])
+    if not rows:
+        path.unlink(missing_ok=True)
+    elif not path.is_file() or path.read_bytes() != content:
+        write_file(path, content)
+
+
+def columns_of(rows: Rows) -> list[str]:
+    """The columns of some rows: the epoch, then the others by name."""
     return ["epoch", *sorted({column for row in rows for column in row} - {"epoch"})]
 
 

@@ -5,7 +5,6 @@ Read as data, without torch and without its code.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -15,10 +14,13 @@ from typing import Any
 from torcheer.disk import LOCK, lock_holder, read_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.training_tables import HEADS, stages_of
 from torcheer.runlog.watch_reader import has_watch, open_watch
 from torcheer.safetensors_header import read_header
 from torcheer.terminal import ProgressCallback, format_table, human_bytes, ignore_progress, plural, printable
 from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
+from torcheer.training.observe.metric_csv import columns_of
+from torcheer.training.observe.training_log import TrainingLog
 
 ROWS = 5  # of the table, the last ones
 
@@ -151,19 +153,20 @@ def _progress(stage: int, place: Mapping[str, Any]) -> str:
 
 def _metrics(directory: Path) -> list[str]:
     """List the last rows of the newest stage."""
-    files = [path for path in (directory / "metrics").glob("*.csv") if path.stem.isdecimal()]
-    if not files:
-        return []
-    with open(max(files, key=lambda path: int(path.stem)), newline="") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
-    shown = [tuple(_rounded(cell) for cell in row) for row in rows[-ROWS:] if len(row) == len(header)]
-    return format_table([tuple(header), *shown], left=0) if shown else []
+    stages = stages_of(TrainingLog(directory).tables())
+    rows = stages[max(stages)][-ROWS:] if stages else []
+    columns = columns_of(rows)
+    shown = [tuple(_rounded(str(row.get(column, ""))) for column in columns) for row in rows]
+    return format_table([tuple(columns), *shown], left=0) if shown else []
 
 
 def _logged_tables(directory: Path) -> list[str]:
-    """List the last rows of each table that a loop, such as that of `tl.live`, has logged."""
+    """List the last rows of each table that a loop, such as that of `tl.live`, has logged beside training."""
     lines: list[str] = []
+    of_training = HEADS if (directory / "checkpoints").is_dir() else ()
     for table in RunLog(directory).tables().values() if (directory / "log").is_dir() else ():
+        if table.head.name in of_training:
+            continue
         rows = list(zip(*table.columns.values()))[-ROWS:]
         cells = [tuple("" if cell is None else _rounded(str(cell)) for cell in row) for row in rows]
         if cells:

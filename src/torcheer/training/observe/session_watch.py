@@ -1,19 +1,23 @@
 """Run `tl.watch` on the session's models while it trains, as the options say.
 
-Results in `<run>/watch/`.
+Results in the run's log, as writer "watch" ("watch-<model>" of several); videos in `<run>/watch/`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.errors import BadArgument
+from torcheer.errors import ArchiveBusy, BadArgument, TorcheerError
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch import Watch, watch
 from torcheer.monitor.watch_settings import stops
+from torcheer.runlog.log_frames import LogPlace
+from torcheer.runlog.log_writer import cut_log
 from torcheer.runlog.media.media_types import Image
 from torcheer.samples import Alert as WatchAlert
 from torcheer.terminal import did_you_mean
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 _EPOCHS = {"loss": "train loss"}  # an epoch's mean must not be taken for the loss of its last step
+_ATTEMPTS, _WAIT_SECS = 50, 0.1  # for the log of a watch whose trainer was killed
 SETTINGS = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on", "transport")
 
 
@@ -73,23 +78,42 @@ class SessionWatch:
             watch(
                 self._session.models[name],
                 to=None if folder is None else folder / "watch" / (name if several else ""),
+                log=None if folder is None else self._place(folder, f"watch-{name}" if several else "watch"),
                 step_of=lambda: self._session.place.step,
                 on_alert=partial(self._alert, name if several else ""),
-                tell=lambda text: self._alerts.append(Alert(text)),
+                tell=lambda text: self._alerts.append(Alert(text, is_logged=True)),
                 system_secs=0,  # the session takes them itself
                 **self._settings,
             )
             for name in self._names
         ]
 
+    def _place(self, run: Path, writer: str) -> LogPlace:
+        """The watch's part of the run's log; what it has of steps that are trained again is cut off."""
+        session = self._session
+        columns = [_EPOCHS.get(name, name) for stage in session.stages
+                   for name in session.columns_of((*stage.training, *stage.validation))]  # fmt: skip
+        place = LogPlace(run, writer, tuple(dict.fromkeys(("loss", *columns))))
+        for _ in range(_ATTEMPTS):
+            try:
+                cut_log(place, session.place.step - 1)  # the next step to be watched has the number of steps done
+                break
+            except ArchiveBusy:  # the child of a trainer that was killed is still ending
+                time.sleep(_WAIT_SECS)
+            except (OSError, TorcheerError):  # the watch itself will say it
+                break
+        return place
+
     def note(self, event: Event) -> None:
         """Log the losses of watched steps and the columns of epochs."""
         if self._watches is None:
             self._watches = self._open()
         if type(event) is StepDone:
-            for model_watch in self._watches:
-                if model_watch.is_watching:
-                    model_watch.log(loss=event.loss)
+            watching = [model_watch for model_watch in self._watches if model_watch.is_watching]
+            for model_watch in watching:
+                model_watch.log(loss=event.loss)
+            if watching and self._session.log is not None:
+                self._session.log.add_losses([event])
         elif type(event) is EpochDone:
             for model_watch in self._watches:
                 model_watch.log(**{_EPOCHS.get(name, name): value for name, value in event.values.items()})
@@ -137,7 +161,7 @@ class SessionWatch:
     def _alert(self, model: str, alert: WatchAlert) -> None:
         if model:  # as the studio names the layers of several models
             alert = replace(alert, layer=".".join(filter(None, (model, alert.layer))))
-        self._alerts.append(Alert(str(alert), alert))
+        self._alerts.append(Alert(str(alert), alert, is_logged=True))
         if self._session.control is not None:
             self._session.control.report_alert(alert)
         stop_on = self.stop_on
@@ -145,7 +169,7 @@ class SessionWatch:
             self._session.stop_reason = self._session.stop_reason or f"the watch asks for it: {alert}"
 
     def alerts(self) -> Iterator[Alert]:
-        """Yield the pending alerts."""
+        """Yield the pending alerts; the log of the watch has them."""
         while self._alerts:
             yield self._alerts.pop(0)
 

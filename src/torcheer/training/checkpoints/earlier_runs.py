@@ -6,6 +6,7 @@ The files of an earlier run are moved to `<run>/earlier/<n>/`.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,20 @@ def archive_run(directory: Path, result: dict[str, Any]) -> Path:
             if (directory / name).exists():
                 rename_durably(directory / name, home / name)
     return home
+
+
+def take_back(directory: Path) -> None:
+    """Move the files of a run back where moving them was interrupted: its checkpoints are here, its log is not."""
+    home = next(iter(reversed(_run_folders(directory))), None)
+    if home is None or not (home / "log").exists() or (directory / "log").exists():
+        return
+    if (directory / "checkpoints").exists() and not (home / "checkpoints").exists():
+        for name in MOVED:
+            if (home / name).exists() and not (directory / name).exists():
+                rename_durably(home / name, directory / name)
+        (home / RESULT).unlink(missing_ok=True)
+        with suppress(OSError):  # something else lies there
+            home.rmdir()
 
 
 def _run_folders(directory: Path | None) -> list[Path]:

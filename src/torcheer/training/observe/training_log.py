@@ -1,0 +1,249 @@
+"""A session's log, `<run>/log/train`: rows of epochs and steps, tests, changes; CSV files are made from it.
+
+Rows are in the log before they are in a file, and before a checkpoint that counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.runlog.log_frames import EPOCHS, LOSSES, STEPS
+from torcheer.runlog.log_reader import TRAIN
+from torcheer.runlog.log_writer import LogWriter, log_folder
+from torcheer.runlog.old_run import old_tables
+from torcheer.runlog.table_records import TableHead
+from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, stages_of, step_losses, tables_at
+from torcheer.runlog.writer_log import WriterLog
+from torcheer.samples import Alert
+from torcheer.training.checkpoints.earlier_runs import earlier_results
+from torcheer.training.loop.events import StepDone
+from torcheer.training.observe.metric_csv import EpochTables, StepTable
+
+_PENDING: Final = 256  # steps whose losses are not read yet, at most
+_CELLS: Final = (bool, int, float, str, type(None))
+
+Rows = Sequence[Mapping[str, Any]]
+Stages = Sequence[Rows]
+
+
+class TrainingLog:
+    """The log of a run directory's sessions; open for writing while the directory is locked."""
+
+    def __init__(self, directory: Path, *, steps_csv: int = 0) -> None:
+        self.directory, self._steps_every = directory, steps_csv
+        self.heads: dict[str, dict[str, Any]] = {}  # facts about tables, such as the columns of an evaluation
+        self._writer: LogWriter | None = None
+        self._counts: dict[int, int] = {}  # rows of epochs in the log, by stage
+        self._epoch_csv = EpochTables(directory / "metrics")
+        self._step_csv = StepTable(directory / "metrics" / "steps.csv")
+        self._pending: list[StepDone] = []
+        self._unwritten: list[Sequence[Any]] = []  # rows of steps that are in the log, not yet in the file
+        self._losses: list[StepDone] = []  # looked at, not read yet
+        self._last_step = self._last_loss = 0
+
+    @property
+    def _path(self) -> Path:
+        return log_folder(self.directory, TRAIN)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def tables(self) -> Tables:
+        """The rows that the log holds; of a run that has none yet, those of its files."""
+        if not (self._path / "archive.json").is_file():
+            return old_tables(self.directory)
+        return WriterLog(self._path).tables
+
+    def rows_at(self, place: Mapping[str, Any], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
+        """The rows of epochs of a checkpoint that counts them; from the CSV files where the log has lost them."""
+        for tables in (self.tables(), old_tables(self.directory)):
+            stages = stages_of(tables_at(tables, place["step"], place["epoch"]))
+            if [len(stages.get(stage, ())) for stage in range(len(counts))] == list(counts):
+                return [stages.get(stage, []) for stage in range(len(counts))]
+        raise ArchiveDamaged(f"{self._path} has not the rows of its {place['epoch']} epochs, nor have the CSV files")
+
+    # -- beginning and ending ----------------------------------------------------------------------------------------
+
+    def begin(self, place: Mapping[str, Any], stages: Stages) -> None:
+        """Go on from a place with these rows of epochs: what came after it is cut off, here and in the files."""
+        is_old = not (self._path / "archive.json").is_file()
+        before = self.tables()
+        held = tables_at(before, place["step"], place["epoch"])
+        writer = self._open()
+        writer.cut(step=place["step"], epoch=place["epoch"])
+        for name, facts in WITHOUT_STEPS.items():
+            facts = facts | self.heads.get(name, {})
+            writer.head(TableHead(name, HEADS[name]["title"], HEADS[name]["x"]), **facts)
+        if is_old:
+            self._take_over(writer, held)
+        runs = [dict(result) for result in earlier_results(self.directory)]
+        if "run" in before or runs:
+            self._replace(writer, "run", [(0, _run_row(result)) for result in runs])
+        self._pending, self._unwritten, self._losses = [], [], []
+        logged = {} if is_old else stages_of(held)
+        self._counts = {
+            stage: len(rows) if _same(rows, stages[stage : stage + 1]) else -1 for stage, rows in logged.items()
+        }
+        self._log_epochs(writer, stages, place["step"])
+        writer.commit()
+        steps = step_losses(held)
+        self._last_step = steps[-1][0] if steps else 0
+        losses = step_losses(held, LOSSES)
+        self._last_loss = losses[-1][0] if losses else 0
+        self._epoch_csv.rewrite(stages)
+        self._step_csv.rewrite(steps)
+
+    def begin_anew(self) -> None:
+        """Begin a run from its first step: nothing that was written here before holds."""
+        self._open().cut(step=-1, epoch=0)
+        for table in ("changes", "run"):
+            self.clear(table)
+
+    def _open(self) -> LogWriter:
+        if self._writer is not None and not self._writer.in_place:  # somebody has removed or moved it
+            with suppress(OSError, TorcheerError):
+                self.close()
+        if self._writer is None:
+            self._writer, self._counts = LogWriter(self.directory, TRAIN, tell=None), {}
+            self._writer.cut()
+        return self._writer
+
+    def close(self) -> None:
+        """Write what is pending, and close the log."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _take_over(self, writer: LogWriter, held: Tables) -> None:
+        """Write the rows of a run that had files in place of a log; those of epochs come from its checkpoint."""
+        for name, rows in held.items():
+            evaluates = name == "test_epoch" and "tested" in self.heads.get("train_epoch", {})
+            for row in rows if not name.startswith(EPOCHS) else ():
+                if not evaluates or row.cells.get("Trial"):  # the row of the epoch itself gives it
+                    writer.row(name, row.cells, row.step)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[LogWriter]:
+        """Yield the open log, and commit what was added; opened just for that where no session is running."""
+        is_open = self._writer is not None
+        writer = self._open()
+        try:
+            yield writer
+            writer.commit()
+        finally:
+            if not is_open:
+                self.close()
+
+    def add_all(self, place: Mapping[str, Any], stages: Stages) -> None:
+        """Have all steps and epochs up to a place in the log, before a checkpoint."""
+        if self._writer is None or not self._writer.in_place:
+            self.begin(place, stages)
+        self.flush_steps()
+        self.add_epochs(stages, place["step"])
+
+    def add_epochs(self, stages: Stages, step: int) -> None:
+        """Add the rows of epochs that are new, also to their files."""
+        with self.writing() as writer:
+            self._flush_losses(writer)
+            self._log_epochs(writer, stages, step)
+        self._epoch_csv.write(stages)
+
+    def _log_epochs(self, writer: LogWriter, stages: Stages, step: int) -> None:
+        for stage, rows in enumerate(stages):
+            count = self._counts.get(stage, 0)
+            if not 0 <= count <= len(rows):  # other rows than these
+                writer.clear(f"{EPOCHS}{stage}")
+                count = 0
+            for number, row in enumerate(rows[count:], count):
+                _check(row, f"rows.{stage}.{number}")
+                writer.row(f"{EPOCHS}{stage}", row, step)
+            self._counts[stage] = len(rows)
+
+    def add_steps(self, steps: Iterable[StepDone]) -> None:
+        """Add every n-th step; of several batches with the same step number, the first."""
+        for event in steps:
+            if event.step != self._last_step and not event.step % self._steps_every:
+                self._last_step = event.step
+                self._pending.append(event)
+                if len(self._pending) >= _PENDING:
+                    self.flush_steps()
+
+    def flush_steps(self) -> None:
+        """Read the losses of pending steps; write them to log and file."""
+        pending, self._pending = self._pending, []
+        if pending or self._unwritten:
+            with self.writing() as writer:
+                for event in pending:
+                    loss = float(event.loss)
+                    writer.row(f"{STEPS}{event.pipeline}", {"epoch": event.epoch, "loss": loss}, event.step)
+                    self._unwritten.append((event.step, event.epoch, event.pipeline, loss))
+            self._step_csv.write(self._unwritten)
+            self._unwritten = []
+
+    def add_losses(self, steps: Iterable[StepDone]) -> None:
+        """Log the losses of steps that a page or a watch looks at, unless every n-th is logged; read with the next."""
+        if not self._steps_every and self._writer is not None:
+            self._flush_losses(self._writer)
+            self._losses = [event for event in steps if event.step > self._last_loss]
+
+    def _flush_losses(self, writer: LogWriter) -> None:
+        losses, self._losses = self._losses, []
+        for event in losses:
+            self._last_loss = max(self._last_loss, event.step)
+            cells = {"epoch": event.epoch, "loss": float(event.loss)}
+            writer.row(f"{LOSSES}{event.pipeline}", cells, event.step)
+
+    def add(self, table: str, row: Mapping[str, Any], step: int) -> None:
+        """Add a row of a test, a run's result, a change."""
+        with self.writing() as writer:
+            writer.row(table, row, step)
+
+    def replace(self, table: str, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+        """Replace all rows of a table by these, each with its step."""
+        with self.writing() as writer:
+            self._replace(writer, table, rows)
+
+    def _replace(self, writer: LogWriter, table: str, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+        writer.clear(table)
+        for step, row in rows:
+            writer.row(table, row, step)
+
+    def clear(self, table: str) -> None:
+        """Delete the rows of a table."""
+        self.replace(table, ())
+
+    def add_network(self, network: Mapping[str, Any]) -> None:
+        """Add the network, as JSON."""
+        with self.writing() as writer:
+            writer.network(network)
+
+    def add_alert(self, text: str, step: int) -> None:
+        """Add a message about the session."""
+        with self.writing() as writer:
+            writer.alert(Alert("session", "", "", step, step, text, ""))
+
+
+def _run_row(result: Mapping[str, Any]) -> dict[str, Any]:
+    values = result.get("values", {})
+    row = {key.capitalize(): value for key, value in result.items() if key != "values"}
+    return row | (values if isinstance(values, dict) else {})
+
+
+def _same(logged: Rows, stage: Stages) -> bool:
+    """Whether logged rows are the first of a stage; NaN equals NaN."""
+    rows = stage[0][: len(logged)] if stage else ()
+    return len(rows) == len(logged) and all(
+        repr(sorted(old.items())) == repr(sorted(row.items())) for old, row in zip(logged, rows)
+    )
+
+
+def _check(row: Mapping[str, Any], where: str) -> None:
+    for column, cell in row.items():
+        if not isinstance(cell, _CELLS):
+            kind = type(cell)
+            raise BadArgument(f"{where}.{column} is a {kind.__module__}.{kind.__qualname__}, and a row holds numbers")

@@ -1,0 +1,139 @@
+"""A session's log: every row in it once, and CSV files that are made from it again."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_cases import results, run, session
+
+from torcheer.errors import ArchiveDamaged
+from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.log_writer import log_folder
+from torcheer.runlog.run_tables import logs
+from torcheer.runlog.training_tables import step_losses
+from torcheer.training.loop.events import EpochDone, StepDone
+from torcheer.training.observe.training_log import TrainingLog
+
+PLACE = {"stage": 0, "epoch": 0, "round": 0, "step": 0, "ended": []}
+
+
+def steps(log: TrainingLog, *numbers: int) -> None:
+    for step in numbers:
+        log.add_steps([StepDone(step, 1, step, "a, b", torch.tensor(step / 4))])
+    log.flush_steps()
+
+
+def csv_files(run: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in (run / "metrics").iterdir()}
+
+
+def until(directory: Path, epoch: int, **options: Any) -> None:
+    """Train until an epoch is over and leave, as a process that ends does."""
+    for event in session("plain", directory, **options).run():
+        if type(event) is EpochDone and event.epoch == epoch:
+            return
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing has disturbed."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    run("plain", path)
+    return path
+
+
+def test_every_nth_step_is_written_once_and_cut_back(tmp_path: Path) -> None:
+    log = TrainingLog(tmp_path, steps_csv=2)
+    log.begin(PLACE, [[]])
+    steps(log, 1, 2, 2, 2, 3, 4, 5, 6)
+    log.close()
+    lines = [b"step,epoch,pipeline,loss", b'2,1,"a, b",0.5', b'4,1,"a, b",1.0', b'6,1,"a, b",1.5', b""]
+    assert (tmp_path / "metrics" / "steps.csv").read_bytes() == b"\r\n".join(lines)
+    with (tmp_path / "metrics" / "steps.csv").open("ab") as file:
+        file.write(b"8,1,a")  # killed while it wrote
+    later = TrainingLog(tmp_path, steps_csv=2)
+    later.begin(PLACE | {"step": 4}, [[]])
+    assert [row[0] for row in step_losses(later.tables())] == [2, 4]
+    steps(later, 4, 6)  # the rest of what was gathered for step 4
+    later.close()
+    assert (tmp_path / "metrics" / "steps.csv").read_bytes() == b"\r\n".join(lines)
+    assert [row[0] for row in step_losses(later.tables())] == [2, 4, 6]
+
+
+@pytest.mark.parametrize("harm", ["deleted", "cut", "edited", "all gone"])
+def test_a_csv_that_was_changed_by_hand_is_made_again_from_the_log(tmp_path: Path, whole: Path, harm: str) -> None:
+    until(tmp_path, 2)
+    for file in (tmp_path / "metrics").iterdir():
+        if harm in ("deleted", "all gone"):
+            file.unlink()
+        else:
+            text = file.read_bytes()
+            file.write_bytes(text[:-9] if harm == "cut" else text.replace(b"0.", b"7."))
+    if harm == "all gone":
+        (tmp_path / "metrics").rmdir()
+    run("plain", tmp_path)
+    assert csv_files(tmp_path) == csv_files(whole) and results(tmp_path) == results(whole)
+
+
+def test_a_checkpoint_has_no_row_of_an_epoch_and_the_log_has_each_once(tmp_path: Path) -> None:
+    run("plain", tmp_path)
+    rows = (tmp_path / "metrics" / "0.csv").read_text().splitlines()
+    value = rows[-2].split(",")[rows[0].split(",").index("val loss")]
+    files = {}
+    for file in tmp_path.rglob("*"):
+        data = file.read_bytes() if file.is_file() else b""
+        if count := data.count(value.encode()) + data.count(struct.pack("<d", float(value))):
+            files[file.relative_to(tmp_path).as_posix()] = count
+    assert files.pop("log/train/000000.index") == 1 and files.pop("metrics/0.csv") == 1
+    assert all(name.endswith("MANIFEST.json") for name in files)  # what the weights of that step are worth
+
+
+def test_rows_that_the_log_has_lost_are_taken_from_the_csv(tmp_path: Path, whole: Path) -> None:
+    until(tmp_path, 2)
+    shutil.rmtree(tmp_path / "log")
+    run("plain", tmp_path)
+    assert csv_files(tmp_path)["0.csv"] == csv_files(whole)["0.csv"]
+    assert len(logs(tmp_path)["train_epoch"]) == len(logs(whole)["train_epoch"])
+
+
+def test_a_run_whose_rows_are_lost_everywhere_is_refused_and_its_weights_still_load(tmp_path: Path) -> None:
+    run("plain", tmp_path)
+    shutil.rmtree(tmp_path / "log")
+    shutil.rmtree(tmp_path / "metrics")
+    again = session("plain", tmp_path)
+    with pytest.raises(ArchiveDamaged, match=r"log/train has not the rows of its 4 epochs, nor have the CSV files"):
+        again.resume()
+    state, _, _ = again.checkpoints.newest(with_rows=False)
+    again.restore_weights(state)
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_older_one_with_each_row_once(
+    tmp_path: Path, whole: Path
+) -> None:
+    run("plain", tmp_path)
+    newest = max((tmp_path / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    (newest / "model.safetensors").write_bytes(b"")
+    run("plain", tmp_path)
+    assert results(tmp_path) == results(whole)
+    for name in ("train_epoch", "train_step", "test_epoch"):
+        assert logs(tmp_path)[name] == logs(whole)[name], name
+    (alert,) = RunLog(tmp_path).alerts
+    assert alert.rule == "session" and "cannot be used" in alert.what
+
+
+def test_a_log_that_is_removed_while_it_trains_is_written_again(tmp_path: Path, whole: Path) -> None:
+    for event in session("plain", tmp_path).run():
+        if type(event) is EpochDone and event.epoch == 2:
+            shutil.rmtree(log_folder(tmp_path, "train"))
+    assert logs(tmp_path)["train_epoch"] == logs(whole)["train_epoch"]
+
+
+def test_the_evaluation_of_an_epoch_is_a_test_and_stored_with_its_row(whole: Path) -> None:
+    tests, epochs = logs(whole)["test_epoch"], logs(whole)["train_epoch"]
+    assert list(tests["Epoch"]) == list(epochs["Epoch"]) and list(tests["val loss"]) == list(epochs["val loss"])
+    assert "Step" in tests and "Step" not in epochs
