@@ -168,6 +168,18 @@ def run(case: str, directory: Path, **changes: Any) -> None:
         pass
 
 
+def run_hosted(case: str, directory: Path, **changes: Any) -> None:
+    """The same with a host, to which a page could connect."""
+    from torcheer.training.control import Control
+
+    with Control(directory) as control:
+        one = session(case, directory, **changes)
+        control.take(one)
+        for _ in one.run():
+            pass
+        control.finish()
+
+
 def results(directory: Path) -> dict[str, bytes]:
     """All that must be the same however often a run was killed."""
     last = max((directory / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
@@ -245,6 +257,9 @@ def child(case: str, directory: str, changes: dict[str, Any]) -> None:
             from test_training_control_changes import play
 
             play(Path(directory), case, acts, **changes)
+        elif changes.pop("is_hosted", False):
+            run_hosted(case, Path(directory), **changes)
+            code = 0
         else:
             run(case, Path(directory), **changes)
             code = 0
