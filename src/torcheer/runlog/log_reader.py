@@ -10,12 +10,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from torcheer.errors import TorcheerError
+from torcheer.runlog.earlier.old_run import old_tables
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
+from torcheer.runlog.log_openings import Row
 from torcheer.runlog.media.logged_samples import LoggedSamples
-from torcheer.runlog.old_run import old_tables
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, shown_tables
-from torcheer.runlog.writer_log import Row, WatchedValues, WriterLog
+from torcheer.runlog.watched_values import WatchedValues
+from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import BINS, Alert, Key
 
 _SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
@@ -116,8 +118,8 @@ class RunLog:
         return self._merged(tails)
 
     def _merged(self, logs: Iterable[_LogTables]) -> dict[str, TableRows]:
-        rows: Tables = {} if self._has_training else shown_tables(old_tables(self.path), {})
-        heads = {} if self._has_training else dict(WITHOUT_STEPS)
+        rows: Tables = {} if self.has_training else shown_tables(old_tables(self.path), {})
+        heads = {} if self.has_training else dict(WITHOUT_STEPS)
         for model, tables, announced in logs:
             heads |= announced
             for name, more in shown_tables(tables, _tested(announced)).items():
@@ -129,7 +131,7 @@ class RunLog:
         return {name: _table(name, heads.get(name, {}), table) for name, table in rows.items() if table}
 
     @property
-    def _has_training(self) -> bool:
+    def has_training(self) -> bool:
         """Whether training has a log here: it had other files before."""
         return any(place.path.name == TRAIN for place in self._logs)
 

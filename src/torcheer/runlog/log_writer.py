@@ -6,27 +6,25 @@ Each writer ("watch", "live", …) has an archive of its own, `<run>/log/<writer
 from __future__ import annotations
 
 import errno
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import Any, Final
 
 from torcheer.archive import Writer
 from torcheer.archive.format.archive_folder import read_about
-from torcheer.encoding import refusal, type_name
+from torcheer.encoding import refusal
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
 from torcheer.runlog.kept_rows import cell_of
+from torcheer.runlog.log_buffer import Buffer, sample_row
 from torcheer.runlog.log_frames import LAYER, METRICS, LogPlace, about_log, encode_cell
 from torcheer.runlog.table_records import TableHead
-from torcheer.samples import BINS, PERCENTILES, Account, Alert, Delivery, Statistics, disk_full
+from torcheer.samples import Account, Alert, Delivery, Statistics, disk_full
 from torcheer.selection import matches_value
 
 _MOST_ROWS, _MOST_BYTES = 4096, 32 << 20  # of a frame, buffered until it is written
@@ -51,7 +49,7 @@ class LogWriter:
         self.folder, self.writer = Path(run), writer
         self._tell, self._alarm, self._goes_on, self._step = tell, alarm, goes_on, 0
         self._kept, self._elsewhere = _KeptKeys(keep), frozenset(elsewhere)
-        self._buffer, self._written = _Buffer(), time.monotonic()
+        self._buffer, self._written = Buffer(), time.monotonic()
         self._lock, self._writing = threading.Lock(), threading.RLock()  # of the buffer; of the archive
         self._opened, self._first, self._alerts = time.time(), True, 0
         self.written, self.why = 0, ""  # values in the log; why writing stopped
@@ -86,7 +84,7 @@ class LogWriter:
             if not self._buffer.fits(sample, keeps):
                 self.commit()
             with self._lock:
-                self._buffer.value(_row(sent, summary), sample if keeps else None)
+                self._buffer.value(sample_row(sent, summary), sample if keeps else None)
         self._commit_full()
 
     def row(self, table: str, cells: Mapping[str, Any], step: int) -> None:
@@ -153,7 +151,7 @@ class LogWriter:
         """Write the buffer: a frame, and one for each step with samples of people's own."""
         with self._writing:
             with self._lock:
-                buffer, self._buffer, self._written = self._buffer, _Buffer(), time.monotonic()
+                buffer, self._buffer, self._written = self._buffer, Buffer(), time.monotonic()
             try:
                 for samples, about, count in buffer.frames():
                     if self._write(samples, **about):
@@ -267,106 +265,6 @@ def cut_log(place: LogPlace, step: int) -> None:
         archive.close(seal=False)
 
 
-class _Buffer:
-    """What becomes the next frame."""
-
-    def __init__(self) -> None:
-        self.heads: dict[str, Any] = {}
-        self._cleared: list[str] = []
-        self.network: dict[str, Any] | None = None
-        self.count = self.bytes = self._elsewhere = 0
-        self._own: list[tuple[Sample, dict[str, Any]]] = []  # with the record of each
-        self._values: list[_SampleRow] = []
-        self._arrays: dict[tuple[str, str, int], Sample] = {}
-        self._rows: dict[str, list[tuple[int, float, dict[str, Any]]]] = {}
-
-    def fits(self, sample: Sample, keeps: bool) -> bool:
-        """Whether a frame can hold the value, too: one step, each array once."""
-        same_step = not self._values or self._values[0].step == sample.step
-        return same_step and not (keeps and (sample.layer, sample.variable, sample.item) in self._arrays)
-
-    def value(self, row: _SampleRow, kept: Sample | None) -> None:
-        self._values.append(row)
-        self.count += 1
-        if kept is not None:
-            self._arrays[kept.layer, kept.variable, kept.item] = kept
-            self.bytes += kept.array.nbytes
-
-    def row(self, table: str, step: int, when: float, cells: dict[str, Any]) -> None:
-        self._rows.setdefault(table, []).append((step, when, cells))
-        self.count += 1
-
-    def count_elsewhere(self) -> None:
-        self._elsewhere += 1
-        self.count += 1
-
-    def clear(self, table: str) -> None:
-        self.count -= len(self._rows.pop(table, ()))
-        self._cleared.append(table)
-
-    def extend(self, later: _Buffer) -> None:
-        """Add what a later buffer of rows holds."""
-        for table in later._cleared:
-            self.clear(table)
-        for table, rows in later._rows.items():
-            self._rows.setdefault(table, []).extend(rows)
-        self.heads |= later.heads
-        self.network = later.network or self.network
-        self.count += later.count
-
-    def metric(self, step: int, when: float, name: str, number: Any) -> None:
-        """A cell of the step's last row, or of a new one if that has it."""
-        rows = self._rows.setdefault(METRICS, [])
-        if not rows or rows[-1][0] != step or name in rows[-1][2]:
-            rows.append((step, when, {}))
-        rows[-1][2][name] = abs(number) if np.iscomplexobj(number) else number
-        self.count += 1
-
-    def own_sample(self, sample: Sample, record: dict[str, Any]) -> None:
-        self._own.append((sample, record))
-        self.count += 1
-        self.bytes += sample.array.nbytes
-
-    def frames(self) -> Iterator[tuple[list[Sample], dict[str, Any], int]]:
-        """Yield each frame's samples, metadata, and how many values it holds."""
-        if about := self._about():
-            yield self._samples(), about, self.count - len(self._own)
-        while self._own:
-            step, keys, end = self._own[0][0].step, set[tuple[str, str, int]](), 0
-            for sample, _ in self._own:
-                key = (sample.layer, sample.variable, sample.item)
-                if sample.step != step or key in keys:
-                    break
-                keys.add(key)
-                end += 1
-            part, self._own = self._own[:end], self._own[end:]
-            yield [sample for sample, _ in part], {"samples": [record for _, record in part]}, end
-
-    def _about(self) -> dict[str, Any]:
-        """The first frame's metadata; empty if there is nothing to write."""
-        parts = {
-            "values": [row.name for row in self._values],
-            "cleared": list(dict.fromkeys(self._cleared)),
-            "rows": {table: _columns(rows) for table, rows in self._rows.items()},
-            "elsewhere": self._elsewhere,
-            "heads": self.heads,
-            "network": self.network,
-        }
-        return {name: part for name, part in parts.items() if part}
-
-    def _samples(self) -> list[Sample]:
-        return [*_pack(self._values), *self._arrays.values()] if self._values else []
-
-
-def _columns(rows: list[tuple[int, float, dict[str, Any]]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for _, _, cells in rows for name in cells)
-    return {
-        "step": [step for step, _, _ in rows],
-        "time": [round(when, 3) for _, when, _ in rows],
-        "cells": {str(name): [encode_cell(cells.get(name)) for _, _, cells in rows] for name in names},
-    }
-
-
 class _KeptKeys:
     """Which values' arrays are kept."""
 
@@ -406,39 +304,3 @@ def _system_message(error: Exception) -> str:
         return os.strerror(error.errno)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text.rstrip(".")
-
-
-class _SampleRow(NamedTuple):
-    """A value buffered for the next frame."""
-
-    step: int
-    name: list[Any]  # layer, variable, type, shape; device and message, if not the default
-    statistics: list[float]
-    counts: list[int]
-    histogram: tuple[int, ...]
-
-
-def _row(sent: Delivery, summary: Statistics) -> _SampleRow:
-    sample, missing = sent.sample, [math.nan] * len(PERCENTILES)
-    extras = [sent.device, sent.message] if sent.message else [sent.device] if sent.device != "cpu" else []
-    kind = sent.type or type_name(sample.array.dtype)
-    name = [sample.layer, sample.variable, kind, list(sent.whole or sample.array.shape)]
-    percentiles = summary.percentiles if len(summary.percentiles) == len(PERCENTILES) else missing
-    numbers = [sent.time_secs, summary.minimum, summary.maximum, summary.mean, summary.std, summary.norm, *percentiles]
-    finite = -1 if sent.finite is None else int(sent.finite)
-    counts = [sample.item, sent.count, summary.count, summary.zeros, summary.nans, summary.infs, summary.stride, finite]
-    histogram = summary.histogram if len(summary.histogram) == BINS and summary.count > 1 else ()
-    return _SampleRow(sample.step, name + extras, numbers, counts, histogram)
-
-
-def _pack(rows: list[_SampleRow]) -> list[Sample]:
-    """Pack the numbers of all rows into three arrays."""
-    binned = iter(range(len(rows)))
-    counts = [[*row.counts, next(binned) if row.histogram else -1] for row in rows]
-    histograms = np.array([row.histogram for row in rows if row.histogram], np.int64).reshape(-1, BINS)
-    arrays = {
-        "statistics": np.array([row.statistics for row in rows], np.float64),
-        "counts": np.array(counts, np.int64),
-        "histogram": np.minimum(histograms, 2**32 - 1).astype(np.uint32),
-    }
-    return [Sample(rows[0].step, LAYER, name, array=array) for name, array in arrays.items()]

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from torcheer.errors import BadArgument
+from torcheer.runlog.earlier.old_run import old_files
 from torcheer.runlog.log_reader import RunLog, writers_in
-from torcheer.runlog.old_run import old_files
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.terminal import plural
@@ -74,7 +74,13 @@ def stamp_of(run: Path) -> tuple[Any, ...]:
 
 def summary_at(run: Path) -> str:
     """The summary line of a run on disk, without opening it."""
-    return summary_of(RunLog(run).tail(1))
+    log = RunLog(run)
+    if not log.has_training:
+        return summary_of(log.tables())
+    tables = log.tail(1)
+    if (epochs := tables.get("train_epoch")) is not None:
+        epochs.count = epochs.columns["Epoch"][-1]  # training counts them from 1
+    return summary_of(tables)
 
 
 def summary_of(tables: dict[str, TableRows]) -> str:
@@ -84,8 +90,7 @@ def summary_of(tables: dict[str, TableRows]) -> str:
         last = [rows.columns["Step"][-1] for rows in tables.values() if rows.count and "Step" in rows.columns]
         steps = [step for step in last if isinstance(step, int)]
         return f"{max(steps)} steps" if steps else "no results yet"
-    last_epoch = table.columns.get("Epoch", [None])[-1]
-    epochs = plural(last_epoch if isinstance(last_epoch, int) else table.count, "epoch")
+    epochs = plural(table.count, "epoch")
     for name in ("val loss", "loss", *table.columns):
         last = table.columns.get(name, [None])[-1]
         if name not in ("Epoch", "Step") and isinstance(last, int | float):

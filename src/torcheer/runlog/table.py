@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument
-from torcheer.runlog.table_analysis import TableAnalysis
-from torcheer.runlog.table_formats import Conversions
 from torcheer.runlog.table_records import Column, TableHead
+from torcheer.runlog.tables.table_analysis import TableAnalysis
+from torcheer.runlog.tables.table_formats import Conversions
 from torcheer.terminal import did_you_mean, human_shape
 
 Array = NDArray[Any]

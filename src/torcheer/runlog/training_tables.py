@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from torcheer.runlog.log_frames import EPOCHS, LOSSES, METRICS, STEPS, UNCUT
-from torcheer.runlog.writer_log import Row
+from torcheer.runlog.log_openings import Row
 
 Tables = dict[str, list[Row]]
 _MOST_STEPS: Final = 100_000  # shown; of more, every n-th

@@ -17,7 +17,8 @@ from torcheer.runlog.log_frames import COUNTS, STATISTICS
 from torcheer.runlog.log_reader import writers_in
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
-from torcheer.runlog.writer_log import Columns, WatchedValues, WriterLog
+from torcheer.runlog.watched_values import Columns, WatchedValues
+from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 

@@ -34,7 +34,7 @@ from torcheer.control.loop_messages import (
 )  # fmt: skip
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.placement import net_of
-from torcheer.runlog.incoming_rows import IncomingTables
+from torcheer.runlog.tables.incoming_rows import IncomingTables
 from torcheer.studio.sources.log_source import LogSource, holds_run
 from torcheer.studio.sources.moment_queries import RecordedValue, Values
 from torcheer.studio.sources.recordings import home_of

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.runlog.earlier.old_run import old_tables
 from torcheer.runlog.log_frames import EPOCHS, LOSSES, STEPS
 from torcheer.runlog.log_reader import TRAIN
 from torcheer.runlog.log_writer import LogWriter, log_folder
-from torcheer.runlog.old_run import old_tables
 from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, stages_of, step_losses, tables_at
 from torcheer.runlog.writer_log import WriterLog

@@ -137,7 +137,7 @@ class Conversions:
         Headers include types, as eTorch's and emergent's do: #Loss, $Name, %Input[2:0,0]<2:5,5>; with header="plain"
         they are only the names.
         """
-        from torcheer.runlog.table_csv import write
+        from torcheer.runlog.tables.table_csv import write
 
         write(self, path, header)
 
@@ -147,7 +147,7 @@ class Conversions:
 
         Types come from its headers, or its cells.
         """
-        from torcheer.runlog.table_csv import read
+        from torcheer.runlog.tables.table_csv import read
 
         return cls(read(path), **settings)  # type: ignore[no-any-return]
 

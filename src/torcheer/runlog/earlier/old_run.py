@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torcheer.runlog.kept_rows import cell_of
 from torcheer.runlog.log_frames import EPOCHS, STEPS
-from torcheer.runlog.writer_log import Row
+from torcheer.runlog.log_openings import Row
 
 _PATTERNS: Final = ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json")
 

@@ -1,0 +1,1 @@
+"""Reads what runs left before they had a log."""

@@ -1,0 +1,165 @@
+"""The values of a watch with their statistics, as columns: read from the frames of its log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.archive import Archive, Entry
+from torcheer.errors import TorcheerError
+from torcheer.runlog.earlier.old_watch import Frame
+from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS
+from torcheer.runlog.log_openings import Row, rows_of
+from torcheer.samples import BINS, PERCENTILES, Key
+
+Array = NDArray[Any]
+Columns = dict[str, list[Any]]
+_NO_ROWS: dict[str, Any] = {"step": [], "time": [], "cells": {}}
+Holds = Callable[..., bool]  # of an opening's number, a step, a key
+
+
+class WatchedValues:
+    """Every value with statistics as columns, scalars among them."""
+
+    def __init__(self, openings: list[list[tuple[Archive, Frame]]], holds: Holds, problems: list[str]) -> None:
+        self.names: list[list[Any]] = []  # layer, variable, type, shape; optionally device and message
+        self._where: list[tuple[Archive, Frame] | None] = []  # None for a scalar
+        self._seen: Counter[str] = Counter()  # values of each metric
+        self._problems, self._steps = problems, list[int]()
+        self._numbers, self._counts = [np.empty((0, len(STATISTICS)))], [np.empty((0, len(COUNTS)), np.int64)]
+        self._scalars: list[tuple[float, float, int]] = []  # value, time_secs, seen; not yet among the numbers
+        for number, frames in enumerate(openings):
+            for archive, frame in frames:
+                rows = rows_of(frame["about"].get("rows", {}).get(METRICS, _NO_ROWS))
+                step = frame["step"] if "values" in frame["about"] else None
+                self._add_scalars([row for row in rows if step is None or row.step < step], number, holds)
+                if step is not None:
+                    self._add_statistics(archive, frame, number, holds)
+                    self._add_scalars([row for row in rows if row.step >= step], number, holds)
+        self._flush()
+        self.steps = np.array(self._steps, np.int64)
+        self.statistics, self.counts = np.concatenate(self._numbers), np.concatenate(self._counts)
+        self.places: dict[Key, list[int]] = {}
+        for place, name in enumerate(self.names):
+            self.places.setdefault((name[0], name[1]), []).append(place)
+
+    def _add_scalars(self, rows: list[Row], opening: int, holds: Holds) -> None:
+        for row in rows:
+            for name, cell in row.cells.items():
+                if holds(opening, row.step, (name, METRICS)):
+                    self._steps.append(row.step)
+                    self.names.append([name, METRICS, "float64", []])
+                    self._where.append(None)
+                    self._scalars.append((float(cell), row.time_secs, self._seen[name]))
+                self._seen[name] += 1
+
+    def _add_statistics(self, archive: Archive, frame: Frame, opening: int, holds: Holds) -> None:
+        if (read := self._statistics(archive, frame)) is None:
+            return
+        names, numbers, counts = read
+        keep = [place for place, name in enumerate(names) if holds(opening, frame["step"], (name[0], name[1]))]
+        self._flush()
+        self._steps += [frame["step"]] * len(keep)
+        self.names += [names[place] for place in keep]
+        self._where += [(archive, frame)] * len(keep)
+        self._numbers.append(numbers[keep])
+        self._counts.append(counts[keep])
+
+    def _flush(self) -> None:
+        """Move the scalars among the numbers: each is its own minimum, mean and percentile."""
+        if not self._scalars:
+            return
+        numbers, times, seen = (np.array(column) for column in zip(*self._scalars))
+        self._scalars = []
+        value = np.where(np.isfinite(numbers), numbers, np.nan)
+        none, one = np.full(len(value), -1), np.ones(len(value), np.int64)
+        statistics = [times, value, value, value, value * 0.0, np.abs(value), *[value] * len(PERCENTILES)]
+        counts = [none, seen, one, numbers == 0, np.isnan(numbers), np.isinf(numbers), one, none, none]
+        self._numbers.append(np.stack(statistics, 1))
+        self._counts.append(np.stack([column.astype(np.int64) for column in counts], 1))
+
+    def _statistics(self, archive: Archive, frame: Frame) -> tuple[list[list[Any]], Array, Array] | None:
+        entries = {entry.variable: entry for entry in frame["entries"] if entry.layer == LAYER}
+        names = frame["about"]["values"]
+        try:
+            numbers, counts = (archive.array(entries[name]) for name in ("statistics", "counts"))
+        except (KeyError, TorcheerError) as error:
+            self._report(f"step {frame['step']}: its statistics cannot be read: {error}")
+            return None
+        shapes = numbers.shape, counts.shape
+        if not isinstance(names, list) or shapes != ((len(names), len(STATISTICS)), (len(names), len(COUNTS))):
+            self._report(f"step {frame['step']}: its statistics are of another version of torcheer")
+            return None
+        return names, numbers, counts
+
+    def _report(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
+
+    def _entry(self, place: int, layer: str, variable: str, item: int) -> tuple[Archive, Entry] | None:
+        where, wanted = self._where[place], (layer, variable, item)
+        if where is None:
+            return None
+        entries: list[Entry] = where[1]["entries"]
+        same = (entry for entry in entries if (entry.layer, entry.variable, entry.item) == wanted)
+        return next(((where[0], entry) for entry in same), None)
+
+    def _kept_entry(self, place: int) -> tuple[Archive, Entry] | None:
+        layer, variable = self.names[place][:2]
+        return self._entry(place, layer, variable, int(self.counts[place, COUNTS.index("item")]))
+
+    def histogram(self, place: int) -> Array:
+        """The histogram of a value; zeros if it has none."""
+        binned, found = int(self.counts[place, COUNTS.index("binned")]), self._entry(place, LAYER, "histogram", -1)
+        histogram: Array = np.zeros(BINS, np.int64)
+        if binned >= 0 and found is not None:
+            histogram += found[0].array(found[1])[binned]
+        return histogram
+
+    def is_scalar(self, place: int) -> bool:
+        """Whether a value is a cell of a row."""
+        return self._where[place] is None
+
+    def has_histogram(self, place: int) -> bool:
+        """Whether a value has a histogram."""
+        return bool(self.counts[place, COUNTS.index("binned")] >= 0)
+
+    def keeps(self, place: int) -> bool:
+        """Whether a value's array is there; a scalar is its own."""
+        return self.is_scalar(place) or self._kept_entry(place) is not None
+
+    def kept(self, place: int) -> Array:
+        """A value's array, where `keeps` is true."""
+        found = self._kept_entry(place)
+        if found is None:
+            return np.array(self.statistics[place, STATISTICS.index("mean")])
+        return found[0].array(found[1])
+
+    def column(self, name: str, places: Array) -> Array:
+        """One number of each value.
+
+        `finite`: whether all of a value's numbers are, as far as they were checked.
+        """
+        if name in STATISTICS:
+            statistics: Array = self.statistics[places, STATISTICS.index(name)]
+            return statistics
+        counts: Array = self.counts[places, COUNTS.index(name)]
+        if name == "finite":
+            none_bad = self.column("nans", places) + self.column("infs", places) == 0
+            return np.where(counts < 0, none_bad, counts > 0)
+        return counts
+
+    def table(self, places: Array) -> Columns:
+        """The values as plain columns."""
+        names = [self.names[place] for place in places]
+        columns: Columns = {"step": self.steps[places].tolist()}
+        columns["layer"], columns["variable"] = [name[0] for name in names], [name[1] for name in names]
+        columns |= {name: self.column(name, places).tolist() for name in (*STATISTICS, *COUNTS[:-1])}
+        columns["type"], columns["shape"] = [name[2] for name in names], [list(name[3]) for name in names]
+        columns["device"] = [name[4] if len(name) > 4 else "cpu" for name in names]
+        columns["message"] = [name[5] if len(name) > 5 else "" for name in names]
+        return columns
