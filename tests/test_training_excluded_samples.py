@@ -87,6 +87,21 @@ def test_the_one_sample_that_is_not_finite_is_named(tmp_path: Path, options: dic
     assert alert.message.endswith(f"torcheer train {tmp_path / 'run'} --leave-out {BAD}")
 
 
+def test_a_gradient_that_explodes_names_the_samples_with_the_largest_numbers_first() -> None:
+    torch.manual_seed(0)
+    x, model = torch.rand(240, 4), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    trained = Session(
+        models={"net": model}, optimizers={"sgd": torch.optim.SGD(model.parameters(), 1e-4)},
+        loaders={"train": Loader(TensorDataset(x, torch.rand(240, 1)), 4)}, losses={"loss": nn.MSELoss()},
+        stages=[Stage(("train",), (), EpochsCompleted(1))], options=Options(watch={"every": 1}),
+    )  # fmt: skip
+    indices = trained.feeds["train"].indices(0, 30) or []
+    x[indices[2]] *= 1e5
+    (alert,) = sample_alerts(list(trained.run()))
+    assert alert.message.startswith("step 31, batch 31 of epoch 1 of train: 4 samples " + ", ".join(map(str, indices)))
+    assert f"the largest numbers: {indices[2]} (row {indices[2]} of TensorDataset)" in alert.message
+
+
 def test_naming_samples_changes_no_number() -> None:
     class Augmented(Dataset[Any]):
         """Draws random numbers, from torch and from a generator of its own."""

@@ -112,15 +112,15 @@ class BatchHistory:
             facts = feed.read_apart(batch.epoch, batch.number, describe_samples)
         except Exception as error:  # whatever the user's dataset does there
             return f"{text} (they could not be read again: {reason_of(error)})", values
-        self._show(loader, batch, indices, facts)
         bad = [place for place, fact in enumerate(facts) if not fact.is_finite]
         values["not_finite"] = [indices[place] for place in bad]
-        shown = (bad or range(len(facts)))[:_DESCRIBED]
+        shown = (bad or sorted(range(len(facts)), key=lambda place: -facts[place].largest))[:_DESCRIBED]
+        self._show(loader, batch, [(indices[place], facts[place]) for place in shown])
         lines = [
             f"{indices[place]} ({origin_of(feed.loader.dataset, indices[place])}): {facts[place].text}"
             for place in shown
         ]
-        told = "; not finite: " if bad else "; "
+        told = "; not finite: " if bad else "; the largest numbers: "
         return f"{text}{told}{' | '.join(lines)}.{self._advice(loader, values['not_finite'] or indices)}", values
 
     def _advice(self, loader: str, indices: list[int]) -> str:
@@ -130,13 +130,12 @@ class BatchHistory:
         numbers = ",".join(map(str, indices))
         return f" Train on without: torcheer train {self._session.directory} --leave-out {prefix}{numbers}"
 
-    def _show(self, loader: str, batch: _Batch, indices: list[int], facts: list[SampleFacts]) -> None:
+    def _show(self, loader: str, batch: _Batch, samples: list[tuple[int, SampleFacts]]) -> None:
         """Log images among the samples as such, where there is a watch with a folder."""
         watch = self._session.watch
         if watch is None or self._session.directory is None:
             return
-        bad = [place for place, fact in enumerate(facts) if not fact.is_finite] or list(range(len(facts)))
-        for place in bad[:_DESCRIBED]:
-            if (picture := facts[place].picture) is not None:
-                caption = f"sample {indices[place]} of {loader}, step {batch.step + 1}: {facts[place].text}"
-                watch.log_picture(f"sample {indices[place]}", picture, caption)
+        for index, facts in samples:
+            if facts.picture is not None:
+                caption = f"sample {index} of {loader}, step {batch.step + 1}: {facts.text}"
+                watch.log_picture(f"sample {index}", facts.picture, caption)

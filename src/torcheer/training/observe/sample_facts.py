@@ -24,6 +24,7 @@ class SampleFacts(NamedTuple):
 
     text: str  # "float32 3×32×32 from -1.2 to 3.4; 7"
     is_finite: bool
+    largest: float  # of its finite numbers, without their sign
     picture: Any = None  # channels × height × width, uint8; None where it is no image
 
 
@@ -69,7 +70,8 @@ def describe_sample(item: Any) -> SampleFacts:
     arrays = [array for _, array in parts if array is not None]
     text = "; ".join(text for text, _ in parts[:_MOST_PARTS]) + ("; …" if len(parts) > _MOST_PARTS else "")
     pictures = (picture for array in arrays if (picture := _picture(array)) is not None)
-    return SampleFacts(text, all(_is_finite(array) for array in arrays), next(pictures, None))
+    largest = max((_largest(array) for array in arrays), default=0.0)
+    return SampleFacts(text, all(_is_finite(array) for array in arrays), largest, next(pictures, None))
 
 
 def _parts(item: Any, name: str = "") -> Any:
@@ -111,6 +113,11 @@ def _text(array: Any) -> str:
 
 def _count(function: Any, array: Any) -> int:
     return int(function(array).sum()) if array.dtype.kind in "fc" else 0
+
+
+def _largest(array: Any) -> float:
+    numbers = np.abs(array[np.isfinite(array)].astype(np.float64)) if array.dtype.kind in "iuf" else array[:0]
+    return float(numbers.max()) if numbers.size else 0.0
 
 
 def _is_finite(array: Any) -> bool:
