@@ -44,6 +44,40 @@ class LstmByHand(nn.Module):
         return state
 
 
+class Mamba(nn.Module):
+    """A block of a selective state-space model: convolution, scan and gate."""
+
+    def __init__(self, width: int = 8, state: int = 4, rank: int = 2) -> None:
+        super().__init__()
+        inner = self.inner = 2 * width
+        self.state, self.rank = state, rank
+        self.in_proj, self.out_proj = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, 4, groups=inner, padding=3)
+        self.x_proj, self.dt_proj = nn.Linear(inner, rank + 2 * state, bias=False), nn.Linear(rank, inner)
+        self.A_log = nn.Parameter(torch.arange(1, state + 1).float().repeat(inner, 1).log())
+        self.D = nn.Parameter(torch.ones(inner))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, gate = self.in_proj(x).split([self.inner, self.inner], -1)
+        x = F.silu(self.conv1d(x.transpose(1, 2))[:, :, : x.shape[1]].transpose(1, 2))
+        return self.out_proj(self.ssm(x) * F.silu(gate))
+
+    def ssm(self, x: Tensor) -> Tensor:
+        A, D = -torch.exp(self.A_log.float()), self.D.float()
+        delta, B, C = self.x_proj(x).split([self.rank, self.state, self.state], -1)
+        delta = F.softplus(self.dt_proj(delta))
+        return self.selective_scan(x, delta, A, B, C, D)
+
+    def selective_scan(self, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
+        decay = torch.exp(torch.einsum("bld,dn->bldn", delta, A))
+        into = torch.einsum("bld,bln,bld->bldn", delta, B, u)
+        x, outputs = torch.zeros(u.shape[0], u.shape[2], self.state), []
+        for step in range(u.shape[1]):
+            x = decay[:, step] * x + into[:, step]
+            outputs.append(torch.einsum("bdn,bn->bd", x, C[:, step, :]))
+        return torch.stack(outputs, 1) + u * D
+
+
 class Block(nn.Module):
     """ResNet's basic block."""
 
@@ -239,6 +273,8 @@ GALLERY: dict[str, Callable[[], Drawing]] = {
     "recurrent-rolled": lambda: tl.draw(Recurrent(), torch.rand(2, 5), rolled=True),
     "lstm": lambda: tl.draw(nn.LSTM(8, 16, num_layers=2), torch.rand(5, 1, 8)),
     "lstm-rolled": lambda: tl.draw(LstmByHand(), torch.rand(2, 6, 8), rolled=True),
+    "mamba": lambda: tl.draw(Mamba(), torch.rand(2, 100, 8)),
+    "mamba-scan": lambda: tl.draw(Mamba(), torch.rand(2, 100, 8), rolled=True, depth=2),
     "denoising": lambda: tl.draw(denoising()),
     "denoising-rolled": lambda: tl.draw(denoising(), rolled=True),
     "branches": lambda: tl.draw(Branches(), torch.rand(1, 64, 16, 16)),

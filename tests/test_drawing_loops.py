@@ -137,7 +137,7 @@ def test_the_loss_of_a_recurrent_net_is_a_loop() -> None:
 
 
 LOOPS = {  # the model, the most boxes rolled and at all depths, and what must be seen of its loop
-    "Mamba": (loop_models.Mamba, 14, 35, {"ssm", "selective_scan"}),
+    "Mamba": (gallery.Mamba, 14, 35, {"ssm", "selective_scan"}),
     "selective scan": (loop_models.SelectiveScan, 20, 30, {"dt ×100", "setitem ×100", "sum ×100"}),
     "S4D": (loop_models.Diagonal, 20, 34, {"sum ×100", "mul ×100", "real · mul ×100"}),
     "GRU": (loop_models.Gated, 25, 35, {"matmul ×100", "sigmoid ×100"}),
@@ -156,7 +156,7 @@ def test_a_state_space_model_of_a_hundred_steps_is_at_most_twenty_boxes(name: st
 
 
 def test_a_model_made_of_functions_folds_by_them_as_it_ran() -> None:
-    drawing = tl.draw(loop_models.Mamba(), torch.rand(2, 100, 8))
+    drawing = tl.draw(gallery.Mamba(), torch.rand(2, 100, 8))
     assert drawing.boxes <= 16 and faults(drawing.picture) == []  # 628 before
     assert {"in_proj", "conv1d", "ssm", "selective_scan", "out_proj"} <= set(titles(drawing))
 

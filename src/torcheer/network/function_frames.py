@@ -76,7 +76,9 @@ def paths_with_functions(ops: Sequence[Op], info: RunInfo) -> Paths:
 
     Only the innermost function of an operation is known: a function stands around another, or around a module, if it
     goes on after it. A call of the model ends what ran outside of it, so that a loop around the model does not hide it.
-    The function that began the recording is no frame, nor is a `forward`.
+    The function that began the recording is no frame, nor is a `forward`. What is not recorded is not known: a frame
+    begins at the function's first own operation, and two calls in a row are one if the second skips what the first
+    began with.
     """
     codes: dict[tuple[int, tuple[ModuleCall, ...]], _ModuleCode] = {}
     outside = _ModuleCode((), True)
