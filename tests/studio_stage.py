@@ -30,6 +30,7 @@ from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.sources.layer_frames import GAP
 from torcheer.studio.sources.moment_queries import Unit
+from torcheer.studio.sources.sample_index import SampleIndex
 from torcheer.studio.sources.source import Changes
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
@@ -109,6 +110,7 @@ class Stage:
     ) -> None:
         self.title, self.kind = ("a stage" if kind == "live" else f"a {kind}"), kind
         self.home: Path | None = None
+        self.samples = SampleIndex()
         layers = (*LAYERS, Layer(MARKUP, (3, 3), MARKUP)) if markup else LAYERS
         layers = (*layers, *(Layer(f"More{number}", (4, 4)) for number in range(more)))
         self.net: Net | None = net_of(Network(MARKUP if markup else "Stage", layers, PROJECTIONS, VARIABLES))

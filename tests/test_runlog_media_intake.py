@@ -11,6 +11,7 @@ import torch
 import torcheer as tl
 from torcheer.runlog.media import media_intake
 from torcheer.runlog.media.media_intake import Media, MediaIntake
+from torcheer.runlog.table import Table
 
 
 def split(**entries: Any) -> tuple[dict[str, Any], list[Media], list[str]]:
@@ -75,7 +76,7 @@ def test_a_list_is_several_samples_each_with_its_caption() -> None:
 def test_tables_of_every_form_have_the_same_cells() -> None:
     rows = [{"word": "cat", "p": 0.25}, {"word": "dog", "p": 0.5}]
     columns = {"word": ["cat", "dog"], "p": torch.tensor([0.25, 0.5])}
-    forms = [rows, columns, pytest.importorskip("pandas").DataFrame(rows), tl.Table(columns)]
+    forms = [rows, columns, pytest.importorskip("pandas").DataFrame(rows), Table(columns), tl.TableOf(rows)]
     texts = {sample(table=form).array.tobytes() for form in forms}
     assert texts == {b'{"word": ["cat", "dog"], "p": [0.25, 0.5]}'}
 
@@ -155,5 +156,6 @@ def test_all_samples_of_a_step_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_captions_are_cut_and_a_tables_title_is_one() -> None:
     assert len(sample(a=tl.Text("x", caption="y" * 5000)).record["caption"]) == 2000
-    assert sample(a=tl.Table({"b": [1]}, title="Words")).record["caption"] == "Words"
-    assert "caption" not in sample(a=tl.Table({"b": [1]})).record
+    assert sample(a=Table({"b": [1]}, title="Words")).record["caption"] == "Words"
+    assert sample(a=tl.TableOf([{"b": None}], caption="Words")).record["caption"] == "Words"
+    assert "caption" not in sample(a=Table({"b": [1]})).record

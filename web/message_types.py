@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 def typescript() -> str:
     """Return the text of `messages.ts`."""
     to_page, from_page = messages.TO_PAGE.values(), messages.FROM_PAGE.values()
-    sent = reachable([*to_page, messages.FrameHead])
+    sent = reachable([*to_page, messages.FrameHead, messages.SampleFrame])
     received = [cls for cls in reachable(from_page) if cls not in sent]
     parts = [_HEAD, f"export const VERSION = {VERSION};\n"]
     parts.append(f"export const ACTIONS = [{', '.join(map(_quoted, ACTIONS))}] as const;\n")

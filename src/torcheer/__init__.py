@@ -16,11 +16,10 @@ __version__ = "0.1.0"
 _VERBS = ("draw", "extract", "live", "load", "log_forward_pass", "recording", "show", "validate", "watch")
 _HOMES = {
     **dict.fromkeys(_VERBS, "torcheer.verbs"),
-    **dict.fromkeys(("Audio", "Confusion", "Image", "Text"), "torcheer.runlog.media.media_types"),
+    **dict.fromkeys(("Audio", "Confusion", "Image", "TableOf", "Text"), "torcheer.runlog.media.media_types"),
     "ModelHistory": "torcheer.history",
     "Save": "torcheer.capture.values.save_policy",
     "Style": "torcheer.drawing",
-    "Table": "torcheer.runlog.table",
     "edits": "torcheer.capture.edits",
 }
 
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from torcheer.capture.values.save_policy import Save
     from torcheer.drawing import Style
     from torcheer.history import ModelHistory
-    from torcheer.runlog.media.media_types import Audio, Confusion, Image, Text
-    from torcheer.runlog.table import Table
+    from torcheer.runlog.media.media_types import Audio, Confusion, Image, TableOf, Text
     from torcheer.verbs import draw, extract, live, load, log_forward_pass, recording, show, validate, watch
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

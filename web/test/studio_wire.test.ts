@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { isPossible, clampInteger } from "../src/studio/control/actions";
 import { parseValue, formatField } from "../src/studio/control/parameter_values";
-import type { Json } from "../src/studio/messages";
+import type { FrameHead, Json } from "../src/studio/messages";
 import { Signal } from "../src/studio/signal";
 import { splitFrame, retryDelay } from "../src/studio/socket";
 
@@ -22,7 +22,7 @@ function frame(head: object, payload: number[], magic = "TCHF"): ArrayBuffer {
 test("a binary message is cut into its header and its bytes", () => {
   for (const layer of ["x", "xy", "Ünïcode", "a longer name"]) {
     const [head, bytes] = splitFrame(frame({ layer, count: 3 }, [1, 2, 3]));
-    deepEqual([head.layer, [...bytes]], [layer, [1, 2, 3]]);
+    deepEqual([(head as FrameHead).layer, [...bytes]], [layer, [1, 2, 3]]);
   }
 });
 

@@ -158,7 +158,7 @@ class Live:
         """Add numbers of this step to the plot, and samples to its tab: `view.log(loss=loss, image=x)`.
 
         What is no number is a sample by its keyword (`image`, `audio`, `text`, `table`, `confusion`), or under any name
-        by its type: `tl.Image`, `tl.Audio`, `tl.Text`, `tl.Table`, `tl.Confusion`. Tensors are not waited for.
+        by its type: `tl.Image`, `tl.Audio`, `tl.Text`, `tl.TableOf`, `tl.Confusion`. Tensors are not waited for.
         """
         self._log("train_step", metrics)
 

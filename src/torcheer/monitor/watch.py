@@ -255,7 +255,7 @@ class Watch:
         """Send numbers and samples of this step: `w.log(loss=loss, image=x)`.
 
         What is no number is a sample by its keyword (`image`, `audio`, `text`, `table`, `confusion`), or under any name
-        by its type: `tl.Image`, `tl.Audio`, `tl.Text`, `tl.Table`, `tl.Confusion`. Tensors are not waited for.
+        by its type: `tl.Image`, `tl.Audio`, `tl.Text`, `tl.TableOf`, `tl.Confusion`. Tensors are not waited for.
         """
         if self._link is None or self.closed:
             return

@@ -131,8 +131,10 @@ class WriterLog:
         if replaces:
             self._tables = {}
             self._new_frames = [(n, frame) for n, opening in enumerate(self._frames_of) for _, frame in opening.frames]
-        for name in ("values", "alerts", "samples", "_later") if frames else ():
+        for name in ("values", "alerts", "_later") if frames else ():
             self.__dict__.pop(name, None)
+        if replaces or any("samples" in frame["about"] for frame in frames):
+            self.__dict__.pop("samples", None)
 
     def _is_understood(self, frame: Frame) -> bool:
         about = frame["about"]

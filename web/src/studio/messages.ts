@@ -184,6 +184,24 @@ export interface AlertsCame {
   alerts: AlertSeen[];
 }
 
+/** Something that was logged beside numbers; its content is asked for by `AskSample`. */
+export interface SampleHead {
+  id: number;
+  name: string;
+  kind: string; // "image", "audio", "text", "table", "confusion"
+  step: number;
+  item: number; // its place in a list that was logged; -1 for one that came alone
+  caption: string;
+  time_secs: number; // when it was logged, since 1970
+}
+
+/** New samples; `first` is the number of those before them, 0 restarts the list. */
+export interface SamplesCame {
+  kind: "samples_came";
+  first: number;
+  samples: SampleHead[];
+}
+
 /** A recording that can be opened. */
 export interface Recording {
   id: number;
@@ -268,6 +286,15 @@ export interface FrameHead {
   raster: boolean; // rows are units and columns moments, the selected one last
 }
 
+/** The header of a binary message that answers `AskSample`: an image's pixels, or sound. */
+export interface SampleFrame {
+  question: number;
+  count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel
+  shape: number[]; // height, width and channels of an image; channels and length of sound
+  rate: number; // of sound, numbers per second
+  note: string; // what the payload does not show: clipped numbers, NaN
+}
+
 /** How often states are recorded: every `count` trials or epochs; "auto": within 1% of the run time. */
 export interface Every {
   unit?: "auto" | "trial" | "epoch" | "off";
@@ -348,6 +375,13 @@ export interface AskAnalysis {
   analysis: "similarity" | "pca" | "clusters";
 }
 
+/** A sample's content: a `SampleFrame`, or for the other kinds {"text": …}, {"columns": …}, {"matrix": …}. */
+export interface AskSample {
+  kind: "ask_sample";
+  question: number;
+  id: number;
+}
+
 /** Save the moments to a recording; the server picks the folder, names have letters, digits, - and _. */
 export interface SaveRecording {
   kind: "save_recording";
@@ -377,6 +411,7 @@ export type ToPage =
   | TableCame
   | Rows
   | AlertsCame
+  | SamplesCame
   | RecordingsCame
   | RunsCame
   | CaughtUp
@@ -395,6 +430,7 @@ export type FromPage =
   | AskValue
   | AskTrace
   | AskAnalysis
+  | AskSample
   | SaveRecording
   | OpenRecording
   | OpenRun;

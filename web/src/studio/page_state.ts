@@ -1,5 +1,5 @@
 // What the server has said so far, reduced to one value. A page that comes late is told the same messages from the start.
-import type { AlertSeen, Ended, Hello, Json, Moment, Net, Parameter, Recording, Run, State, TableHead, ToPage, ViewersCame } from "./messages";
+import type { AlertSeen, Ended, Hello, Json, Moment, Net, Parameter, Recording, Run, SampleHead, State, TableHead, ToPage, ViewersCame } from "./messages";
 import { parseNumbers } from "./non_finite";
 import { emptyTable, withRows, type Table } from "./tables/table_rows";
 
@@ -15,6 +15,7 @@ export interface PageState {
   state: State;
   parameters: Parameter[];
   tables: ReadonlyMap<string, Table>;
+  samples: SampleHead[]; // what was logged beside numbers, by step
   alerts: AlertSeen[]; // the newest
   alertCount: number; // total number received
   recordings: Recording[];
@@ -26,7 +27,7 @@ export interface PageState {
 }
 
 export const NOTHING_SAID: PageState = {
-  hello: null, caughtUp: false, net: null, moments: [], state: IDLE_STATE, parameters: [], tables: new Map(), alerts: [],
+  hello: null, caughtUp: false, net: null, moments: [], state: IDLE_STATE, parameters: [], tables: new Map(), samples: [], alerts: [],
   alertCount: 0, recordings: [], runs: [], run: -1, controller: "nobody", viewers: 0, ended: null,
 };
 
@@ -42,6 +43,7 @@ export function reduce(page: PageState, message: ToPage): PageState {
     case "parameters_came": return { ...page, parameters: message.parameters };
     case "table_came": return { ...page, tables: withTable(page.tables, emptyTable(message.table)) };
     case "rows": return withNewRows(page, message.table, message.first, message.columns);
+    case "samples_came": return { ...page, samples: [...page.samples.slice(0, message.first), ...message.samples] };
     case "alerts_came": return withAlerts(page, message.alerts);
     case "recordings_came": return { ...page, recordings: message.recordings };
     case "runs_came": return { ...page, runs: message.runs, run: message.run };

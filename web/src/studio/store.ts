@@ -1,5 +1,7 @@
 // The page's state as signals, and the messages it sends; every tab reads and writes it here.
-import type { Act, AskAnalysis, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, Shown, ToPage } from "./messages";
+import type {
+  Act, AskAnalysis, AskSample, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, SampleFrame, Shown, ToPage,
+} from "./messages";
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
 import { Signal } from "./signal";
@@ -7,7 +9,7 @@ import { Socket } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["network", "plots", "tables", "graph"] as const;
+export const TAB_NAMES = ["network", "plots", "tables", "samples", "graph"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -35,8 +37,14 @@ export interface Notice {
   tone: "problem" | "done";
 }
 
-type Question = Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
-type PendingQuestion = { resolve: (value: Json) => void; reject: (error: Error) => void };
+/** A binary answer: its header and its payload. */
+export interface SampleBytes {
+  head: SampleFrame;
+  bytes: Uint8Array;
+}
+
+type Question = Omit<AskSample, "question"> | Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
+type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
   variable: "", item: 0, moment: -1, raster: 0, mode: "auto",
@@ -54,6 +62,7 @@ export class Store {
   readonly state = new Signal(NOTHING_SAID.state);
   readonly parameters = new Signal(NOTHING_SAID.parameters);
   readonly tables = new Signal(NOTHING_SAID.tables);
+  readonly samples = new Signal(NOTHING_SAID.samples);
   readonly alerts = new Signal(NOTHING_SAID.alerts);
   readonly alertCount = new Signal(0);
   readonly recordings = new Signal(NOTHING_SAID.recordings);
@@ -68,6 +77,7 @@ export class Store {
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null);
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
+  readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
 
@@ -79,6 +89,7 @@ export class Store {
   private tablesTimer = 0;
   private lastLook = ""; // the last look sent, without its number
   private lookCount = 0;
+  private followedMoment = -1;
   private questionCount = 0;
   private noticeCount = 0;
 
@@ -87,9 +98,10 @@ export class Store {
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
-      onFrame: (head, bytes) => this.frameReaders.forEach((read) => read(head, bytes)),
+      onFrame: (head, bytes) => this.handleFrame(head, bytes),
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
+    this.viewSettings.subscribe(() => this.followMoment());
     for (const signal of [this.viewSettings, this.selection, this.tab, this.net]) signal.subscribe(() => this.sendLook());
   }
 
@@ -141,6 +153,15 @@ export class Store {
 
   /** Send a request; resolves with the response. */
   ask(question: Question): Promise<Json> {
+    return this.askAny(question) as Promise<Json>;
+  }
+
+  /** Request the content of a sample: binary for images and sound, JSON for the others. */
+  askSample(id: number): Promise<Json | SampleBytes> {
+    return this.askAny({ kind: "ask_sample", id });
+  }
+
+  private askAny(question: Question): Promise<Json | SampleBytes> {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });
@@ -148,6 +169,29 @@ export class Store {
       this.questions.delete(number);
       reject(new Error("not connected"));
     });
+  }
+
+  /** Look at samples as they were at a step, -1 for the newest; the network's view goes along. */
+  seekStep(step: number): void {
+    this.sampleStep.set(step);
+    const moments = this.moments.get();
+    const reached = moments.filter((candidate) => candidate.step <= step);
+    const moment = step < 0 || !moments.length ? -1 : (reached[reached.length - 1] ?? moments[0]).id;
+    this.followedMoment = moment;
+    this.viewSettings.patch({ moment });
+  }
+
+  // The network's slider moves that of the samples.
+  private followMoment(): void {
+    const { moment } = this.viewSettings.get();
+    if (moment === this.followedMoment) return;
+    this.followedMoment = moment;
+    this.sampleStep.set(moment < 0 ? -1 : this.moments.get().find(({ id }) => id === moment)?.step ?? -1);
+  }
+
+  private handleFrame(head: FrameHead | SampleFrame, bytes: Uint8Array): void {
+    if ("question" in head) this.popQuestion(head.question)?.resolve({ head, bytes });
+    else this.frameReaders.forEach((read) => read(head, bytes));
   }
 
   /** Request an action of the run; if no page has control, this one gets it. */
@@ -201,6 +245,7 @@ export class Store {
   private publish(before: PageState): void {
     const { page } = this;
     this.moments.set(page.moments);
+    this.samples.set(page.samples);
     this.alertCount.set(page.alertCount);
     this.alerts.set(page.alerts);
     this.recordings.set(page.recordings);

@@ -16,7 +16,7 @@ import numpy as np
 from torcheer.encoding import refusal, type_name
 from torcheer.errors import BadArgument
 from torcheer.runlog.log_frames import encode_cell
-from torcheer.runlog.media.media_types import Audio, Confusion, Image, Text
+from torcheer.runlog.media.media_types import Audio, Confusion, Image, TableOf, Text
 from torcheer.runlog.table import Table
 from torcheer.terminal import human_bytes, human_shape, plural, short_repr
 
@@ -131,9 +131,9 @@ def _read_part(name: str, kind: str, value: Any, item: int) -> Media:
     kind = _WRAPPERS.get(type(value)) or kind
     if not kind:
         raise Refused(f"{name!r} is a list that holds a {type(value).__name__} beside samples; wrap each of them alike")
-    wrapped = value if type(value) in _WRAPPERS else KINDS[kind].wrap(value)
+    wrapped = value if type(value) in _WRAPPERS and not isinstance(value, Table) else KINDS[kind].wrap(value)
     array, record = KINDS[kind].read(wrapped, f"{kind} {name!r}")
-    if caption := _caption(wrapped):
+    if caption := str(wrapped.caption or _title(wrapped.x)):
         record = {"caption": caption if len(caption) <= _MOST_CAPTION else f"{caption[: _MOST_CAPTION - 1]}…", **record}
     if array.nbytes > MOST_BYTES:
         raise Refused(
@@ -143,10 +143,8 @@ def _read_part(name: str, kind: str, value: Any, item: int) -> Media:
     return Media(name, kind, item, array, record)
 
 
-def _caption(wrapped: Any) -> str:
-    if isinstance(wrapped, Table):
-        return wrapped.title if wrapped.title != wrapped.name else ""
-    return str(getattr(wrapped, "caption", ""))
+def _title(x: Any) -> str:
+    return x.title if isinstance(x, Table) and x.title != x.name else ""
 
 
 # -- each kind ---------------------------------------------------------------------------------------------------------
@@ -222,8 +220,8 @@ def _text(text: Text, what: str) -> tuple[Any, dict[str, Any]]:
     return _bytes_array(text.x.encode("utf-8", "surrogatepass")), {}
 
 
-def _table(table: Any, what: str) -> tuple[Any, dict[str, Any]]:
-    columns = _columns(table, what)
+def _table(table: TableOf, what: str) -> tuple[Any, dict[str, Any]]:
+    columns = _columns(table.x, what)
     if len({str(name) for name in columns}) < len(columns):
         raise Refused(f"{what}: two of its columns have the same name, among {short_repr(list(columns))}")
     lengths = {name: len(cells) for name, cells in columns.items()}
@@ -254,7 +252,7 @@ def _columns(table: Any, what: str) -> dict[Any, list[Any]]:
         names = dict.fromkeys(name for row in table for name in row)
         return {name: _cells([row.get(name) for row in table], f"{what}, column {name!r}") for name in names}
     raise Refused(
-        f"{what} is a {type(table).__name__}; a table is a list of dicts, a dict of columns, a DataFrame or a tl.Table"
+        f"{what} is a {type(table).__name__}; a table is a list of dicts, a dict of columns, a DataFrame or a Table"
     )
 
 
@@ -309,10 +307,10 @@ KINDS: Final[dict[str, _Kind]] = {
     "image": _Kind(Image, _image, "Try fewer of a batch (x[:16]), smaller ones, or uint8 instead of floats"),
     "audio": _Kind(Audio, _audio, "Try a part of it, a lower rate, or int16 instead of floats"),
     "text": _Kind(Text, _text, "Try a part of it"),
-    "table": _Kind(lambda table: table, _table, "Try fewer rows"),
+    "table": _Kind(TableOf, _table, "Try fewer rows"),
     "confusion": _Kind(Confusion, _confusion, "Try int32 counts, or fewer classes"),
 }
 _WRAPPERS: Final[dict[type, str]] = {
-    Image: "image", Audio: "audio", Text: "text", Table: "table", Confusion: "confusion"
+    Image: "image", Audio: "audio", Text: "text", TableOf: "table", Table: "table", Confusion: "confusion"
 }  # fmt: skip
 _CANDIDATES: Final = frozenset((*_WRAPPERS, list, tuple))

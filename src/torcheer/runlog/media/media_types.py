@@ -44,6 +44,19 @@ class Text:
         self.x, self.caption = x, caption
 
 
+class TableOf:
+    """A table for `log`: `log(worst=tl.TableOf([{"id": 3, "loss": 2.5}], caption="largest losses"))`.
+
+    x: a list of dicts, a dict of columns, a DataFrame or a `torcheer.studio.Table`.
+    caption: a text beside it.
+    """
+
+    __slots__ = ("caption", "x")
+
+    def __init__(self, x: Any, caption: str = "") -> None:
+        self.x, self.caption = x, caption
+
+
 class Confusion:
     """A confusion matrix for `log`: `log(val=tl.Confusion(counts, names=("cat", "dog")))`.
 

@@ -14,6 +14,7 @@ from torcheer.control.control_records import Act, Change, Order
 from torcheer.control.loop_messages import Problem
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import PlacedLayer
+from torcheer.runlog.media.logged_samples import LoggedSample
 from torcheer.studio.closing_message import closing_message, is_alive
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
@@ -23,6 +24,7 @@ from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
+from torcheer.studio.sources.sample_index import answer_of
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.table_queries import analyse_column
 from torcheer.terminal import did_you_mean
@@ -222,6 +224,10 @@ class Hub:
     def _answer_analysis(self, page: PageConnection, request: messages.AskAnalysis) -> None:
         page.reply(Answer(request.question, analyse_column(_channel(page).source.tables, request)))
 
+    def _answer_sample(self, page: PageConnection, request: messages.AskSample) -> None:
+        sample = _channel(page).source.samples.find(request.id)
+        page.reply(lambda: _sample_answer(sample, request.question))  # as large as it is, it is made when it is sent
+
     def _save_recording(self, page: PageConnection, save: messages.SaveRecording) -> None:
         source = _channel(page).source
         if len(self._tasks) > _MOST_TASKS:
@@ -297,6 +303,14 @@ def _check_unit(placed: PlacedLayer, unit: int) -> None:
         raise BadArgument(f"{placed.layer.name} has units 0 to {placed.units - 1}; there is no {unit}")
 
 
+def _sample_answer(sample: LoggedSample, question: int) -> Answer | Problem | bytes:
+    """A sample's content; of one that cannot be read, what is wrong with it."""
+    try:
+        return answer_of(sample, question)
+    except (TorcheerError, OSError, ValueError, OverflowError, MemoryError) as error:
+        return Problem(f"{sample.kind} {sample.name[:200]!r} of step {sample.step} cannot be shown: {error}", question)
+
+
 def _value_answer(value: Any) -> dict[str, Any]:
     """An exact value as a number and as text; None if it is missing or not finite."""
     if value is None:
@@ -314,6 +328,7 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.AskValue: Hub._answer_value,
     messages.AskTrace: Hub._answer_trace,
     messages.AskAnalysis: Hub._answer_analysis,
+    messages.AskSample: Hub._answer_sample,
     messages.SaveRecording: Hub._save_recording,
     messages.OpenRecording: Hub._open_recording,
     messages.OpenRun: Hub._open_run,

@@ -80,6 +80,27 @@ class ViewersCame:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleHead:
+    """Something that was logged beside numbers; its content is asked for by `AskSample`."""
+
+    id: int
+    name: str
+    kind: str  # "image", "audio", "text", "table", "confusion"
+    step: int
+    item: int  # its place in a list that was logged; -1 for one that came alone
+    caption: str
+    time_secs: float  # when it was logged, since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesCame:
+    """New samples; `first` is the number of those before them, 0 restarts the list."""
+
+    first: int
+    samples: tuple[SampleHead, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingsCame:
     """The list of recordings, after one was saved."""
 
@@ -140,6 +161,17 @@ class FrameHead:
     infs: int = 0  # how many values are infinite
     negative_infs: int = 0  # how many of these are negative
     raster: bool = False  # rows are units and columns moments, the selected one last
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFrame:
+    """The header of a binary message that answers `AskSample`: an image's pixels, or sound."""
+
+    question: int
+    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel
+    shape: tuple[int, ...]  # height, width and channels of an image; channels and length of sound
+    rate: int = 0  # of sound, numbers per second
+    note: str = ""  # what the payload does not show: clipped numbers, NaN
 
 
 # -- from the page ---------------------------------------------------------------------------------------------------
@@ -211,6 +243,14 @@ class AskAnalysis:
 
 
 @dataclass(frozen=True, slots=True)
+class AskSample:
+    """A sample's content: a `SampleFrame`, or for the other kinds {"text": …}, {"columns": …}, {"matrix": …}."""
+
+    question: Annotated[int, Between()]
+    id: Annotated[int, Between()]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRecording:
     """Save the moments to a recording; the server picks the folder, names have letters, digits, - and _."""
 
@@ -232,9 +272,9 @@ class OpenRun:
 
 
 TO_PAGE = by_kind(
-    Hello, NetCame, Moments, StateCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame, RecordingsCame,
-    RunsCame, CaughtUp, Shown, Answer, Problem, Ended,
+    Hello, NetCame, Moments, StateCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame, SamplesCame,
+    RecordingsCame, RunsCame, CaughtUp, Shown, Answer, Problem, Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
-    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, SaveRecording, OpenRecording, OpenRun,
+    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, SaveRecording, OpenRecording, OpenRun,
 )  # fmt: skip

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MOST_ANSWERS: Final = 64  # that a page has not read; beyond that its questions wait
 _MOST_ALERTS: Final = 1000
 _MESSAGE_CELLS: Final = 20_000
+_MESSAGE_SAMPLES: Final = 1000
 
 
 class PageConnection:
@@ -47,6 +48,7 @@ class PageConnection:
         self._last_moment = -1
         self._alerts = 0  # number of alerts sent
         self._tables: dict[str, tuple[TableHead, int, int]] = {}  # head, `restarts`, rows sent
+        self._samples = (-1, 0)  # `restarts` of the source's samples, how many were sent
         self._saved = ""
         self._wake, self._has_room = asyncio.Event(), asyncio.Event()
         self.goodbye_sent = asyncio.Event()  # the closing message was sent
@@ -70,7 +72,7 @@ class PageConnection:
         self.queue("recordings")
 
     def reply(self, message: Any) -> None:
-        """Queue an answer or a problem; never dropped."""
+        """Queue an answer or a problem, or a function that makes one when it is sent; never dropped."""
         self._replies.append(message)
         if len(self._replies) >= MOST_ANSWERS:
             self._has_room.clear()
@@ -99,7 +101,8 @@ class PageConnection:
         while self._replies:
             message = self._replies.popleft()
             self._has_room.set()
-            await self._send(serialize(message))
+            message = message() if callable(message) else message
+            await self._send(message if isinstance(message, bytes) else serialize(message))
             if isinstance(message, messages.Ended):
                 self.goodbye_sent.set()
         for message in self._texts():
@@ -124,7 +127,7 @@ class PageConnection:
     def _hello(self, channel: Channel) -> Any:
         """Begin anew: everything is pending."""
         self._pending |= {*_BUILDERS, "tables"} - {"hello"}
-        self._tables, self._removed, self._last_moment = {}, [], -1
+        self._tables, self._removed, self._last_moment, self._samples = {}, [], -1, (-1, 0)
         self._alerts = channel.alerts - min(len(channel.source.alerts), _MOST_ALERTS)
         return messages.Hello(VERSION, channel.title, channel.source.kind)
 
@@ -154,6 +157,15 @@ class PageConnection:
         new = min(channel.alerts - self._alerts, _MOST_ALERTS)
         self._alerts = channel.alerts
         return AlertsCame(tuple(channel.source.alerts[-new:])) if new > 0 else None
+
+    def _new_samples(self, channel: Channel) -> Any:
+        samples, (restarts, sent) = channel.source.samples, self._samples
+        first = sent if restarts == samples.restarts else 0
+        heads = samples.heads(first, _MESSAGE_SAMPLES)
+        self._samples = (samples.restarts, first + len(heads))
+        if first + len(heads) < len(samples):
+            self.queue("samples")
+        return messages.SamplesCame(first, heads) if heads or (not first and sent) else None
 
     def _recordings(self, channel: Channel) -> Any:
         saved, self._saved = self._saved, ""
@@ -231,6 +243,7 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "parameters": PageConnection._parameters,
     "moments": PageConnection._moments,
     "alerts": PageConnection._new_alerts,
+    "samples": PageConnection._new_samples,
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
     "caught_up": PageConnection._caught_up,

@@ -116,7 +116,9 @@ class Channel:
             self.update_wants()
             for page in self.pages:
                 page.subscription.resend()
-        updates = [name for name in ("net", "state", "parameters", "tables", "alerts") if getattr(changes, name)]
+        updates = [
+            name for name in ("net", "state", "parameters", "tables", "samples", "alerts") if getattr(changes, name)
+        ]
         for page in self.pages:
             if changes.moments_came or changes.moments_gone:
                 page.queue_moments(changes.moments_gone)

@@ -59,9 +59,14 @@ def message_of(picture: LayerPicture, *, raster: bool, **names: Any) -> bytes:
         **names, grid=picture.grid, block=picture.block, count=picture.payload.size, lo=picture.lo, hi=picture.hi,
         nans=picture.nans, infs=picture.infs, negative_infs=picture.negative_infs, raster=raster,
     )  # fmt: skip
-    text = json.dumps(asdict(head), allow_nan=False).encode()
+    return binary_message(asdict(head), picture.payload)
+
+
+def binary_message(head: dict[str, Any], payload: Array) -> bytes:
+    """A header as JSON, then an array's bytes."""
+    text = json.dumps(head, allow_nan=False).encode()
     start = MAGIC + struct.pack("<I", len(text)) + text
-    return b"".join((start, bytes(-len(start) % 8), picture.payload.data))
+    return b"".join((start, bytes(-len(start) % 8), payload.data.cast("B")))
 
 
 def parse_frame(message: bytes) -> tuple[FrameHead, NDArray[np.uint8]]:

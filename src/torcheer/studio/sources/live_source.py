@@ -68,6 +68,7 @@ class LiveSource(Source):
         super().__init__(title or self.path.parent.name, home_of(self.path), self.timeline)
         self.state = State(message=f"waiting for {self.path.parent.name}")
         self._log = LogSource(self.path.parent)
+        self.samples = self._log.samples
         self._incoming = IncomingTables(self.tables)
         self._wire: Wire | None = None
         self._ring: RingReader | None = None
@@ -94,6 +95,7 @@ class LiveSource(Source):
             self.tables.update(log.tables)
             self._changes = changes
             return
+        self._changes.samples |= changes.samples
         for name in changes.tables - set(self._incoming.announced):
             self._set_table(name, self._log.tables[name])
         self._add_alerts(changes.alerts)

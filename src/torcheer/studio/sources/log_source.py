@@ -74,6 +74,7 @@ class LogSource(Source):
         self._parts = {
             "network": (lambda: _stamp(self.path, "network.json"), self._read_network),
             "log": (lambda: stamp_of(self.path), self._read_log),
+            "samples": (lambda: _log_stamp(self.path), self._read_samples),
             "captures": (lambda: _stamp(captures, "*.index"), self._read_captures),
             "checkpoints": (lambda: _stamp(self.path / "checkpoints", "*/MANIFEST.json"), self._read_checkpoints),
         }
@@ -81,8 +82,11 @@ class LogSource(Source):
         self._changes = Changes(problems=self._changes.problems)  # the initial content is not a change
 
     def leave_to_host(self) -> None:
-        """Read from now on only what a host does not send: statistics and scalars of watches, the machine, alerts."""
-        self._parts = {"log": (lambda: _watch_stamp(self.path), self._read_watches)}
+        """Read from now on only what a host does not send: what watches wrote, the machine's rows, alerts, samples."""
+        self._parts = {
+            "log": (lambda: _log_stamp(self.path, "watch", SYSTEM), self._read_watches),
+            "samples": self._parts["samples"],
+        }
 
     def poll(self) -> Changes:
         """The changes on disk since the last call."""
@@ -137,6 +141,9 @@ class LogSource(Source):
         for name, table in (log.statistics() | metrics).items():
             self._set_table(name, table)
         self._read_alerts(log)
+
+    def _read_samples(self) -> None:
+        self._changes.samples |= self.samples.update(self._refreshed_log().samples)
 
     def _refreshed_log(self) -> RunLog:
         if self._log is None:
@@ -196,10 +203,9 @@ def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
     return tuple(stats)
 
 
-def _watch_stamp(run: Path) -> tuple[Any, ...]:
-    places = [
-        place.path for place in writers_in(run) if place.path.name.startswith("watch") or place.path.name == SYSTEM
-    ]
+def _log_stamp(run: Path, *writers: str) -> tuple[Any, ...]:
+    """A fingerprint of the logs of writers whose names begin so; of all without any."""
+    places = [place.path for place in writers_in(run) if not writers or place.path.name.startswith(writers)]
     return tuple(stamp for path in places for stamp in _stamp(path, "*.index"))
 
 

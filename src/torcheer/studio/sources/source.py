@@ -14,6 +14,7 @@ from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableRows
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
+from torcheer.studio.sources.sample_index import SampleIndex
 
 _MOST_ALERTS = 2000
 
@@ -25,6 +26,7 @@ class Changes:
     net: bool = False
     state: bool = False
     parameters: bool = False
+    samples: bool = False
     tables: set[str] = field(default_factory=set)  # names of those with changed rows or columns
     moments_came: list[Moment] = field(default_factory=list)
     moments_gone: list[int] = field(default_factory=list)  # their ids
@@ -33,7 +35,7 @@ class Changes:
 
     def __bool__(self) -> bool:
         lists = self.tables or self.moments_came or self.moments_gone or self.alerts or self.problems
-        return bool(self.net or self.state or self.parameters or lists)
+        return bool(self.net or self.state or self.parameters or self.samples or lists)
 
 
 class Source(MomentQueries):
@@ -50,6 +52,7 @@ class Source(MomentQueries):
         self.parameters: tuple[Parameter, ...] = ()
         self.alerts: list[AlertSeen] = []  # oldest first
         self.tables: dict[str, TableRows] = {}
+        self.samples = SampleIndex()  # what people logged beside numbers
         self._changes = Changes()
         super().__init__(store, lambda: self.net)
 

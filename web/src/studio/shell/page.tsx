@@ -8,6 +8,7 @@ import { addKeyBindings } from "../key_bindings";
 import { Inspector, NetworkTab } from "../network/tab";
 import { plotKeyBindings } from "../plots/plot_keys";
 import { PlotsTab } from "../plots/tab";
+import { SamplesTab } from "../samples/tab";
 import { useValue, type Store, type TabName } from "../store";
 import { TablesTab } from "../tables/tab";
 import { loadItem, saveItem } from "../local_storage";
@@ -83,6 +84,9 @@ function Panels({ store }: { store: Store }) {
       <div {...panel("tables")}>
         <ErrorBoundary part="The table">{current === "tables" && <TablesTab store={store} />}</ErrorBoundary>
       </div>
+      <div {...panel("samples")}>
+        <ErrorBoundary part="The samples">{current === "samples" && <SamplesTab store={store} />}</ErrorBoundary>
+      </div>
       <div {...panel("graph")}>
         <ErrorBoundary part="The graph">
           <GraphTab store={store} />
@@ -98,6 +102,7 @@ function usePageKeys(store: Store, toggleSide: () => void, openHelp: () => void)
       addKeyBindings([
         { key: " ", label: "Space", description: "Train, or stop", run: () => trainOrStop(store) },
         ...TABS.map(({ name, title }, index) => ({ key: String(index + 1), description: `${title} tab`, run: () => store.tab.set(name) })),
+        { key: "5", description: "Samples tab", run: () => store.tab.set("samples") },
         { key: "p", label: "P", description: "Parameters: show or hide", run: toggleSide },
         { key: "d", label: "D", description: "Dark, light, or as the system has it", run: cycleTheme },
         { key: "?", description: "This list", run: openHelp },
