@@ -21,6 +21,7 @@ from torcheer.host.host import Host
 from torcheer.runlog.log_reader import has_log
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
+from torcheer.samples import EDGES
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import open_catalog, open_source
@@ -187,6 +188,8 @@ def test_the_studio_opens_a_watch_and_plots_its_statistics(tmp_path: Path) -> No
     for name in ("minimum", "maximum", "mean", "std", "norm", "p50"):
         assert table.columns[name] == getattr(series, name).tolist(), name
     assert table.columns["histogram"] == series.histogram.tolist()
+    assert [column.edges for column in table.head.columns if column.name == "histogram"] == [EDGES[1:-1]]
+    assert source.state.counters == {"Step": 9}
     assert source.tables["metric"].columns["loss"] == there["loss", "metric"].mean.tolist()
     assert "0.weight update" in source.tables and [run.name for run in open_catalog(tmp_path).runs] == ["w"]
 

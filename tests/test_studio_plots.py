@@ -397,3 +397,55 @@ def test_patterns_alone_do_not_keep_the_tab_from_the_logs_that_come(open_page: P
     page.get_by_role("button", name="Train", exact=True).click()
     page.wait_for_selector(".readout b")
     assert page.locator(".segments .on").inner_text().startswith("Train ")
+
+
+# -- histograms over time ----------------------------------------------------------------------------------------------
+
+
+def histograms() -> Stage:
+    """A table of a watch: a spike that moves from below zero to above it, and a step without a histogram."""
+    columns = (
+        Column("Step", "int", plotted=False), Column("mean"),
+        Column("histogram", "tensor", (5,), plotted=False, edges=(-2.0, -1.0, 1.0, 2.0)),
+    )  # fmt: skip
+    cells = {"Step": [0, 10, 20, 30], "mean": [-1.5, 0.0, 0.0, 1.5],
+             "histogram": [[0, 8, 0, 0, 0], [0, 2, 4, 2, 0], None, [0, 0, 0, 8, 0]]}  # fmt: skip
+    return with_table(TableHead("0 output", "0 · output", "Step", columns=columns), cells)
+
+
+@pytest.mark.parametrize("colour", ["light", "dark"])
+def test_histograms_over_time_are_drawn_and_read_with_the_arrows(open_page: Pages, colour: str) -> None:
+    url, _ = open_page.stage(histograms())
+    page = open_page(url, tab="plots", color_scheme=colour)
+    page.get_by_text("Histogram over time").click()
+    canvas = page.locator(".histogram canvas")
+    expect(canvas).to_be_visible()
+    seen = pixels(page, canvas.screenshot())
+    assert len(np.unique(seen, axis=0)) > 4  # paper, shares, text
+    canvas.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".reading")).to_have_text("Step 0: 0% of 8 values from -1 to 1")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".reading")).to_have_text("Step 10: 50% of 8 values from -1 to 1")
+    name, data = saved(page, "CSV")
+    assert name == "0 output_histogram.csv"
+    assert data.decode().splitlines()[1:] == ["0,8,0,0", "10,2,4,2", "30,0,0,8"]
+
+
+def test_a_table_without_histograms_has_no_choice_of_them(open_page: Pages) -> None:
+    url, _ = open_page.stage(epochs(2))
+    page = open_page(url, tab="plots")
+    expect(page.locator(".shown-as")).to_have_count(0)
+
+
+def test_many_tables_are_a_list_that_leaves_room_for_the_plot(open_page: Pages) -> None:
+    source = Stage(paused=True)
+    columns = (Column("Step", "int", plotted=False), Column("mean"))
+    heads = [TableHead(f"{number} output", f"{number} · output", "Step", columns=columns) for number in range(60)]
+    source.tables = {head.name: TableRows(head, {"Step": [0, 1], "mean": [0.5, 1.0]}, 2) for head in heads}
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="plots")
+    page.get_by_label("Table", exact=True).select_option("41 output")
+    expect(page.locator(".chart")).to_have_attribute("aria-label", re.compile("^41 · output"))
+    assert page.locator(".chart").bounding_box()["height"] > 300

@@ -10,7 +10,7 @@ import { applyLimits, buildView, FULL_ZOOM, zoomX, type ViewOptions } from "../s
 import { emptyTable, withRows, type Table } from "../src/studio/tables/table_rows";
 
 const column = (name: string, more: Partial<Column> = {}): Column => ({
-  name, type: "float", shape: [], plotted: true, fixed: null, error: "", ...more,
+  name, type: "float", shape: [], plotted: true, fixed: null, error: "", edges: [], ...more,
 });
 const head = (columns: Column[], more: Partial<TableHead> = {}): TableHead => ({
   name: "t", title: "T", x: "Epoch", legend: "", columns, ...more,

@@ -11,7 +11,7 @@ import { emptyTable, withRows } from "../src/studio/tables/table_rows";
 import { labelSides } from "../src/studio/tables/scatter_plot";
 import { formatNumber, formatValue } from "../src/studio/tables/value_format";
 
-const column = (name: string, type = "float") => ({ name, type, shape: [], plotted: true, fixed: null, error: "" });
+const column = (name: string, type = "float") => ({ name, type, shape: [], plotted: true, fixed: null, error: "", edges: [] });
 const head: TableHead = { name: "t", title: "T", x: "", legend: "", columns: [column("a"), column("b", "text")] };
 const table = withRows(emptyTable(head), { first: 0, columns: { a: [3, null, 1, 2], b: ["x10", "x9", "<b>", "x1"] } });
 

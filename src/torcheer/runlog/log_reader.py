@@ -18,7 +18,7 @@ from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, shown_tables
 from torcheer.runlog.watched_values import WatchedValues
 from torcheer.runlog.writer_log import WriterLog
-from torcheer.samples import BINS, Alert, Key
+from torcheer.samples import BINS, EDGES, Alert, Key
 
 _SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
 _NUMBERS: Final = (*STATISTICS[1:], "zeros", "nans", "infs")
@@ -221,7 +221,7 @@ def _statistics(model: str, values: WatchedValues, key: Key, most_rows: int, mos
     heads += [Column(name, "int" if name in COUNTS else "float", plotted=name in _SHOWN) for name in numbers]
     if histograms:
         columns["histogram"] = [histograms.get(int(place)) for place in places]
-        heads.append(Column("histogram", "tensor", (BINS,), plotted=False))
+        heads.append(Column("histogram", "tensor", (BINS,), plotted=False, edges=EDGES[1:-1]))
     layer = ".".join(filter(None, (model, key[0])))
     head = TableHead(f"{layer} {key[1]}", f"{layer} · {key[1]}", "Step", columns=tuple(heads))
     return TableRows(head, columns, len(places))

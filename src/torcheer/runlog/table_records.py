@@ -16,6 +16,7 @@ class Column:
     plotted: bool = True  # by default
     fixed: tuple[float, float] | None = None  # the range of its axis; None: automatic
     error: str = ""  # the column that holds its error bars
+    edges: tuple[float, ...] = ()  # of histograms: between the bins; the outermost bins are unbounded
 
 
 @dataclass(frozen=True, slots=True)

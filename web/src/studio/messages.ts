@@ -143,6 +143,7 @@ export interface Column {
   plotted: boolean; // by default
   fixed: [number, number] | null; // the range of its axis; None: automatic
   error: string; // the column that holds its error bars
+  edges: number[]; // of histograms: between the bins; the outermost bins are unbounded
 }
 
 /** A table without its rows: name, title, axes, columns. */

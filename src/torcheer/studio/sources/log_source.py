@@ -116,9 +116,9 @@ class LogSource(Source):
 
     def _state(self) -> State:
         counters: dict[str, Any] = {}
-        for name, x in (("train_epoch", "Epoch"), ("train_step", "Step")):
+        for name, x in (("train_epoch", "Epoch"), ("train_step", "Step"), (METRICS, "Step")):
             table = self.tables.get(name)
-            if table is not None and table.count and x in table.columns:
+            if table is not None and table.count and x in table.columns and x not in counters:
                 counters[x] = table.columns[x][-1]
         message = summary_of(self.tables) if self.tables else f"{len(self.moments)} captured states"
         return State("done", counters, batch=self._captures.batch, message=message)

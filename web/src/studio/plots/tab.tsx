@@ -1,8 +1,8 @@
-// The Plots tab: a table's columns as lines, optionally with the table beside them.
+// The Plots tab: a table's columns as lines, or its histograms over time; optionally with the table beside them.
 import { useMemo, useState } from "preact/hooks";
 
 import { Icon } from "../shell/icons";
-import { useValue, type Store } from "../store";
+import { Signal, useValue, type Store } from "../store";
 import { NoTables, TableChooser, useTable } from "../tables/table_chooser";
 import { TablePane } from "../tables/table_pane";
 import type { Table } from "../tables/table_rows";
@@ -12,7 +12,10 @@ import { buildLines, plottable } from "./plot_lines";
 import { PlotOptions } from "./plot_options";
 import { Plot } from "./plot";
 import { buildView } from "./plot_view";
+import { HistogramPlot } from "./histogram_plot";
+import { buildHistogram, histogramColumn, type HistogramView } from "./histogram_view";
 
+const shownAs = new Signal<"lines" | "histogram">("lines");
 const TABLE_BESIDE_KEY = "torcheer.table-beside";
 
 /** The Plots tab. */
@@ -40,7 +43,42 @@ export function PlotsTab({ store }: { store: Store }) {
   );
 }
 
+// Lines, or histograms over time where the table has them; the choice is kept from table to table.
 function PlotPanel({ table }: { table: Table }) {
+  const isHistogram = useValue(shownAs) === "histogram";
+  const histogram = useMemo(() => buildHistogram(table), [table]);
+  return (
+    <div class="plotted">
+      {histogramColumn(table) && <ShownAsChoice />}
+      {isHistogram && histogram ? <HistogramPanel table={table} view={histogram} /> : <LinesPanel table={table} />}
+    </div>
+  );
+}
+
+function ShownAsChoice() {
+  const current = useValue(shownAs);
+  return (
+    <div class="segments shown-as" role="radiogroup" aria-label="Show as">
+      {(["lines", "histogram"] as const).map((name) => (
+        <label key={name} class={name === current ? "on" : undefined}>
+          <input type="radio" name="shown-as" checked={name === current} onChange={() => shownAs.set(name)} />
+          {name === "lines" ? "Lines" : "Histogram over time"}
+        </label>
+      ))}
+    </div>
+  );
+}
+
+function HistogramPanel({ table, view }: { table: Table; view: HistogramView }) {
+  const { name, title } = table.head;
+  return (
+    <div class="plot-area">
+      <HistogramPlot name={name} title={title || name} view={view} />
+    </div>
+  );
+}
+
+function LinesPanel({ table }: { table: Table }) {
   const { name, title } = table.head;
   const choices = choicesOf(useValue(plotChoices), name);
   const { zoom, ...lineChoices } = choices;
@@ -48,7 +86,7 @@ function PlotPanel({ table }: { table: Table }) {
   const lines = useMemo(() => buildLines(table, effectiveChoices(table, choices)), [table, key]);
   const view = useMemo(() => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom), [lines, zoom]);
   return (
-    <div class="plotted">
+    <div class="plot-lines">
       <PlotOptions table={table} choices={choices} view={view} />
       <div class="plot-area">
         <Plot name={name} title={title || name} view={view} zoomed={!!(zoom.x || zoom.y)} />

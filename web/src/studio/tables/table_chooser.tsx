@@ -6,7 +6,8 @@ import { Signal, useValue, type Store } from "../store";
 import type { Table } from "./table_rows";
 
 const chosenTable = new Signal("");
-const TABLE_ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns"];
+const TABLE_ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns", "metric", "", "system"]; // "": all others
+const MAX_BUTTONS = 24; // a watch has a table for each layer and variable
 
 /** The table to show: the chosen one, else the first log with rows; it stays when it is emptied for a new run. */
 export function useTable(store: Store): { table: Table | null; all: Table[] } {
@@ -31,11 +32,22 @@ export function useTableOnly(store: Store): boolean {
 
 function rank({ head }: Table): number {
   const index = TABLE_ORDER.indexOf(head.name);
-  return index < 0 ? TABLE_ORDER.length : index;
+  return index < 0 ? TABLE_ORDER.indexOf("") : index;
 }
 
-/** A row of buttons, one per table. */
+/** A row of buttons, one per table; of many tables a list. */
 export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
+  if (all.length > MAX_BUTTONS) {
+    return (
+      <select aria-label="Table" value={table.head.name} onChange={({ currentTarget }) => chosenTable.set(currentTarget.value)}>
+        {all.map(({ head, count }) => (
+          <option key={head.name} value={head.name}>
+            {head.title || head.name} ({count})
+          </option>
+        ))}
+      </select>
+    );
+  }
   return (
     <div class="segments" role="radiogroup" aria-label="Table">
       {all.map(({ head, count }) => (
