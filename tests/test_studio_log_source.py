@@ -26,6 +26,9 @@ from torcheer.control.control_records import Wants
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.records import Sample
+from torcheer.runlog.log_writer import LogWriter
+from torcheer.runlog.run_folder import begin_run
+from torcheer.studio.sources import log_source
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import open_source
 
@@ -296,3 +299,22 @@ def test_the_viewer_needs_no_torch(run: Path) -> None:
     done = run_python("-c", code, run.parent)
     assert done.stdout == "False\n", done.stderr
     assert time.monotonic() - began < 30
+
+
+def test_of_a_long_log_the_last_rows_are_there_at_once_and_the_others_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_source, "_LONG_BYTES", 1000)
+    monkeypatch.setattr(log_source, "_SCAN_SECS", 0.0)
+    begin_run(tmp_path)
+    log = LogWriter(tmp_path, "live", tell=pytest.fail)
+    for step in range(1200):
+        log.row("train_step", {"loss": step}, step)
+        log.commit()
+    log.close()
+    source = LogSource(tmp_path)
+    assert source.tables["train_step"].columns["Step"] == list(range(700, 1200))
+    assert source.state.message == "the last rows; more are being read"
+    assert "train_step" in source.poll().tables
+    assert source.tables["train_step"].columns["Step"] == list(range(1200)) and source.tables["train_step"].restarts
+    assert source.state.message == "1199 steps"

@@ -28,6 +28,8 @@ from torcheer.studio.sources.recordings import KIND, read_recording
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoments
 
+_LONG_BYTES: Final = 4 << 20  # of a log's index: its last rows are shown before all of it is read
+_FIRST_ROWS: Final = 500
 _SCAN_SECS: Final = 1.0  # between two scans of the disk: a process may be writing there
 _MOST_PARAMETERS: Final = 300
 _MOST_ALERTS: Final = 2000
@@ -69,6 +71,7 @@ class LogSource(Source):
         super().__init__(self.path.resolve().name, home / "recordings", self._captures)
         self._log: RunLog | None = None
         self._log_problems: list[str] = []
+        self._is_partial = False  # True while only the last rows of a long log are shown
         self._network: Network | None = None  # as described by the run
         self.parameters = _parameters(self.path / "spec.json")
         self._parts = {
@@ -121,12 +124,24 @@ class LogSource(Source):
             if table is not None and table.count and x in table.columns and x not in counters:
                 counters[x] = table.columns[x][-1]
         message = summary_of(self.tables) if self.tables else f"{len(self.moments)} captured states"
+        if self._is_partial:
+            message = "the last rows; more are being read"
         return State("done", counters, batch=self._captures.batch, message=message)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _read_log(self) -> None:
-        """Read the tables, the watches' statistics, alerts, and the network where no file describes it."""
+        """Read the tables, the watches' statistics, alerts, and the network where no file describes it.
+
+        Of a long log its last rows at first; all of it with the next scan.
+        """
+        if self._log is None and _log_bytes(self.path) > _LONG_BYTES:
+            self._log, self._is_partial = RunLog(self.path), True
+            for name, table in self._log.tail(_FIRST_ROWS).items():
+                self._set_table(name, table)
+            self._stamps.pop("log", None)
+            return
+        self._is_partial = False
         log = self._refreshed_log()
         if self._network is None and (record := log.network) is not None:
             self._network = parsed_network(record)
@@ -143,6 +158,9 @@ class LogSource(Source):
         self._read_alerts(log)
 
     def _read_samples(self) -> None:
+        if self._is_partial:
+            self._stamps.pop("samples", None)  # with the next scan
+            return
         self._changes.samples |= self.samples.update(self._refreshed_log().samples)
 
     def _refreshed_log(self) -> RunLog:
@@ -201,6 +219,11 @@ def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
         except OSError:
             continue
     return tuple(stats)
+
+
+def _log_bytes(run: Path) -> int:
+    """The size of the indexes of a run's log: what is parsed to read it."""
+    return sum(file.stat().st_size for file in run.glob("log/*/*.index"))
 
 
 def _log_stamp(run: Path, *writers: str) -> tuple[Any, ...]:
