@@ -99,7 +99,7 @@ def test_what_was_tested_and_what_came_of_it_is_there_when_the_run_is_over(tmp_p
         assert Table.from_arrow(found[name].to_arrow()) == found[name]
     assert list(found["test_epoch"]["Epoch"]) == [0, 1, 2] and list(found["run"]["Epochs"]) == [2]
     assert list(found["test_trial"]["Name"][-2:]) == ["val item 0", "val item 1"]
-    running.session.log.add("test_epoch", {"Step": 99, "Epoch": 9}, 99)
+    running.session.run_log.add("test_epoch", {"Step": 99, "Epoch": 9}, 99)
     assert len(logs(tmp_path)["test_epoch"]) == 4
     again, more = Control(tmp_path), small(tmp_path, epochs=3)  # one that goes on: what came after comes again
     again.take(more)

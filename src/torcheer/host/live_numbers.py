@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from torcheer.host.host import Host
 from torcheer.records import Sample
 from torcheer.runlog.media.media_intake import Media
 from torcheer.tap.device_copies import host_copy
@@ -19,10 +18,24 @@ from torcheer.tap.device_copies import host_copy
 _MOST_WAITING, _MOST_WAITING_BYTES = 1000, 256 << 20  # rows and samples; bytes of samples
 
 
+class RowSink(Protocol):
+    """Where rows and samples go: a `Host`, or the log of a session."""
+
+    @property
+    def closed(self) -> bool:
+        """True while nothing is taken."""
+
+    def row(self, table: str, cells: Mapping[str, Any]) -> None:
+        """Take a row."""
+
+    def sample(self, sample: Sample, record: Mapping[str, Any], when: float) -> None:
+        """Take a sample."""
+
+
 class MetricRows:
     """Hands rows and samples to a host in order, each once all of its numbers are on the CPU."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: RowSink) -> None:
         self._host = host
         self._waiting = deque[tuple[Callable[[], None], Any]]()  # what to do after a CUDA event, that of the last copy
         self._waiting_bytes = 0  # of samples since nothing waited

@@ -22,11 +22,13 @@ from torcheer.training.session_parts import (  # fmt: skip
 from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 if TYPE_CHECKING:
+    from torcheer.training.observe.session_log import log
     from torcheer.training.session import Session
 
 __all__ = [
     "Clip", "DebugPipeline", "EarlyStopping", "EpochsCompleted", "Graph", "Input", "Loader", "Measure", "Node",
     "Options", "Pipeline", "Processor", "Schedule", "Session", "Stage", "Term",
+    "log",
 ]  # fmt: skip
 
 
@@ -35,4 +37,8 @@ def __getattr__(name: str) -> Any:
         from torcheer.training.session import Session
 
         return Session
+    if name == "log":
+        from torcheer.training.observe.session_log import log
+
+        return log
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")

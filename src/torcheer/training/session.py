@@ -32,6 +32,7 @@ from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
 from torcheer.training.observe.batch_samples import name_samples
 from torcheer.training.observe.progress_lines import show_with_summary
+from torcheer.training.observe.session_log import SessionLog
 from torcheer.training.observe.session_notices import notify_of_events
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
 from torcheer.training.session_parts import (
@@ -114,8 +115,9 @@ class Session:
                 keep_best=self.options.keep_best,
                 steps_csv=self.options.steps_csv,
             )
-        self.log = None if self.checkpoints is None else self.checkpoints.log
-        self.changes = ChangeLog(self.log)  # of parameters, made by hand
+        self.run_log = None if self.checkpoints is None else self.checkpoints.log
+        self._logged = SessionLog(self)
+        self.changes = ChangeLog(self.run_log)  # of parameters, made by hand
         self.has_begun = False  # True once it was trained or restored
         losses, metrics = (
             {name: as_measure(measure) for name, measure in table.items()} for table in (losses, metrics or {})
@@ -165,9 +167,9 @@ class Session:
         for stage in self.stages:
             self._check(stage)
         check_excluded(self)
-        if self.log is not None:
+        if self.run_log is not None:
             tested = {str(number): self.columns_of(stage.validation) for number, stage in enumerate(self.stages)}
-            self.log.heads = {"train_epoch": {"tested": tested}}
+            self.run_log.heads = {"train_epoch": {"tested": tested}}
 
     def columns_of(self, pipelines: Sequence[str]) -> list[str]:
         """Return the columns that pipelines give."""
@@ -206,24 +208,34 @@ class Session:
         events = self._events()
         return show_with_summary(self, events) if wants_progress(progress, sys.stdout) else events
 
+    def log(self, **entries: Any) -> None:
+        """Log numbers and samples at this step, from the loop over `run` or from code that it calls.
+
+        `session.log(error=0.1, image=x, text=answer)`: what is no number is a sample by its keyword (`image`, `audio`,
+        `text`, `table`, `confusion`), or under any name by its type: `tl.Image`, `tl.Audio`, `tl.Text`, `tl.TableOf`,
+        `tl.Confusion`. Never raises; tensors are not waited for. A metric or hook that has no session in its hands
+        calls `torcheer.training.log`.
+        """
+        self._logged.add(entries)
+
     def _events(self) -> Iterator[Event]:
         if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
         self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False
         with deterministic(self.options.deterministic), explain_saved_state(self):
-            for event in notify_of_events(self, with_observers(self, self._run())):
+            for event in self._logged.follow(notify_of_events(self, with_observers(self, self._run()))):
                 if type(event) is Alert:
                     self._note(event)
                 yield event
 
     def _note(self, alert: Alert) -> None:
         self.alerts.append(alert.message)
-        if self.log is not None and not alert.is_logged:
+        if self.run_log is not None and not alert.is_logged:
             with suppress(OSError, TorcheerError):  # a full disk; a checkpoint will report it
-                self.log.add_alert(alert.message, self.place.step)
+                self.run_log.add_alert(alert.message, self.place.step)
 
     def _run(self) -> Iterator[Event]:
-        if self.checkpoints is None or self.log is None:
+        if self.checkpoints is None or self.run_log is None:
             self._begin()
             yield from map(Alert, leave_out(self))
             yield from TrainingLoop(self).run()
@@ -235,9 +247,10 @@ class Session:
             if is_new:
                 self._begin()
                 self.changes.begin()
-                self.log.begin_anew()
-            self.log.begin(asdict(self.place), self.rows)
+                self.run_log.begin_anew()
+            self.run_log.begin(asdict(self.place), self.rows)
             self.changes.export()
+            self._logged.begin(is_new=is_new)
             if is_new:
                 yield from self.save()
             yield from map(Alert, leave_out(self))
@@ -251,6 +264,7 @@ class Session:
                 yield from TrainingLoop(self).run()
             finally:
                 system.close()
+                self._logged.close()
 
     def resume(self) -> list[str]:
         """Resume from the newest usable checkpoint, unless the session has begun.
@@ -472,8 +486,8 @@ class Session:
     def add_row(self, epoch: int, values: Mapping[str, float]) -> None:
         """Append the columns of an epoch, also to the log and the CSV file."""
         self.rows[self.place.stage].append({"epoch": epoch, **values})
-        if self.log is not None:
-            self.log.add_epochs(self.rows, self.place.step)
+        if self.run_log is not None:
+            self.run_log.add_epochs(self.rows, self.place.step)
 
     def has_pending_gradients(self) -> bool:
         """Return whether accumulated gradients wait for more batches."""

@@ -63,7 +63,7 @@ class SessionTables:
 
     def _logged(self) -> Tables:
         """The tests and step losses of the log up to the current position; later ones come again."""
-        log, place = self._session.log, self._session.place
+        log, place = self._session.run_log, self._session.place
         if log is None:
             return {}
         tested = log.heads["train_epoch"]["tested"]
@@ -99,8 +99,8 @@ class SessionTables:
     def end_test(self) -> None:
         """Log the trials, too; those of a test of everything in place of the last one's."""
         trials, self._trials = self._trials, []
-        if self._session.log is not None:
-            with self._session.log.writing() as log:
+        if self._session.run_log is not None:
+            with self._session.run_log.writing() as log:
                 if self._replaces:
                     log.clear("test_trial")
                 for row in trials:
@@ -110,8 +110,8 @@ class SessionTables:
     def add_test(self, row: Mapping[str, Any]) -> None:
         """Add a row for a complete test, also to the log."""
         self._host.row("test_epoch", row)
-        if self._session.log is not None:
-            self._session.log.add("test_epoch", row, row["Step"])
+        if self._session.run_log is not None:
+            self._session.run_log.add("test_epoch", row, row["Step"])
 
     def steps_are_due(self, now: float) -> bool:
         """Return whether a row of steps is due."""
@@ -130,8 +130,8 @@ class SessionTables:
             trained = list(dict.fromkeys(name for stage in self._session.stages for name in stage.training))
             losses = {loss_of(step.pipeline, trained): float(step.loss) for step in waiting}
             self._host.row("train_step", {"Step": waiting[-1].step, "Epoch": waiting[-1].epoch, **losses})
-            if self._session.log is not None:
-                self._session.log.add_losses(waiting)
+            if self._session.run_log is not None:
+                self._session.run_log.add_losses(waiting)
 
     def add_run(self, result: Mapping[str, Any]) -> None:
         """Add a row for a run that has ended."""
@@ -140,9 +140,9 @@ class SessionTables:
     def end_run(self, result: Mapping[str, Any]) -> None:
         """Add the row of this run, also to the log."""
         self.add_run(result)
-        if self._session.log is not None:
+        if self._session.run_log is not None:
             with suppress(OSError, TorcheerError):  # a full disk; training reports it where it matters
-                self._session.log.add("run", _run_row(result), result["steps"])
+                self._session.run_log.add("run", _run_row(result), result["steps"])
 
 
 def columns_of(session: Session, pipelines: Any) -> list[str]:

@@ -55,7 +55,7 @@ class ValueProbes:
 
     def write_network(self) -> None:
         """Write the network to the run's log, for viewers of a finished run."""
-        network, log = self._host.network, self._session.log
+        network, log = self._host.network, self._session.run_log
         if network is not None and log is not None:
             with suppress(OSError, TorcheerError):  # a full disk; training will report it where it matters
                 log.add_network(to_json(network))

@@ -47,8 +47,8 @@ def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tu
     home = old.directory
     assert home is not None
     result = control.result()
-    assert old.log is not None
-    old.log.close()
+    assert old.run_log is not None
+    old.run_log.close()
     folder = archive_run(home, result)
     new = reopen(home, changes=changes, trusted=trusted)
     if changes:

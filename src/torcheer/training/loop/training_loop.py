@@ -104,8 +104,8 @@ class TrainingLoop:
                 loss = self._train(runner, batch)
                 steps.append(StepDone(place.step, place.epoch + 1, place.round + 1, runner.name, loss))
             place.round, session.is_mid_round = place.round + 1, False
-            if self._notes_steps and session.log is not None:
-                session.log.add_steps(steps)
+            if self._notes_steps and session.run_log is not None:
+                session.run_log.add_steps(steps)
             yield from steps  # between rounds: the consumer may save or stop here
             for callback in session.round_callbacks:
                 callback(place)

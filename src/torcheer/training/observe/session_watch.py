@@ -112,8 +112,8 @@ class SessionWatch:
             watching = [model_watch for model_watch in self._watches if model_watch.is_watching]
             for model_watch in watching:
                 model_watch.log(loss=event.loss)
-            if watching and self._session.log is not None:
-                self._session.log.add_losses([event])
+            if watching and self._session.run_log is not None:
+                self._session.run_log.add_losses([event])
         elif type(event) is EpochDone:
             for model_watch in self._watches:
                 model_watch.log(**{_EPOCHS.get(name, name): value for name, value in event.values.items()})
