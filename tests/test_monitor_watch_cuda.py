@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,3 +159,24 @@ def test_values_of_several_streams_are_summed_up_once_they_are_there(tmp_path: P
                 torch.full((8 << 20,), 7.0, device="cuda")  # would write into memory that was given back too soon
         torch.cuda.synchronize()
     assert np.allclose(open_watch(tmp_path)["0", "output"].mean, [one.item() for one in expected], rtol=0.05, atol=1e-4)
+
+
+@pytest.mark.parametrize("verb", [tl.watch, tl.live])
+def test_samples_on_a_gpu_are_not_waited_for_and_come_as_they_were(tmp_path: Path, verb: Any) -> None:
+    model, image = small().cuda(), torch.rand(3, 32, 33, device="cuda")
+    expected = image.cpu().numpy().tobytes()
+    options = {"open_server": False} if verb is tl.live else {"every": 100}
+    with verb(model, to=tmp_path, **options) as view:
+        model(batch(0)[0].cuda())
+        torch.cuda.synchronize()
+        torch.cuda._sleep(1_000_000_000)  # cycles: about half a second
+        torch.cuda.set_sync_debug_mode("error")
+        began = time.monotonic()
+        view.log(image=image, tone=tl.Audio(image[0, 0], rate=8000), confusion=image[0, :32, :32])
+        image.zero_()  # the copies are of what was there
+        assert time.monotonic() - began < 0.2
+        torch.cuda.set_sync_debug_mode("default")
+        model(batch(0)[0].cuda())
+    run = tl.load(tmp_path)
+    assert not view.problems and run.samples("image")[0].array.tobytes() == expected
+    assert run.samples("confusion")[0].shape == (32, 32) and run.samples("audio")[0].shape == (33,)

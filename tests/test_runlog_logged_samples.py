@@ -186,3 +186,19 @@ def test_show_lists_how_many_of_each_and_their_steps(tmp_path: Path) -> None:
         view.test(confusion=[[1, 0], [0, 1]])
     lines = [line.split() for line in describe_run(tmp_path)]
     assert "image 3 images 3 steps, 0 to 2".split() in lines and "confusion 1 confusion matrix step 2".split() in lines
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_however_many_are_logged(tmp_path: Path) -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    log, image = LogWriter(tmp_path, "live", tell=pytest.fail), np.zeros((1024, 1024), np.uint8)
+    put(log, 0, image=image)
+    before = resident_bytes()
+    for step in range(1, 150):
+        put(log, step, image=image.copy())
+    log.close()
+    assert resident_bytes() - before < 64 << 20  # the buffer's 32 MB, and as much on its way to the disk
+    reader = RunLog(tmp_path)
+    assert len(reader.samples) == 150 and resident_bytes() - before < 64 << 20  # nothing is read before it is asked for
