@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.inspector import open_watch
 from torcheer.runlog.log_reader import RunLog
@@ -57,6 +58,7 @@ def test_steps_are_those_of_the_session(tmp_path: Path) -> None:
     assert list(seen["0", "output"].steps) == [0, 5, 10, 15]
     assert list(seen["0.weight", "update"].steps) == [0, 5, 10, 15]
     assert ("val loss", "metric") not in seen  # a column of the epochs' rows
+    assert list(tl.load(tmp_path / "a").watches) == ["watch"]
 
 
 def test_the_mean_of_an_epoch_is_not_taken_for_the_loss_of_a_step(tmp_path: Path) -> None:

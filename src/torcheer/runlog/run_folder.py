@@ -15,11 +15,12 @@ import numpy as np
 from torcheer.archive import Archive
 from torcheer.disk import read_json, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
-from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.log_reader import TRAIN, RunLog
+from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
-from torcheer.runlog.watch_reader import Watched, logs_in, name_of, open_watch
+from torcheer.runlog.watch_reader import WRITER, Watched, logs_in, name_of, open_watch
 from torcheer.samples import Alert
 from torcheer.terminal import plural
 
@@ -87,6 +88,8 @@ class RunFolder:
     @cached_property
     def watches(self) -> dict[str, Watched]:
         """What was watched, by model; empty without a watch."""
+        if log_folder(self.path, TRAIN).is_dir() and logs_in(self.path) == [self.path]:
+            return {WRITER: open_watch(self.path)}
         return {name_of(folder): open_watch(folder) for folder in logs_in(self.path)}
 
     @cached_property
