@@ -102,5 +102,5 @@ class Panel:
 
     def rows(self, table: str) -> int:
         """How many rows a table has, as the Plots tab says beside its name; none where it is not there."""
-        found = self.page.locator(".segments:visible label", has_text=table)
-        return int(found.first.inner_text().split()[-1]) if found.count() else 0
+        found = self.page.locator(".segments:visible label, select[aria-label=Table]:visible option", has_text=table)
+        return int(found.first.text_content().split()[-1].strip("()")) if found.count() else 0
