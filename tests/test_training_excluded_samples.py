@@ -18,6 +18,8 @@ from waiting import wait_until
 
 from torcheer import cli
 from torcheer.errors import BadArgument
+from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.run_tables import logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.datasets import Merged, Preprocessed, Split
 from torcheer.training.loop.batch_order import Feed, LeftOut
@@ -80,7 +82,12 @@ def test_the_one_sample_that_is_not_finite_is_named(tmp_path: Path, options: dic
     assert alert.record is not None
     order = Feed(Loader(points(), 4), poisoned.feeds["train"]._seed)
     number = next(number for number in range(10) if BAD in (order.indices(0, number) or []))
-    assert alert.record.values == {"loader": "train", "samples": order.indices(0, number), "not_finite": [BAD]}
+    assert alert.record.values == {
+        "rule": "nan_inf",
+        "loader": "train",
+        "samples": order.indices(0, number),
+        "not_finite": [BAD],
+    }
     assert alert.record.step == number, "the batch itself, not the one at which the watch looked"
     assert f"batch {number + 1} of epoch 1 of train: 4 samples" in alert.message
     assert f"not finite: {BAD} (row {BAD} of TensorDataset): float32 4 from" in alert.message
@@ -100,6 +107,26 @@ def test_a_gradient_that_explodes_names_the_samples_with_the_largest_numbers_fir
     (alert,) = sample_alerts(list(trained.run()))
     assert alert.message.startswith("step 31, batch 31 of epoch 1 of train: 4 samples " + ", ".join(map(str, indices)))
     assert f"the largest numbers: {indices[2]} (row {indices[2]} of TensorDataset)" in alert.message
+
+
+def test_a_row_of_a_step_says_which_samples_it_had_and_the_log_has_the_alert(tmp_path: Path) -> None:
+    trained = session(tmp_path, epochs=2, steps_csv=1)
+    list(trained.run())
+    table = logs(tmp_path)["train_step"]
+    feed = trained.feeds["train"]
+    rows = [
+        feed.indices(epoch - 1, batch - 1) for epoch, batch in zip(table["Epoch"].tolist(), table["Batch"].tolist())
+    ]
+    assert len(rows) == 20 and sorted(flat(rows[:10])) == sorted(flat(rows[10:])) == list(range(40))  # type: ignore[arg-type]
+    first_nan = next(number for number, loss in enumerate(table["loss"].tolist()) if math.isnan(loss))
+    assert BAD in (rows[first_nan] or [])
+    (alert,) = [alert for alert in RunLog(tmp_path).alerts if alert.variable == "samples"]
+    assert (
+        alert.values == {"rule": "nan_inf", "loader": "train", "samples": rows[first_nan], "not_finite": [BAD]}
+        and alert.id
+    )
+    header = (tmp_path / "metrics" / "steps.csv").read_text().splitlines()[0]
+    assert header == "step,epoch,pipeline,loss", "the file is what it always was"
 
 
 def test_naming_samples_changes_no_number() -> None:
@@ -154,8 +181,6 @@ def test_a_dataset_that_cannot_be_read_again_leaves_the_numbers() -> None:
 
 
 def test_images_among_the_samples_are_logged_as_such(tmp_path: Path) -> None:
-    from torcheer.runlog.log_reader import RunLog
-
     images = torch.rand(8, 3, 12, 10)
     images[5, 0, 0, 0] = torch.inf
     torch.manual_seed(0)

@@ -205,7 +205,7 @@ def column_for(name: str, cells: list[Any]) -> Column:
         return Column(name, "tensor", np.shape(next(cell for cell in cells if type(cell) is list)), plotted=False)
     if str in kinds:
         return Column(name, "text", plotted=False)
-    if name in ("Epoch", "Step", "Trial", "Run", "Seed", "Epochs", "Steps") and kinds == {int}:
+    if name in ("Epoch", "Step", "Batch", "Trial", "Run", "Seed", "Epochs", "Steps") and kinds == {int}:
         return Column(name, "int", plotted=False)
     return Column(name, "int" if kinds == {int} else "float")
 

@@ -72,13 +72,22 @@ def _epochs(tables: Tables) -> list[Row]:
 
 
 def _steps(tables: Tables) -> list[Row]:
-    """A row for each step, with a column of losses for each pipeline."""
-    losses = sorted([*step_losses(tables, LOSSES), *step_losses(tables)], key=lambda loss: loss[0])
-    pipelines = {pipeline for _, _, pipeline, _ in losses}
+    """A row for each step, with a column of losses for each pipeline; epoch and batch say which samples it had."""
+    steps = [
+        (row, name.partition(prefix)[2])
+        for prefix in (LOSSES, STEPS)
+        for name, part in tables.items()
+        if name.startswith(prefix)
+        for row in part
+    ]
+    pipelines = {pipeline for _, pipeline in steps}
     rows: dict[int, Row] = {}
-    for step, epoch, pipeline, loss in losses:
-        row = rows.setdefault(step, Row(step, 0.0, {"Epoch": epoch}))
-        row.cells["loss" if len(pipelines) == 1 else f"{pipeline} loss"] = loss
+    for logged, pipeline in sorted(steps, key=lambda step: step[0].step):
+        cells = {"Epoch": logged.cells.get("epoch")}
+        if "batch" in logged.cells:  # not in runs of 0.1
+            cells["Batch"] = logged.cells["batch"]
+        row = rows.setdefault(logged.step, Row(logged.step, 0.0, cells))
+        row.cells["loss" if len(pipelines) == 1 else f"{pipeline} loss"] = logged.cells.get("loss")
     return list(rows.values())
 
 

@@ -15,6 +15,7 @@ import torch
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.runlog.machine.system_rows import SystemRows, check_secs
+from torcheer.samples import Alert as AlertRecord
 from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import ProgressCallback, did_you_mean, ignore_progress, wants_progress
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -232,7 +233,8 @@ class Session:
         self.alerts.append(alert.message)
         if self.run_log is not None and not alert.is_logged:
             with suppress(OSError, TorcheerError):  # a full disk; a checkpoint will report it
-                self.run_log.add_alert(alert.message, self.place.step)
+                step = self.place.step
+                self.run_log.add_alert(alert.record or AlertRecord("session", "", "", step, step, alert.message, ""))
 
     def _run(self) -> Iterator[Event]:
         if self.checkpoints is None or self.run_log is None:

@@ -95,7 +95,9 @@ class BatchHistory:
         for _, _, input in self._session.runners[batch.pipeline].inputs:
             text, values = self._samples(input.loader, batch)
             what = f"{where} of {input.loader}: {text}"
-            record = AlertRecord(rule, "", "samples", batch.step, batch.step, what, "", "warning", values)
+            record = AlertRecord(
+                "samples", "", "samples", batch.step, batch.step, what, "", values={"rule": rule, **values}
+            )
             yield Alert(what, record)
 
     def _samples(self, loader: str, batch: _Batch) -> tuple[str, dict[str, Any]]:

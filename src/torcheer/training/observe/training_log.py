@@ -180,7 +180,7 @@ class TrainingLog:
             with self.writing() as writer:
                 for event in pending:
                     loss = float(event.loss)
-                    writer.row(f"{STEPS}{event.pipeline}", {"epoch": event.epoch, "loss": loss}, event.step)
+                    writer.row(f"{STEPS}{event.pipeline}", _step_cells(event, loss), event.step)
                     self._unwritten.append((event.step, event.epoch, event.pipeline, loss))
             self._step_csv.write(self._unwritten)
             self._unwritten = []
@@ -195,8 +195,7 @@ class TrainingLog:
         losses, self._losses = self._losses, []
         for event in losses:
             self._last_loss = max(self._last_loss, event.step)
-            cells = {"epoch": event.epoch, "loss": float(event.loss)}
-            writer.row(f"{LOSSES}{event.pipeline}", cells, event.step)
+            writer.row(f"{LOSSES}{event.pipeline}", _step_cells(event, float(event.loss)), event.step)
 
     def add(self, table: str, row: Mapping[str, Any], step: int) -> None:
         """Add a row of a test, a run's result, a change."""
@@ -222,10 +221,15 @@ class TrainingLog:
         with self.writing() as writer:
             writer.network(network)
 
-    def add_alert(self, text: str, step: int) -> None:
-        """Add a message about the session."""
+    def add_alert(self, alert: Alert) -> None:
+        """Add an alert of the session."""
         with self.writing() as writer:
-            writer.alert(Alert("session", "", "", step, step, text, ""))
+            writer.alert(alert)
+
+
+def _step_cells(event: StepDone, loss: float) -> dict[str, Any]:
+    """The cells of a step; epoch and batch say which samples it had."""
+    return {"epoch": event.epoch, "batch": event.round, "loss": loss}
 
 
 def _run_row(result: Mapping[str, Any]) -> dict[str, Any]:
