@@ -88,7 +88,7 @@ def test_the_one_sample_that_is_not_finite_is_named(tmp_path: Path, options: dic
         "samples": order.indices(0, number),
         "not_finite": [BAD],
     }
-    assert alert.record.step == number, "the batch itself, not the one at which the watch looked"
+    assert alert.record.step == number + 1, "the batch itself, not the one at which the watch looked"
     assert f"batch {number + 1} of epoch 1 of train: 4 samples" in alert.message
     assert f"not finite: {BAD} (row {BAD} of TensorDataset): float32 4 from" in alert.message
     assert alert.message.endswith(f"torcheer train {tmp_path / 'run'} --leave-out {BAD}")
@@ -106,7 +106,7 @@ def test_a_gradient_that_explodes_names_the_samples_with_the_largest_numbers_fir
     x[indices[2]] *= 1e5
     (alert,) = sample_alerts(list(trained.run()))
     assert alert.message.startswith("step 31, batch 31 of epoch 1 of train: 4 samples " + ", ".join(map(str, indices)))
-    assert f"the largest numbers: {indices[2]} (row {indices[2]} of TensorDataset)" in alert.message
+    assert f"all are finite, the largest numbers: {indices[2]} (row {indices[2]} of TensorDataset)" in alert.message
 
 
 def test_a_row_of_a_step_says_which_samples_it_had_and_the_log_has_the_alert(tmp_path: Path) -> None:

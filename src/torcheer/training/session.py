@@ -231,10 +231,15 @@ class Session:
 
     def _note(self, alert: Alert) -> None:
         self.alerts.append(alert.message)
-        if self.run_log is not None and not alert.is_logged:
+        if alert.is_logged:
+            return
+        step = self.place.step
+        record = alert.record or AlertRecord("session", "", "", step, step, alert.message, "")
+        if self.run_log is not None:
             with suppress(OSError, TorcheerError):  # a full disk; a checkpoint will report it
-                step = self.place.step
-                self.run_log.add_alert(alert.record or AlertRecord("session", "", "", step, step, alert.message, ""))
+                record = self.run_log.add_alert(record)
+        if alert.record is not None and self.control is not None:
+            self.control.report_alert(record)
 
     def _run(self) -> Iterator[Event]:
         if self.checkpoints is None or self.run_log is None:

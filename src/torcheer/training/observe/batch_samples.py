@@ -91,13 +91,12 @@ class BatchHistory:
         if identity in self._named:
             return
         self._named.add(identity)
-        where = f"step {batch.step + 1}, batch {batch.number + 1} of epoch {batch.epoch + 1}"
+        step = batch.step + 1  # as people count
+        where = f"step {step}, batch {batch.number + 1} of epoch {batch.epoch + 1}"
         for _, _, input in self._session.runners[batch.pipeline].inputs:
             text, values = self._samples(input.loader, batch)
             what = f"{where} of {input.loader}: {text}"
-            record = AlertRecord(
-                "samples", "", "samples", batch.step, batch.step, what, "", values={"rule": rule, **values}
-            )
+            record = AlertRecord("samples", "", "samples", step, step, what, "", values={"rule": rule, **values})
             yield Alert(what, record)
 
     def _samples(self, loader: str, batch: _Batch) -> tuple[str, dict[str, Any]]:
@@ -122,7 +121,7 @@ class BatchHistory:
             f"{indices[place]} ({origin_of(feed.loader.dataset, indices[place])}): {facts[place].text}"
             for place in shown
         ]
-        told = "; not finite: " if bad else "; the largest numbers: "
+        told = "; not finite: " if bad else "; all are finite, the largest numbers: "
         return f"{text}{told}{' | '.join(lines)}.{self._advice(loader, values['not_finite'] or indices)}", values
 
     def _advice(self, loader: str, indices: list[int]) -> str:

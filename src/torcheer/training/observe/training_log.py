@@ -221,10 +221,10 @@ class TrainingLog:
         with self.writing() as writer:
             writer.network(network)
 
-    def add_alert(self, alert: Alert) -> None:
-        """Add an alert of the session."""
+    def add_alert(self, alert: Alert) -> Alert:
+        """Add an alert of the session; return it with its id."""
         with self.writing() as writer:
-            writer.alert(alert)
+            return writer.alert(alert)
 
 
 def _step_cells(event: StepDone, loss: float) -> dict[str, Any]:
