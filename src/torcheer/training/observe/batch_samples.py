@@ -122,10 +122,10 @@ class BatchHistory:
             for place in shown
         ]
         told = "; not finite: " if bad else "; all are finite, the largest numbers: "
-        return f"{text}{told}{' | '.join(lines)}.{self._advice(loader, values['not_finite'] or indices)}", values
+        return f"{text}{told}{' | '.join(lines)}.{self._advice(loader, values['not_finite'])}", values
 
     def _advice(self, loader: str, indices: list[int]) -> str:
-        if self._session.directory is None or len(indices) > _NAMED:
+        if self._session.directory is None or not 0 < len(indices) <= _NAMED:
             return ""
         prefix = "" if training_loaders(self._session) == [loader] else f"{loader}:"
         numbers = ",".join(map(str, indices))
