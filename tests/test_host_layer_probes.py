@@ -18,8 +18,9 @@ from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Every, Wants
 from torcheer.host.follow.layer_probes import LayerProbes
-from torcheer.host.follow.loop_follower import LoopFollower
+from torcheer.host.follow.page_follower import PageFollower
 from torcheer.host.host import Host
+from torcheer.tap.pass_counter import PassCounter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,8 +36,8 @@ def conv() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 10), nn.Linear(10, 3))
 
 
-def follow(probing: LayerProbes, **settings: Any) -> LoopFollower:
-    return LoopFollower(probing, settings.pop("boundary", lambda step, test: False), counters=dict, **settings)
+def follow(probing: LayerProbes, **settings: Any) -> PageFollower:
+    return PageFollower(probing, settings.pop("boundary", lambda step, test: False), counters=dict, **settings)
 
 
 X = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(2))
@@ -264,7 +265,9 @@ def test_a_test_of_a_single_pass_is_seen_though_steps_are_only_counted_meanwhile
     with Viewer(host, Wants(("Act",), test=EACH_TRIAL)) as viewer:
         for tests in (1, 2):
             model.train()
-            while following._hook.counter is None:  # while this lasts, nothing is to be done at a step
+            while (
+                type(vars(model).get("forward")) is not PassCounter
+            ):  # while that counts, nothing is to be done at a step
                 train(model, 1)
                 steps += 1
             model.eval()

@@ -85,19 +85,15 @@ def test_a_nap_that_two_threads_count_down_at_once_ends_all_the_same() -> None:
     model = Net()
     with Probed(model, every=Every(start=10**9)) as probed:
         assert asleep(model, lambda: model(FEW))
-        probed.probes._hook.idle_passes = 0  # the other thread was here between our look and our count
+        probed.probes._steps._hook.idle_passes = 0  # the other thread was here between our look and our count
         model(FEW)
         assert "forward" not in vars(model) and len(model._forward_pre_hooks) == 1
 
 
 def test_a_hook_that_two_threads_count_down_at_once_goes_on() -> None:
-    passes = []
+    passes: list[nn.Module] = []
 
-    class Probes:
-        def begin_pass(self, module: nn.Module) -> None:
-            passes.append(module)
-
-    hook, model = PassHook(Probes(), only_training=True), Net()  # type: ignore[arg-type]
+    hook, model = PassHook(lambda module, *_: passes.append(module), lambda: None, only_training=True), Net()
     hook.idle_passes = -1
     hook(model, ())
     assert passes == [model] and hook.idle_passes == -1
@@ -195,7 +191,7 @@ def test_who_trains_only_a_head_does_not_wait_for_the_rest_for_ever() -> None:
     with Probed(model, every=100) as probed:
         for _ in range(60):
             learn(model, optimizer)
-        assert not probed.probes._awaits_optimizer and not probed.probes._uses_optimizer_hooks
+        assert not probed.probes.awaits_optimizer and not probed.probes._steps._uses_optimizers
         for _ in range(50):
             learn(model, optimizer)
         optimizer.add_param_group({"params": list(model[0].parameters())})

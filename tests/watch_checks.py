@@ -61,9 +61,9 @@ class Probed:
         )  # fmt: skip
         self.probes = Probes(
             model, choose(model, layers), what, self.sender, schedule=schedule_of(every),
-            on_boundary=lambda: None, **more,
+            on_boundary=lambda: None,
         )  # fmt: skip
-        self.probes.attach()
+        self.probes.attach(**more)
         self._kept: list[Delivery] = []
         self._open = True
 

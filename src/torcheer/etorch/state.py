@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Layer, Network, Projection
-from torcheer.tap.probe_hooks import follow_gradient
+from torcheer.tap.probe_hooks import GradientHook
 from torcheer.tap.tensor_copies import refusal
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -180,9 +180,11 @@ def _hook_gradient(state: State, layer: Layer, variable: str, x: Tensor) -> None
     layer.States.kept.pop(name, None)  # of the previous pass
     hooks = _HOOKS.setdefault(layer, {})
     if name in hooks:
-        hooks.pop(name).remove()  # of the previous pass or call: the gradient must belong to the kept value
+        hook, action = hooks.pop(name)
+        hook.remove(action)  # of the previous pass or call: the gradient must belong to the kept value
     if x.requires_grad:
-        hooks[name] = follow_gradient(x, partial(_keep, state, layer, name))
+        action = partial(_keep, state, layer, name)
+        hooks[name] = (GradientHook.follow(x, action), action)
 
 
 def _record_weights(state: State, layer: Layer) -> None:

@@ -18,7 +18,7 @@ from torcheer.control.loop_control import LoopControl
 from torcheer.control.parameter_form import ParameterChange
 from torcheer.errors import BadArgument, NotAModel, reason_of
 from torcheer.host.follow.layer_probes import LayerProbes
-from torcheer.host.follow.loop_follower import LoopFollower
+from torcheer.host.follow.page_follower import PageFollower
 from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.optimizer_form import OptimizerForm
@@ -121,7 +121,7 @@ class Live:
         self._probes = LayerProbes(model, host, layers)
         if (inputs is not None or input_kwargs) and not host.closed:
             self._probes.describe(() if inputs is None else inputs, input_kwargs)
-        self._follower = LoopFollower(self._probes, self._boundary, counters=self.counters, step_of=step_of)
+        self._follower = PageFollower(self._probes, self._boundary, counters=self.counters, step_of=step_of)
         self._send_state("running")
 
     def take_system_rows(self, run: Path, every_secs: float) -> None:

@@ -149,12 +149,11 @@ class Watch:
         limit = fair_bytes(selection.count_values(settings.what), share)
         self._sender = Sender(link, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem)
         self._probes = Probes(
-            model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary,
-            optimizer=settings.optimizer, step_of=settings.step_of,
+            model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
         )  # fmt: skip
         if hidden := describe_hidden(selection, settings.what):
             self._problem(hidden)
-        self._probes.attach()
+        self._probes.attach(settings.optimizer, settings.step_of)
 
     def _participates(self, selection: ModuleSelection) -> bool:
         """Whether this rank watches: rank 0 only, unless the weights are sharded."""

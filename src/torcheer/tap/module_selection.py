@@ -141,6 +141,26 @@ def parameter_places(model: nn.Module) -> dict[int, list[Place]]:
     return places
 
 
+class PartsInPlace:
+    """Notices modules and parameters of a model that were replaced."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self._places = model, parameter_places(model)
+        self._replaced = set[int]()  # ids of the parameters that others had replaced at the last check
+
+    def check(self) -> tuple[set[int], set[int]]:
+        """The ids of the model's modules, and of the parameters that are no longer in one of them."""
+        module_ids = set(map(id, self._model.modules()))
+        orphans = {
+            number
+            for number, places in self._places.items()
+            if not any(id(module) in module_ids for module, _ in places)
+        }
+        previous, self._replaced = self._replaced, replaced_parameters(self._places)
+        # Those in both: `functional_call` substitutes parameters for one pass.
+        return module_ids, orphans | (previous & self._replaced)
+
+
 def replaced_parameters(places: dict[int, list[Place]]) -> set[int]:
     """The ids of the parameters that another parameter has replaced everywhere."""
 

@@ -22,17 +22,12 @@ def _delegate(name: str) -> Any:
 
 
 class PassCounter:
-    """Replaces a model's `forward` during idle passes: counts them down, then restores the hook by `resume`.
+    """Replaces a model's `forward` during idle passes: counts them down, then restores the hook by `resume`."""
 
-    `count`, where passed, does the counting instead; it returns False for a pass that was not an idle one.
-    """
+    __slots__ = ("__weakref__", "__wrapped__", "_hook", "_model", "_resume")
 
-    __slots__ = ("__weakref__", "__wrapped__", "_count", "_hook", "_model", "_resume")
-
-    def __init__(
-        self, model: nn.Module, hook: PassHook, resume: Callable[[], None], count: Callable[[], bool] | None = None
-    ) -> None:
-        self._model, self._hook, self._resume, self._count = model, hook, resume, count
+    def __init__(self, model: nn.Module, hook: PassHook, resume: Callable[[], None]) -> None:
+        self._model, self._hook, self._resume = model, hook, resume
         self.__wrapped__ = model.forward  # so that `inspect.signature` works
         model.forward = self
 
@@ -47,14 +42,23 @@ class PassCounter:
             if self._model.training:
                 hook.in_any_mode = False
             elif not hook.in_any_mode:
-                return self.__wrapped__(*arguments, **keywords)
-            if self._count is None:
+                return self._test(arguments, keywords) if hook.sees_tests else self.__wrapped__(*arguments, **keywords)
+            if hook.count is None:
                 hook.idle_passes -= 1
                 if hook.idle_passes <= 0:  # below zero where two threads count at once
                     self._resume()
-            elif not self._count() or hook.idle_passes <= 0:
+            elif not hook.count() or hook.idle_passes <= 0:
                 self._resume()
         return self.__wrapped__(*arguments, **keywords)
+
+    def _test(self, arguments: Any, keywords: Any) -> Any:
+        """Run a pass in evaluation mode, reported by the hook: torch is past the point where it calls hooks."""
+        self._resume()
+        self._hook(self._model, arguments, keywords)
+        try:
+            return self.__wrapped__(*arguments, **keywords)
+        finally:
+            self._hook.end_test()
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from torcheer.tap.probe_hooks import Action, Failed, FollowedGradient, Listener, Take, follow_gradient
+from torcheer.tap.probe_hooks import Action, Failed, GradientHook, Listener, Take
 
 
 class PassTap:
@@ -18,8 +18,9 @@ class PassTap:
 
     def __init__(self, take: Take, failed: Failed) -> None:
         self._take, self._failed = take, failed
+        self._listeners: dict[str, Listener] = {}  # of all passes, by the names of the modules
         self._handles: list[Any] = []  # of this pass
-        self._leaves: list[FollowedGradient] = []  # on tensors that outlive it
+        self._leaves: list[tuple[GradientHook, Action]] = []  # on tensors that outlive it
 
     @property
     def is_open(self) -> bool:
@@ -30,7 +31,8 @@ class PassTap:
         """Listen to these modules."""
         for name, module in list(modules.items()):
             try:
-                listener = Listener(name, self._take, self._failed)
+                if (listener := self._listeners.get(name)) is None:
+                    listener = self._listeners[name] = Listener(name, self._take, self._failed)
                 listener.attach(module)
                 self._handles.append(listener)
             except Exception as error:  # a module that accepts no hooks; the others are watched
@@ -42,9 +44,9 @@ class PassTap:
 
     def follow(self, tensor: Tensor, action: Action) -> None:
         """Call `action` with the gradient of a tensor."""
-        followed = follow_gradient(tensor, action)
+        hook = GradientHook.follow(tensor, action)
         if tensor.is_leaf:  # a leaf would keep the hook for ever
-            self._leaves.append(followed)
+            self._leaves.append((hook, action))
 
     def end(self) -> None:
         """End the pass; gradients may still arrive."""
@@ -56,5 +58,5 @@ class PassTap:
         """Take the hooks off leaf tensors, too."""
         self.end()
         leaves, self._leaves = self._leaves, []
-        for followed in leaves:
-            followed.remove()
+        for hook, action in leaves:
+            hook.remove(action)

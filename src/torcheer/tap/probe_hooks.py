@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,6 @@ from torch.compiler import is_dynamo_compiling
 
 from torcheer.tap.device_copies import SharedCopies
 from torcheer.tap.tensor_copies import tensors_in
-
-if TYPE_CHECKING:
-    from torcheer.tap.probes import Probes
 
 in_backward: Callable[[], int] = torch._C._current_graph_task_id  # not -1 where checkpointing recomputes a pass
 _SHARED_COPIES = SharedCopies()
@@ -42,17 +39,21 @@ class RemovedHook:
                 del hooks[number]
 
 
+BeginPass = Callable[[nn.Module, Any, Any], None]  # the module, its positional and keyword arguments
+
+
 class PassHook(ProbeHook):
     """Registered on the model all the time: counts down the idle passes, which need no other work."""
 
-    __slots__ = ("_probes", "count", "counter", "idle_passes", "in_any_mode")
+    __slots__ = ("_begin", "count", "counter", "end_test", "idle_passes", "in_any_mode", "sees_tests")
 
-    def __init__(self, probes: Probes, only_training: bool) -> None:
-        self._probes, self.in_any_mode, self.idle_passes = probes, not only_training, 0
+    def __init__(self, begin: BeginPass, end_test: Callable[[], None], only_training: bool) -> None:
+        self._begin, self.end_test, self.in_any_mode, self.idle_passes = begin, end_test, not only_training, 0
+        self.sees_tests = False  # whether the counter must report passes in evaluation mode
         self.count: Callable[[], bool] | None = None  # where a pass is not a step; False: no idle pass
         self.counter: Any = None  # the `PassCounter` that replaces it over many idle passes
 
-    def __call__(self, module: nn.Module, arguments: Any) -> None:
+    def __call__(self, module: nn.Module, arguments: Any, keywords: Any = None) -> None:
         if is_dynamo_compiling() or in_backward() >= 0:
             return
         if module.training:
@@ -63,7 +64,7 @@ class PassHook(ProbeHook):
                 return
             if self.count():
                 return
-        self._probes.begin_pass(module)
+        self._begin(module, arguments, keywords)
 
 
 class ModuleOutput(NamedTuple):
@@ -81,21 +82,26 @@ Failed = Callable[[str, Exception], None]
 
 
 class Listener:
-    """One sink at a module, for a pass."""
+    """One sink at a module, in the passes that it attaches itself for."""
 
-    __slots__ = ("_earlier_calls", "_failed", "_hook", "_name", "_take")
+    __slots__ = ("_earlier_calls", "_failed", "_hook", "_name", "_spare_hook", "_take")
 
     def __init__(self, name: str, take: Take, failed: Failed) -> None:
         self._name, self._take, self._failed = name, take, failed
         self._hook: OutputHook | None = None
+        self._spare_hook = OutputHook()  # registered where no other sink has one
         self._earlier_calls = 0  # that the hook had seen for other sinks
 
     def attach(self, module: nn.Module) -> None:
         """Listen to a module, through the hook that another sink may have registered."""
-        hook = next((hook for hook in module._forward_hooks.values() if type(hook) is OutputHook), None)
-        self._hook = hook if hook is not None else OutputHook(module)
-        self._earlier_calls = self._hook.calls
-        self._hook.listeners.append(self)
+        hook = self._spare_hook
+        for other in module._forward_hooks.values():
+            if type(other) is OutputHook:
+                hook = other
+        if hook is self._spare_hook:
+            hook.register(module)
+        self._hook, self._earlier_calls = hook, hook.calls
+        hook.listeners.append(self)
 
     def remove(self) -> None:
         """Stop listening; the last one takes the hook off."""
@@ -104,6 +110,8 @@ class Listener:
             hook.listeners.remove(self)
             if not hook.listeners:
                 hook.handle.remove()
+            elif hook is self._spare_hook:  # others go on with it
+                self._spare_hook = OutputHook()
 
     def take(self, calls: int, output: ModuleOutput) -> None:
         """Hand an output to the sink; its errors never reach the model."""
@@ -122,10 +130,14 @@ class OutputHook(ProbeHook):
 
     __slots__ = ("calls", "handle", "listeners")
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self) -> None:
         self.calls = 0
         self.listeners: list[Listener] = []
-        self.handle = module.register_forward_hook(self, with_kwargs=True)
+        self.handle: Any = None
+
+    def register(self, module: nn.Module) -> None:
+        """Begin a pass."""
+        self.handle, self.calls = module.register_forward_hook(self, with_kwargs=True), 0
 
     def __call__(self, module: nn.Module, *call: Any) -> None:
         listeners = self.listeners
@@ -185,14 +197,32 @@ Action = Callable[[Tensor], None]
 class GradientHook(ProbeHook):
     """Registered on a tensor: hands its gradient to all who follow it."""
 
-    __slots__ = ("actions", "handle")
+    __slots__ = ("_actions", "_handle")
 
-    def __init__(self) -> None:
-        self.actions: list[Action] = []
-        self.handle: Any = None
+    def __init__(self, tensor: Tensor, action: Action) -> None:
+        self._actions = [action]
+        self._handle = tensor.register_hook(self)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def follow(cls, tensor: Tensor, action: Action) -> GradientHook:
+        """Call `action` with the gradient of a tensor as it is now; what is written into it later has another."""
+        hooks: Any = tensor._backward_hooks
+        if hooks:
+            for hook in hooks.values():
+                if type(hook) is cls:
+                    hook._actions.append(action)
+                    return hook
+        return cls(tensor, action)
+
+    def remove(self, action: Action) -> None:
+        """Do not call an action; the last one takes the hook off."""
+        if action in self._actions:
+            self._actions.remove(action)
+        if not self._actions:
+            self._handle.remove()
 
     def __call__(self, gradient: Tensor | None) -> None:
-        actions = self.actions
+        actions = self._actions
         if gradient is None or not actions:
             return
         with torch._C.DisableTorchFunction():
@@ -209,31 +239,6 @@ def _try(action: Action, gradient: Tensor) -> None:
         action(gradient)
     except Exception:  # one value fewer; autograd must not fail
         return
-
-
-class FollowedGradient(NamedTuple):
-    """A sink's place at the hook of a tensor."""
-
-    hook: GradientHook
-    action: Action
-
-    def remove(self) -> None:
-        """Stop following; the last one takes the hook off."""
-        if self.action in self.hook.actions:
-            self.hook.actions.remove(self.action)
-        if not self.hook.actions:
-            self.hook.handle.remove()
-
-
-def follow_gradient(tensor: Tensor, action: Action) -> FollowedGradient:
-    """Call `action` with the gradient of a tensor as it is now; what is written into it later has another."""
-    hooks: Any = tensor._backward_hooks or {}
-    hook = next((hook for hook in hooks.values() if type(hook) is GradientHook and hook.actions), None)
-    if hook is None:
-        hook, register = GradientHook(), tensor.register_hook
-        hook.handle = register(hook)  # type: ignore[no-untyped-call]
-    hook.actions.append(action)
-    return FollowedGradient(hook, action)
 
 
 class CarriedGradientHook(ProbeHook):

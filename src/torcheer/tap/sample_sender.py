@@ -10,7 +10,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Real
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -19,8 +18,9 @@ from torch import Tensor
 from torcheer.encoding import to_bytes
 from torcheer.selection import matches_value
 from torcheer.tap.cuda_statistics import Fetcher, row_bytes
+from torcheer.tap.error_guard import ErrorGuard, Report
 from torcheer.tap.ring_turns import RingSink, Turns
-from torcheer.tap.tensor_copies import Report, all_finite, is_wrapped, local_shard, offer, refusal, subsample
+from torcheer.tap.tensor_copies import all_finite, is_wrapped, local_shard, offer, refusal, subsample
 
 _PLANNED_BYTES = 64 << 10  # at least, per tensor, however many are expected
 _LEAST_BYTES = 4 << 10  # at least, per tensor, however many there are
@@ -319,21 +319,3 @@ class LossNeighbours:
             self._had_gradient = True
             self._near = frozenset({(layer, numbers), *(output for output in self._outputs if output[1] == numbers)})
         return variable in ("output", "grad") and (layer, numbers) in self._near
-
-
-class ErrorGuard:
-    """Context manager that reports errors; a third of the cost of `contextmanager`, as it runs at every step."""
-
-    __slots__ = ("_report", "_what")
-
-    def __init__(self, report: Report, what: str) -> None:
-        self._report, self._what = report, what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._report(f"{self._what} could not be watched: {type(error).__name__}: {error}")
-        return True

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from torcheer.encoding import refusal as encoding_refusal
 from torcheer.encoding import type_name
+from torcheer.tap.error_guard import Report
 
-Report = Callable[[str], None]
 _BYTE = ctypes.c_char
 _PLAIN = {Tensor, torch.nn.Parameter}
 _USUAL = {  # types that need no further check

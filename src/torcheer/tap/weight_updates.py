@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+from torcheer.tap.model_optimizers import ModelOptimizers, has_closure
 from torcheer.tap.probe_hooks import CarriedGradientHook
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.tensor_copies import local_shard, rank_of
@@ -63,13 +64,10 @@ class WeightTracker:
         parameters: dict[str, nn.Parameter],
         what: Collection[str],
         sender: Sender,
-        others: Iterable[nn.Parameter] = (),
+        optimizers: ModelOptimizers,
         gradient_names: Collection[str] = (),
     ) -> None:
-        """`others` are not watched; an optimizer that updates them is still one of the model's.
-
-        The gradients of the parameters `gradient_names` are sent even if `what` does not include them.
-        """
+        """The gradients of the parameters `gradient_names` are sent even if `what` does not include them."""
         self._parameters, self._what, self._sender = dict(parameters), what, sender
         self._gradient_names = set(parameters if "weight_grad" in what else gradient_names)
         self._snapshots: dict[int, _Snapshot] = {}  # by the parameter's id
@@ -79,11 +77,9 @@ class WeightTracker:
         self._carried_steps = 0  # consecutive steps into which gradients were carried over
         self.awaits_step = False  # whether another optimizer step is needed after a watched one
         self._hidden = set(gradient_names)
-        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._optimizers = optimizers
         self._untrained, self._steps_waited = set[int](), 0  # ids of weights without an optimizer; steps since `begin`
         self._names = {id(parameter): name for name, parameter in parameters.items()}
-        self._others = tuple(others)
-        self._model_ids = {*self._names, *map(id, self._others)}
 
     def begin(self, step: int) -> None:
         """Begin a watched step: send the weights, take the snapshots for their updates."""
@@ -91,7 +87,7 @@ class WeightTracker:
             self._drop_carry_check()  # its optimizer no longer steps
         self._step, self._steps_waited = step, 0
         if self._untrained:
-            self._untrained -= self._trained_ids()
+            self._untrained -= self._optimizers.trained_ids()
         if self._gradient_names:
             named = self._parameters.items()
             self._gradients = {id(p) for name, p in named if name in self._gradient_names and self._is_trained(p)}
@@ -106,10 +102,6 @@ class WeightTracker:
 
     def _is_trained(self, parameter: nn.Parameter) -> bool:
         return parameter.requires_grad and id(parameter) not in self._untrained
-
-    def _trained_ids(self) -> set[int]:
-        """The ids of all parameters of the optimizers seen so far."""
-        return {id(p) for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]}
 
     def forget(self, parameter_ids: Collection[int]) -> list[str]:
         """Stop watching the parameters with these ids; returns the names of those that were watched."""
@@ -133,14 +125,15 @@ class WeightTracker:
             self._finish_carry_check(optimizer)
         if self._snapshots:
             self._sender.scaled = _by_scaler()
-        if not self._torch_steps and self.trains_model(optimizer):  # now, as a closure's passes run inside the step
+        is_ours = self._optimizers.trains_model(optimizer)
+        if not self._torch_steps and is_ours:  # now, as a closure's passes run inside the step
             self._torch_steps = any(id(p) in self._names for group in optimizer.param_groups for p in group["params"])
-        if self._gradients and self.trains_model(optimizer) and not has_closure(arguments, keywords):
+        if self._gradients and is_ours and not has_closure(arguments, keywords):
             self._send_gradients(optimizer)
 
     def after_step(self, optimizer: Optimizer) -> bool:
         """Handle an optimizer that has stepped: send the updates; returns whether it is one of the model's."""
-        if not self.trains_model(optimizer):
+        if not self._optimizers.trains_model(optimizer):
             return False
         if self._gradients:
             self._send_gradients(optimizer)  # those that a closure computed
@@ -183,30 +176,11 @@ class WeightTracker:
 
     def _drop_untrained(self) -> None:
         """Stop waiting for weights that no optimizer updates (only a head is trained), until one does."""
-        untrained = ({*self._snapshots} | self._gradients) - self._trained_ids()
+        untrained = ({*self._snapshots} | self._gradients) - self._optimizers.trained_ids()
         self._untrained |= untrained
         self._gradients -= untrained
         for number in untrained:
             self._snapshots.pop(number, None)
-
-    def trains_model(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer updates any of the model's weights."""
-        if optimizer in self._optimizers:
-            return True
-        groups = optimizer.param_groups
-        is_ours = any(id(parameter) in self._model_ids for group in groups for parameter in group["params"])
-        if is_ours:  # where it is not, parameters may still be added to it
-            self._optimizers.add(optimizer)
-        return is_ours
-
-    def is_nested_step(self) -> bool:
-        """Whether the current optimizer step runs inside another's, which may update the weights too (Lookahead)."""
-        frame, steps = sys._getframe(), list[Optimizer]()
-        while frame is not None:
-            if frame.f_code is _STEP and isinstance(optimizer := frame.f_locals.get("self"), Optimizer):
-                steps.append(optimizer)
-            frame = frame.f_back  # type: ignore[assignment]
-        return any(map(self.trains_model, steps[1:]))
 
     def _send_gradients(self, optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
@@ -279,9 +253,6 @@ class WeightTracker:
         self._gradients.clear()
 
 
-_STEP = Optimizer.profile_hook_step(lambda: None).__code__  # the wrapper that torch puts around every optimizer's step
-
-
 _SCALED = GradScaler.step.__code__
 
 
@@ -293,11 +264,6 @@ def _by_scaler() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-def has_closure(arguments: Any, keywords: Any) -> bool:
-    """Whether an optimizer's step received a closure that computes the gradients."""
-    return any(argument is not None for argument in arguments[1:]) or keywords.get("closure") is not None
 
 
 def label_of(name: str, parameter: Tensor) -> str:

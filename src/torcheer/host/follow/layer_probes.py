@@ -28,6 +28,7 @@ from torcheer.network.history_network import PassDescription
 from torcheer.network.network_records import GAP_BITS, Network
 from torcheer.network.recorded_heads import SUFFIX
 from torcheer.tap.module_selection import choose
+from torcheer.tap.pass_gate import is_called
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in
@@ -90,7 +91,7 @@ class LayerProbes:
     def observe(self, arguments: Any = None, keywords: Any = None) -> None:
         """Describe the network from the next pass, or from the one that begins with these arguments."""
         if not self._tap.is_open:
-            if arguments is None or self._stale:
+            if (arguments is None or self._stale) and is_called(self.model):  # a `training_step` may not call it
                 self.finder.record_next_call()
             self.finder.observe(arguments, keywords)
 
@@ -122,10 +123,6 @@ class LayerProbes:
     def waits_for_gradients(self) -> bool:
         """True while gradients of the state may still arrive."""
         return self._id >= 0 and self._has_gradient_hooks
-
-    def add_handle(self, handle: Any) -> None:
-        """Remove a further hook's handle together with ours."""
-        self._tap.add(handle)
 
     def begin(self, step: int, counters: Mapping[str, Any] | None = None, test: bool = False, *,
               arguments: Any = None, keywords: Any = None) -> bool:  # fmt: skip
