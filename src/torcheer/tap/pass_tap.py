@@ -44,7 +44,7 @@ class PassTap:
 
     def follow(self, tensor: Tensor, action: Action) -> None:
         """Call `action` with the gradient of a tensor."""
-        hook = GradientHook.follow(tensor, action)
+        hook = GradientHook.follow(tensor, action) if tensor._backward_hooks else GradientHook(tensor, action)
         if tensor.is_leaf:  # a leaf would keep the hook for ever
             self._leaves.append((hook, action))
 

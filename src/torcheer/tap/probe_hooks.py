@@ -84,13 +84,13 @@ Failed = Callable[[str, Exception], None]
 class Listener:
     """One sink at a module, in the passes that it attaches itself for."""
 
-    __slots__ = ("_earlier_calls", "_failed", "_hook", "_name", "_spare_hook", "_take")
+    __slots__ = ("_hook", "_spare_hook", "earlier_calls", "failed", "name", "take")
 
     def __init__(self, name: str, take: Take, failed: Failed) -> None:
-        self._name, self._take, self._failed = name, take, failed
+        self.name, self.take, self.failed = name, take, failed
         self._hook: OutputHook | None = None
         self._spare_hook = OutputHook()  # registered where no other sink has one
-        self._earlier_calls = 0  # that the hook had seen for other sinks
+        self.earlier_calls = 0  # that the hook had seen for other sinks
 
     def attach(self, module: nn.Module) -> None:
         """Listen to a module, through the hook that another sink may have registered."""
@@ -99,8 +99,8 @@ class Listener:
             if type(other) is OutputHook:
                 hook = other
         if hook is self._spare_hook:
-            hook.register(module)
-        self._hook, self._earlier_calls = hook, hook.calls
+            hook.handle, hook.calls = module.register_forward_hook(hook, with_kwargs=True), 0
+        self._hook, self.earlier_calls = hook, hook.calls
         hook.listeners.append(self)
 
     def remove(self) -> None:
@@ -113,17 +113,6 @@ class Listener:
             elif hook is self._spare_hook:  # others go on with it
                 self._spare_hook = OutputHook()
 
-    def take(self, calls: int, output: ModuleOutput) -> None:
-        """Hand an output to the sink; its errors never reach the model."""
-        try:
-            self._take(self._name, calls - self._earlier_calls, output)
-        except Exception as error:
-            self.fail(error)
-
-    def fail(self, error: Exception) -> None:
-        """Tell the sink that this output cannot be read."""
-        self._failed(self._name, error)
-
 
 class OutputHook(ProbeHook):
     """Registered on a module during a pass: hands its output to all who listen."""
@@ -134,10 +123,6 @@ class OutputHook(ProbeHook):
         self.calls = 0
         self.listeners: list[Listener] = []
         self.handle: Any = None
-
-    def register(self, module: nn.Module) -> None:
-        """Begin a pass."""
-        self.handle, self.calls = module.register_forward_hook(self, with_kwargs=True), 0
 
     def __call__(self, module: nn.Module, *call: Any) -> None:
         listeners = self.listeners
@@ -150,15 +135,21 @@ class OutputHook(ProbeHook):
                 tensors = [("", value)] if isinstance(value, Tensor) else tensors_in(value, "")
             except Exception as error:  # a container of the user's own
                 for listener in tuple(listeners):
-                    listener.fail(error)
+                    listener.failed(listener.name, error)
                 return
             output = ModuleOutput(module, arguments, keywords, value, tensors)
-            if len(listeners) == 1:
-                listeners[0].take(self.calls, output)
-                return
-            with _SHARED_COPIES:
-                for listener in tuple(listeners):
-                    listener.take(self.calls, output)
+            if len(listeners) > 1:
+                with _SHARED_COPIES:
+                    self._hand_out(output)
+            else:
+                self._hand_out(output)
+
+    def _hand_out(self, output: ModuleOutput) -> None:
+        for listener in tuple(self.listeners):
+            try:
+                listener.take(listener.name, self.calls - listener.earlier_calls, output)
+            except Exception as error:  # must not reach the model
+                listener.failed(listener.name, error)
 
 
 class InputHook(ProbeHook):
@@ -226,19 +217,18 @@ class GradientHook(ProbeHook):
         if gradient is None or not actions:
             return
         with torch._C.DisableTorchFunction():
-            if len(actions) == 1:
-                _try(actions[0], gradient)
-                return
-            with _SHARED_COPIES:
-                for action in tuple(actions):
-                    _try(action, gradient)
+            if len(actions) > 1:
+                with _SHARED_COPIES:
+                    self._hand_out(gradient)
+            else:
+                self._hand_out(gradient)
 
-
-def _try(action: Action, gradient: Tensor) -> None:
-    try:
-        action(gradient)
-    except Exception:  # one value fewer; autograd must not fail
-        return
+    def _hand_out(self, gradient: Tensor) -> None:
+        for action in tuple(self._actions):
+            try:
+                action(gradient)
+            except Exception:  # one value fewer; autograd must not fail
+                continue
 
 
 class CarriedGradientHook(ProbeHook):

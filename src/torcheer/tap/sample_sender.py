@@ -72,7 +72,7 @@ class Sender:
         try:
             with self._lock:
                 plain = local_shard(tensor)
-                if self.is_on_device(plain):
+                if plain.device.type in self.devices:  # `is_on_device`, in line: it runs for every value
                     self._send_from_device(plain, minus, header)
                 else:
                     limit = self._byte_limit(plain, key, minus)
@@ -195,7 +195,7 @@ class Sender:
             if not refusal(tensor) and tensor.nbytes > self._share_bytes:
                 self._report_sampling(tensor, layer, variable)
             return self._share_bytes
-        return row_bytes(tensor) if self.is_on_device(tensor) else self.limit_bytes
+        return row_bytes(tensor) if tensor.device.type in self.devices else self.limit_bytes
 
     def _byte_limit(self, tensor: Tensor, key: tuple[str, str], minus: Tensor | None) -> int:
         """The same; where a snapshot is subtracted, the limit that it was taken with."""

@@ -87,6 +87,10 @@ class Following:
         self.steps, self.follower, self.report = steps, follower, report
         self.wake_count, self.wake_step = steps.count + 1, math.inf  # the next pass
         self._first_count, self._end = steps.count, None
+        # Made once: they are entered at every step.
+        self.step_guard, self.end_guard = ErrorGuard(report, "a step"), ErrorGuard(report, "the end of a pass")
+        self.before_guard = ErrorGuard(report, "the gradients of the weights")
+        self.after_guard = ErrorGuard(report, "the updates of the weights")
 
     _end: tuple[int, int] | None  # step and count at its end
 
@@ -104,10 +108,6 @@ class Following:
     def is_closed(self) -> bool:
         """True after `close`."""
         return self._end is not None
-
-    def guard(self, what: str) -> ErrorGuard:
-        """A context that reports errors instead of raising them into the model."""
-        return ErrorGuard(self.report, what)
 
     def close(self) -> None:
         """Follow no further; the last one leaves nothing on the model."""
@@ -273,18 +273,18 @@ class Steps:
             self.pace.measure(count, now_secs)
         due = self._due(step, count)
         for following in due:  # before anybody waits
-            with following.guard("a step"), torch._C.DisableTorchFunction():
+            with following.step_guard, torch._C.DisableTorchFunction():
                 following.follower.settle()
         for following in due:
             following.follower.reach_boundary(step)
         now_secs = time.monotonic()
         for following in due:
             following.wake_count, following.wake_step = count + 1, -math.inf
-            with following.guard("a step"), torch._C.DisableTorchFunction():
+            with following.step_guard, torch._C.DisableTorchFunction():
                 wake = following.follower.begin_step(step, call, now_secs)
                 following.wake_count, following.wake_step = count + 1 + wake.idle_steps, wake.step
         self._attach_end()
-        self._set_idle(min((following.wake_count for following in self._followings), default=count + 1) - count - 1)
+        self._set_idle(min([following.wake_count for following in self._followings], default=count + 1) - count - 1)
         self._update_optimizers()
 
     def _due(self, step: int, count: int) -> tuple[Following, ...]:
@@ -319,7 +319,7 @@ class Steps:
         self._remove_end_hook()
         for following in self._followings:
             if following.follower.in_pass:
-                with following.guard("the end of a pass"):
+                with following.end_guard:
                     following.follower.end_pass()
 
     def _remove_end_hook(self) -> None:
@@ -330,8 +330,9 @@ class Steps:
     # -- optimizers --------------------------------------------------------------------------------------------------
 
     def _update_optimizers(self) -> None:
-        awaited = any(following.follower.awaits_optimizer for following in self._followings)
-        self._uses_optimizers = awaited or (self.by_optimizer and bool(self._followings))
+        self._uses_optimizers = self.by_optimizer and bool(self._followings)
+        for following in self._followings:
+            self._uses_optimizers = self._uses_optimizers or following.follower.awaits_optimizer
 
     def _optimizer_begins(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         if not self._uses_optimizers or is_dynamo_compiling():
@@ -340,13 +341,13 @@ class Steps:
         if idle and (self._running is None or self._running is optimizer):
             self._running = optimizer
             return  # nearly always, where its steps are counted
-        with self._followings[0].guard("a step of the optimizer"):
+        with self._followings[0].step_guard:
             if not self.optimizers.is_nested_step():
                 self._running = None  # its step raised
             if self.by_optimizer or self.step < 0:
                 self._count_step(optimizer, arguments, keywords)
         for following in self._followings:
-            with following.guard("the gradients of the weights"):
+            with following.before_guard:
                 following.follower.optimizer_begins(optimizer, arguments, keywords)
 
     def _count_step(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
@@ -370,7 +371,7 @@ class Steps:
             return
         counts, self._running = self.optimizers.counts(optimizer), None
         for following in self._followings:
-            with following.guard("the updates of the weights"):
+            with following.after_guard:
                 following.follower.optimizer_stepped(optimizer, counts)
         self._update_optimizers()
         if counts:
