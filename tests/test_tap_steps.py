@@ -21,8 +21,8 @@ from watch_checks import Probed, hooks_of, train
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.page_follower import PageFollower
 from torcheer.host.host import Host
+from torcheer.tap.counting.steps import steps_of
 from torcheer.tap.step_schedule import Every
-from torcheer.tap.steps import steps_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

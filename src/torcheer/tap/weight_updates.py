@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from torcheer.tap.model_optimizers import ModelOptimizers, has_closure
+from torcheer.tap.counting.model_optimizers import ModelOptimizers, has_closure
 from torcheer.tap.probe_hooks import CarriedGradientHook
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.tensor_copies import local_shard, rank_of

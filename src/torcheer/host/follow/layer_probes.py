@@ -28,7 +28,7 @@ from torcheer.network.history_network import PassDescription
 from torcheer.network.network_records import GAP_BITS, Network
 from torcheer.network.recorded_heads import SUFFIX
 from torcheer.tap.module_selection import choose
-from torcheer.tap.pass_gate import is_called
+from torcheer.tap.pass_counter import is_called
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in

@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.state_sender import is_subscribed
+from torcheer.tap.counting.steps import Call, Wake, steps_of
 from torcheer.tap.step_schedule import Pace
-from torcheer.tap.steps import Call, Wake, steps_of
 
 _EARLY: Final = 0.8  # of the time until the next record is due: the pace is an estimate
 

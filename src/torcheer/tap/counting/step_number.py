@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torcheer.tap.error_guard import Report
+from torcheer.tap.tensor_copies import Report
 
 
 class StepNumber:

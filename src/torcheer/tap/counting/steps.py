@@ -20,12 +20,12 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from torcheer.tap.error_guard import ErrorGuard, Report
-from torcheer.tap.model_optimizers import ModelOptimizers, has_closure
-from torcheer.tap.pass_gate import PassGate
+from torcheer.tap.counting.model_optimizers import ModelOptimizers, has_closure
+from torcheer.tap.counting.step_number import StepNumber
+from torcheer.tap.pass_counter import PassGate
 from torcheer.tap.probe_hooks import PassEndHook, calls_of
-from torcheer.tap.step_number import StepNumber
 from torcheer.tap.step_schedule import Pace
+from torcheer.tap.tensor_copies import ErrorGuard, Report
 
 _MEASURED_SECS = 0.01  # at least, between two measurements of the pace
 _UNSEEN = (

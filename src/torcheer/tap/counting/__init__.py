@@ -1,0 +1,1 @@
+"""What a step of a model is, and which one it is at."""
