@@ -249,7 +249,7 @@ ELSEWHERE = {
     "torch._C._functorch.is_functorch_wrapped_tensor": {"tap"},
     "torch._C._disabled_torch_dispatch_impl": {"tap"},
     "torch._C._cuda_getCurrentRawStream": {"tap"},
-    "torch.nn.Module._call_impl": {"capture", "host", "tap"},  # its code, to know a module call among the frames
+    "torch.nn.Module._call_impl": {"capture", "tap"},  # its code, to know a module call among the frames
     "torch.Tensor._make_subclass": {"autograd"},
     "torch._C._storage_Use_Count": {"extraction"},
     "torch._C._nn": {"autograd"},  # the pooling and resampling kernels that rules call
