@@ -126,6 +126,7 @@ def test_the_notes_of_a_history_saved_twice_do_not_grow(tmp_path):
         second["output_2"].tensor_contents  # noqa: B018
 
 
+@pytest.mark.slow
 def test_a_distributed_tensor_is_kept_where_this_process_has_all_of_it_and_named_elsewhere(tmp_path):
     program = """
 import json, os, sys, torch, torch.distributed as dist, warnings

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from children import run_python
+from fast_cases import fast_first
 from torch import nn
 from torch._higher_order_ops import associative_scan, hints_wrapper, out_dtype, scan, while_loop
 from torch._higher_order_ops import map as map_
@@ -188,7 +189,17 @@ def gradients(model, out, x):
     return [tensor.grad for tensor in (*model.parameters(), x)]
 
 
-LONG = [chooses, chooses_within_a_choice, scans_backwards, scans, combines, hints, loops_never]
+LONG = [
+    chooses,
+    chooses_within_a_scan,
+    scans_trees,
+    chooses_within_a_choice,
+    scans_backwards,
+    scans,
+    combines,
+    hints,
+    loops_never,
+]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +396,9 @@ def learn(program, **options):
     return [*values, *(gradient for gradient in gradients(model, out, x) if gradient is not None)], history
 
 
-@pytest.mark.parametrize("program", [scans_layers, maps_layers, chooses_to_scan, drops_within_a_scan], ids=by_name)
+@pytest.mark.parametrize(
+    "program", fast_first([scans_layers, maps_layers, chooses_to_scan, drops_within_a_scan], 2), ids=by_name
+)
 def test_a_step_that_plain_torch_traces_gives_its_own_bits_and_shows_its_inside(program):
     plain, _ = learn(program)
     recorded, history = learn(program, layers_to_save="all")
@@ -480,6 +493,7 @@ def test_the_private_names_of_dynamo_behave_as_assumed():
     assert failed(name for name in PROBES if "._dynamo." in name) == {}
 
 
+@pytest.mark.slow
 def test_dynamo_may_be_loaded_for_the_first_time_inside_a_capture(tmp_path: Path):
     script = tmp_path / "fresh.py"
     script.write_text(FRESH)

@@ -86,6 +86,7 @@ def test_everything_that_the_demo_says_it_made_is_there(made: tuple[Path, str]) 
     assert "dead_relu" in [alert.rule for alert in open_watch(run).alerts]
 
 
+@pytest.mark.slow
 def test_what_the_demo_says_to_try_works_as_printed(made: tuple[Path, str], package: Path) -> None:
     where, printed = made
     hints = [line.split() for line in printed.partition("\nTry:\n")[2].splitlines()]
@@ -135,6 +136,7 @@ def terminal(package: Path, tmp_path: Path) -> Iterator[Terminal]:
         yield made
 
 
+@pytest.mark.slow
 def test_at_a_terminal_the_demo_stays_open_until_ctrl_c(terminal: Terminal) -> None:
     terminal.until("The studio stays open; Ctrl-C ends it")
     url = re.search(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+", terminal.shown)

@@ -52,6 +52,7 @@ def test_the_random_associator_stops_after_so_many_epochs() -> None:
     assert run(ASSOCIATOR, "--headless", "--epochs", "3").startswith("run 0 is over: all 3 epochs done; SSE")
 
 
+@pytest.mark.slow
 def test_every_button_of_the_random_associator(tmp_path: Path) -> None:
     with looked_at(ASSOCIATOR, tmp_path) as client:
         source = client.source

@@ -381,6 +381,7 @@ def killed(path: Path, after_secs: float, workers: int = 0) -> int:
             return process.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     assert killed(tmp_path / "whole", RUN_SECS) == 0
     kills = 0
@@ -419,6 +420,7 @@ def test_workers_of_a_killed_process_end_too(tmp_path: Path) -> None:
     assert len(open_extraction(tmp_path / "x")) == 50
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_does_not_hold_up_ctrl_c(tmp_path: Path) -> None:
     slow = KILLED.format(tests=str(Path(__file__).parent)).replace("0.004", "0.5")
     with Child("-c", slow, tmp_path / "x", 1) as process:

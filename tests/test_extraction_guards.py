@@ -294,6 +294,7 @@ def test_data_that_can_be_begun_only_once_is_not_shared(tmp_path: Path) -> None:
         run(tmp_path / "x", Once(), workers=2)
 
 
+@pytest.mark.slow
 def test_a_dry_run_does_not_use_up_a_generator(tmp_path: Path) -> None:
     rows = (row for row in ROWS)
     with pytest.raises(BadArgument, match="use up"):
@@ -571,6 +572,7 @@ print(tl.extract(Loud(), torch.rand(20, 3), layers=["relu_1"], to="x", batch_siz
 """
 
 
+@pytest.mark.slow
 def test_a_model_of_the_users_script_that_prints_reaches_the_workers_and_does_not_disturb_them(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(PRINTING)
     done = run_python("script.py", cwd=tmp_path)

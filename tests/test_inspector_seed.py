@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from children import has_ended, run_python
+from fast_cases import fast_first
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -154,6 +155,7 @@ def test_a_script_from_standard_input_works(tmp_path):
     assert json.loads((tmp_path / "notes.json").read_text()) == NOTED
 
 
+@pytest.mark.slow
 def test_cells_of_a_notebook_work(tmp_path):
     """A cell is compiled and run in a namespace that is no file's."""
     cells = [OWN[: OWN.index("notes = Notes()")], OWN[OWN.index("notes = Notes()") :]]
@@ -167,6 +169,7 @@ def test_cells_of_a_notebook_work(tmp_path):
     assert json.loads((tmp_path / "notes.json").read_text()) == NOTED
 
 
+@pytest.mark.slow
 def test_ipython_works(tmp_path):
     pytest.importorskip("IPython")
     run(tmp_path, OWN, arguments=("-m", "IPython", "main.py"))
@@ -178,11 +181,13 @@ def test_ipython_works(tmp_path):
 
 @pytest.mark.parametrize(
     ("ending", "code"),
-    [
-        ("raise KeyError('a mistake in the training')", 1),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT),
-        ("ph.stop(False)", 0),
-    ],
+    fast_first(
+        [
+            ("raise KeyError('a mistake in the training')", 1),
+            ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT),
+            ("ph.stop(False)", 0),
+        ]
+    ),
 )
 def test_what_was_sent_is_dealt_with_however_the_script_ends(tmp_path, ending, code):
     found = run(tmp_path, OWN + ending, code=code)

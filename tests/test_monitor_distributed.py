@@ -65,6 +65,7 @@ def run(tmp_path: Path, code: str) -> list[dict[str, object]]:
     return [json.loads((tmp_path / f"told{rank}.json").read_text()) for rank in (0, 1)]
 
 
+@pytest.mark.slow
 def test_of_replicas_the_first_one_is_watched(tmp_path: Path) -> None:
     first, second = run(
         tmp_path,

@@ -74,6 +74,7 @@ def pages(cells: list[str], folder: Path) -> list[str]:
     return [str(one["text/html"]) for one in found if "text/html" in one]
 
 
+@pytest.mark.slow
 def test_a_watch_shows_below_its_cell_how_far_it_is_and_what_it_found(tmp_path: Path) -> None:
     box, shown = pages([*WATCH[:2], "w"], tmp_path)
     for page in (box, shown):  # the first was brought up to date when the watch was closed

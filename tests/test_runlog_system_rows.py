@@ -90,7 +90,8 @@ def test_a_process_that_is_gone_leaves_the_numbers_of_the_machine() -> None:
     assert "RAM GB" in reader.read() and "process RAM GB" not in reader.read()
 
 
-def test_a_system_without_proc_has_no_numbers(tmp_path: Path) -> None:
+def test_a_system_without_proc_has_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # nor with the driver's program
     assert MachineReader(1, tmp_path).read() == {}
 
 

@@ -264,6 +264,7 @@ def test_a_checkpoint_that_was_cut_is_not_said_to_be_saved(project: Path) -> Non
     assert line.endswith("The 7 steps after it are not saved.")
 
 
+@pytest.mark.slow
 def test_ending_at_once_does_not_say_that_all_is_saved(project: Path) -> None:
     (project / "my_net.py").write_text(fails_at(3, "SystemExit(hang())") + HANG)
     beats = Path("beats")
@@ -280,6 +281,7 @@ def test_ending_at_once_does_not_say_that_all_is_saved(project: Path) -> None:
     assert said.endswith("The 2 steps after it are not saved. Go on with: torcheer train pretrained\n")
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_saves_and_ends(project: Path) -> None:
     """Its kernel sends SIGHUP to all that run in it, workers included; nobody can be told anything."""
     workers = "initialize.definitions.3.spec.kwargs.num_workers=2"
@@ -408,6 +410,7 @@ def test_where_nobody_reads_it_saves_and_stops(project: Path) -> None:
         assert trainer.error_text.startswith("Stopped: nobody reads what it prints. Saved in pretrained/checkpoints/")
 
 
+@pytest.mark.slow
 def test_where_there_is_no_output_at_all_it_trains(project: Path) -> None:
     text = "import sys; sys.stdout = None; from torcheer.cli import main; sys.exit(main(['train', 'training.json']))"
     run_python("-c", text)

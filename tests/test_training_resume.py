@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fast_cases import fast_first
 from torch import nn
 from torch.optim import lr_scheduler as rates
 from training_cases import CASES, Noisy, Nursery, results, run, session
@@ -73,7 +74,7 @@ def cut_back(directory: Path, to: Path, step: int) -> Path:
 # From every place
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", fast_first(CASES, 2))
 def test_a_run_resumed_from_any_checkpoint_ends_the_same_in_every_byte(case: str, tmp_path: Path) -> None:
     every = {"checkpoint_secs": 0, "keep_last": 1000}
     run(case, tmp_path / "whole", **every)

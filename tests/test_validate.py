@@ -513,6 +513,7 @@ print((peak() - most) / size, (now() - held) / size)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_proof_takes_room_for_a_few_values_and_gives_it_back():
     done = run_python("-c", PEAK)
