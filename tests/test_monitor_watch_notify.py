@@ -120,4 +120,4 @@ def test_a_wrong_target_is_refused_before_anything_starts() -> None:
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(BadArgument, match="either a url or a command is needed"):
         tl.watch(mlp(), notify={})
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before  # others may close theirs meanwhile
