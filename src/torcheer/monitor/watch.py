@@ -26,7 +26,7 @@ from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
-from torcheer.monitor.watch_settings import Transport, WatchSettings, parse_settings, stops
+from torcheer.monitor.watch_settings import LOOKED_AT, Transport, WatchSettings, parse_settings, stops
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS
@@ -51,7 +51,7 @@ def watch(
     model: nn.Module,
     layers: Any = None,
     *,
-    what: str | Sequence[str] = ("output", "grad", "weight", "update"),
+    what: str | Sequence[str] = LOOKED_AT,
     every: Any = 20,
     to: str | os.PathLike[str] | None = None,
     optimizer: Optimizer | None = None,
@@ -66,7 +66,6 @@ def watch(
     transport: Transport | Mapping[str, Any] | None = None,
     notify: Any = None,
     system_secs: float = SYSTEM_SECS,
-    log: LogPlace | None = None,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
 
@@ -80,14 +79,18 @@ def watch(
     numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
     `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and
     the end. Every `system_secs` the log gets a row about CPU, memory and GPUs.
-    A loop that has a log says by `log` where in it this belongs.
     """
     settings = parse_settings(
         what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
         transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
-        notify=notify, system_secs=system_secs, log=log,
+        notify=notify, system_secs=system_secs,
     )  # fmt: skip
     return Watch(model, choose(model, layers), settings)
+
+
+def watch_into(log: LogPlace | None, model: nn.Module, layers: Any = None, **options: Any) -> Watch:
+    """Watch a model with the options of `watch`; its values go to a place in the log of the loop that asks."""
+    return Watch(model, choose(model, layers), parse_settings(log=log, **options))
 
 
 class StopAsked(BaseException):

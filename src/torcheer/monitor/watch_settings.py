@@ -24,6 +24,7 @@ from torcheer.wire.notify.notify_targets import Target, parse_notify
 from torcheer.wire.ring import POLICIES
 
 WHAT = ("output", "grad", "weight", "weight_grad", "update")
+LOOKED_AT = ("output", "grad", "weight", "update")  # where nothing else is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,9 @@ class WatchSettings:
 
 
 def parse_settings(
-    *, what: Any, every: Any, to: Any, rules: Any, video: Any, callback: Any, keep: Any, stop_on: Any, transport: Any,
-    optimizer: Any, notify: Any, system_secs: Any, log: LogPlace | None = None, **functions: Any,
+    *, what: Any = LOOKED_AT, every: Any = 20, to: Any = None, rules: Any = "default", video: Any = None,
+    callback: Any = None, keep: Any = (), stop_on: Any = (), transport: Any = None, optimizer: Any = None,
+    notify: Any = None, system_secs: Any = SYSTEM_SECS, log: LogPlace | None = None, **functions: Any,
 ) -> WatchSettings:  # fmt: skip
     """Validate and parse the options of `watch`."""
     settled = resolve_rules(rules)

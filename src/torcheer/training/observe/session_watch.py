@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import ArchiveBusy, BadArgument, TorcheerError
 from torcheer.monitor.rules import RULES, resolve_rules
-from torcheer.monitor.watch import Watch, watch
+from torcheer.monitor.watch import Watch, watch_into
 from torcheer.monitor.watch_settings import stops
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import cut_log
@@ -75,10 +75,10 @@ class SessionWatch:
         folder = self._session.directory
         several = len(self._names) > 1
         return [
-            watch(
+            watch_into(
+                None if folder is None else self._place(folder, f"watch-{name}" if several else "watch"),
                 self._session.models[name],
                 to=None if folder is None else folder / "watch" / (name if several else ""),
-                log=None if folder is None else self._place(folder, f"watch-{name}" if several else "watch"),
                 step_of=lambda: self._session.place.step,
                 on_alert=partial(self._alert, name if several else ""),
                 tell=lambda text: self._alerts.append(Alert(text, is_logged=True)),
