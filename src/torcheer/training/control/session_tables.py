@@ -39,9 +39,16 @@ class SessionTables:
         tested_columns = columns_of(session, lambda stage: stage.validation)
         all_columns = columns_of(session, lambda stage: (*stage.training, *stage.validation))
         trained = list(dict.fromkeys(name for stage in session.stages for name in stage.training))
+        losses = [loss_of(name, trained) for name in trained]
         for head in (
             _head("train_epoch", "Train epochs", "Epoch", ("Epoch",), all_columns),
-            _head("train_step", "Train steps", "Step", ("Step", "Epoch"), [loss_of(name, trained) for name in trained]),
+            _head(
+                "train_step",
+                "Train steps",
+                "Step",
+                ("Step", "Epoch", "Batch"),
+                [loss_of(name, trained) for name in trained],
+            ),
             _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch", "Trial"), tested_columns),
             _head(
                 "test_trial",
@@ -129,7 +136,8 @@ class SessionTables:
         if waiting:
             trained = list(dict.fromkeys(name for stage in self._session.stages for name in stage.training))
             losses = {loss_of(step.pipeline, trained): float(step.loss) for step in waiting}
-            self._host.row("train_step", {"Step": waiting[-1].step, "Epoch": waiting[-1].epoch, **losses})
+            last = waiting[-1]
+            self._host.row("train_step", {"Step": last.step, "Epoch": last.epoch, "Batch": last.round, **losses})
             if self._session.run_log is not None:
                 self._session.run_log.add_losses(waiting)
 
