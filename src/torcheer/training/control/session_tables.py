@@ -42,13 +42,7 @@ class SessionTables:
         losses = [loss_of(name, trained) for name in trained]
         for head in (
             _head("train_epoch", "Train epochs", "Epoch", ("Epoch",), all_columns),
-            _head(
-                "train_step",
-                "Train steps",
-                "Step",
-                ("Step", "Epoch", "Batch"),
-                [loss_of(name, trained) for name in trained],
-            ),
+            _head("train_step", "Train steps", "Step", ("Step", "Epoch", "Batch"), losses),
             _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch", "Trial"), tested_columns),
             _head(
                 "test_trial",
