@@ -152,7 +152,7 @@ def test_the_rows_of_steps_hold_their_losses(tmp_path: Path, one_thread: None) -
     events = running.join()
     first = {event.pipeline: float(event.loss) for event in events[:20] if type(event) is StepDone and event.round == 1}
     row = {name: column[0] for name, column in looker.tables["train_step"].items()}
-    assert row == {"Step": 3, "Epoch": 1} | {f"{name} loss": loss for name, loss in first.items()}
+    assert row == {"Step": 3, "Epoch": 1, "Batch": 1} | {f"{name} loss": loss for name, loss in first.items()}
 
 
 @pytest.mark.timing
