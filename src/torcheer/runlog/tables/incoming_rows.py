@@ -11,6 +11,7 @@ from typing import Any
 
 from torcheer.errors import BadArgument
 from torcheer.runlog.table_records import TableHead, TableRows
+from torcheer.runlog.tables.long_table import ShownTable
 
 
 class IncomingTables:
@@ -19,7 +20,7 @@ class IncomingTables:
     Stored rows stay where their x is less than the host's first.
     """
 
-    def __init__(self, tables: dict[str, TableRows]) -> None:
+    def __init__(self, tables: dict[str, ShownTable]) -> None:
         self.tables = tables
         self._before: dict[str, int] = {}  # stored rows, of each table that this host has announced
         self._undecided: set[str] = set()  # tables without a row yet: how many stored rows stay is open
@@ -40,7 +41,7 @@ class IncomingTables:
             self._before[head.name] = table.count if table else 0
             self._undecided.add(head.name)
         before = self._before[head.name]
-        old = {} if table is None or not before else table.columns
+        old: Mapping[str, Any] = {} if table is None or not before else table.columns
         names = [column.name for column in head.columns]
         columns = {name: old.get(name, [])[:before] or [None] * before for name in dict.fromkeys([*names, *old])}
         if table is not None and before:
@@ -51,7 +52,7 @@ class IncomingTables:
     def rows(self, name: str, first: int, columns: Mapping[str, Any]) -> None:
         """Apply rows; an empty message with `first` 0 begins a new run and drops the stored rows."""
         table = self.tables.get(name)
-        if table is None or name not in self._before:
+        if not isinstance(table, TableRows) or name not in self._before:
             raise BadArgument(f"rows of {name!r}, which was not announced")
         if type(first) is not int or first < 0 or not isinstance(columns, dict):
             raise BadArgument(f"rows from {first!r} on cannot be put into {name!r}")
