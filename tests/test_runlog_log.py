@@ -149,6 +149,25 @@ def test_statistics_and_histograms_are_tables(tmp_path: Path) -> None:
     assert found.tables["metric"].columns == {"Step": list(range(5)), "loss": [0.5] * 5}
 
 
+def test_metrics_of_one_step_are_one_row_also_if_they_were_committed_apart(tmp_path: Path) -> None:
+    log = writer(tmp_path, "watch")
+    for step in range(4):
+        for name in ("loss", "accuracy"):
+            log.value(Delivery(Sample(step, name, "metric", array=np.array(0.5))), summary_of(0.5))
+            if step == 2:
+                log.commit()  # as the clock may have it
+        if step:
+            late = Sample(step - 1, "step_secs", "metric", array=np.array(0.1))
+            log.value(Delivery(late), summary_of(0.1))
+    log.close()
+    found = FollowedLog(tmp_path)
+    found.refresh()
+    for table in (found.tables["metric"], RunLog(tmp_path).tables()["metric"]):
+        assert table.columns == {
+            "Step": [0, 1, 2, 3], "loss": [0.5] * 4, "accuracy": [0.5] * 4, "step_secs": [0.1] * 3 + [None],
+        }  # fmt: skip
+
+
 # While it grows, and after kills
 
 ENDLESS = """

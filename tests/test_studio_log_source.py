@@ -28,6 +28,7 @@ from torcheer.host.host import Host
 from torcheer.monitor.array_statistics import summary_of
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.records import Sample
+from torcheer.runlog import log_reader
 from torcheer.runlog.follow import followed_log
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.runlog.run_folder import begin_run
@@ -309,7 +310,7 @@ def test_the_viewer_needs_no_torch(run: Path) -> None:
 def test_of_a_long_log_the_last_rows_are_there_at_once_and_the_others_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_source, "_LONG_BYTES", 1000)
+    monkeypatch.setattr(log_reader, "LONG_BYTES", 1000)
     monkeypatch.setattr(log_source, "_SCAN_SECS", 0.0)
     begin_run(tmp_path)
     log = LogWriter(tmp_path, "live", tell=pytest.fail)

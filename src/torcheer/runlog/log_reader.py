@@ -18,6 +18,7 @@ from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, shown_
 from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import Alert
 
+LONG_BYTES: Final = 4 << 20  # of a log's indexes: reading all of them takes seconds
 TRAIN: Final = "train"  # the trainer's name as a writer
 
 
@@ -89,6 +90,11 @@ class RunLog:
             return self.tables()
         return self._merged(tails)
 
+    @property
+    def may_have_samples(self) -> bool:
+        """False if nobody logged a sample: a search for the word in what was written, without reading that."""
+        return any(log.mentions(b'"samples":[') for _, log in self.logs)
+
     def _merged(self, logs: Iterable[_LogTables]) -> dict[str, TableRows]:
         rows: Tables = {} if self.has_training else shown_tables(old_tables(self.path), {})
         heads = {} if self.has_training else dict(WITHOUT_STEPS)
@@ -130,6 +136,11 @@ def place_of(path: Path, home: Path | None = None) -> Place:
 
 def _is_watch(home: Path) -> bool:
     return (home / "samples" / "archive.json").is_file() or (home / "log" / "watch" / "archive.json").is_file()
+
+
+def is_long(run: Path) -> bool:
+    """Whether a run's log is so long that its last rows should be shown before all of it is read."""
+    return sum(file.stat().st_size for file in run.glob("log/*/*.index")) > LONG_BYTES
 
 
 def has_log(run: Path) -> bool:

@@ -28,6 +28,7 @@ class TableHead:
     x: str = ""  # the column along the x axis; "" counts the rows
     legend: str = ""  # the column of which each value is plotted as a separate line
     columns: tuple[Column, ...] = ()
+    layer: str = ""  # whose statistics these are; its variable is the rest of the name
 
 
 @dataclass(slots=True)

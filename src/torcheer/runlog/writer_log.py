@@ -20,6 +20,7 @@ from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.watched_values import WatchedValues
 from torcheer.samples import Account, Alert, Key
 
+_BLOCK_BYTES = 1 << 20
 _LEAST_FRAMES, _MOST_FRAMES = 128, 2048  # of a tail
 _ALERT = {field.name for field in fields(Alert)}
 
@@ -91,6 +92,19 @@ class WriterLog:
             if is_enough or number >= _MOST_FRAMES:
                 break
         return {table: rows[-count:] for table, rows in tables.items() if rows}
+
+    def mentions(self, part: bytes) -> bool:
+        """Whether these bytes stand in the log's indexes."""
+        overlap = len(part) - 1
+        for index in self.path.glob("*.index"):
+            with open(index, "rb") as file:
+                block = file.read(_BLOCK_BYTES)
+                while block:
+                    if part in block:
+                        return True
+                    more = file.read(_BLOCK_BYTES)
+                    block = block[-overlap:] + more if more else b""
+        return False
 
     def _backwards(self) -> Iterator[Frame]:
         """Yield the frames, newest first, without reading all of them."""

@@ -196,7 +196,7 @@ class FollowedLog:
         for (layer, variable), rows in statistics.items():
             name = f"{layer} {variable}"
             if name not in self.statistics:
-                head = TableHead(name, f"{layer} · {variable}", "Step")
+                head = TableHead(name, f"{layer} · {variable}", "Step", layer=layer)
                 table = LongTable(head, _statistic_column, tensors_every=_HISTOGRAM_EVERY)
                 self.tables[name] = self.statistics[name] = table
                 for other in self.statistics.values():

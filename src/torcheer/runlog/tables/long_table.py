@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -150,7 +151,7 @@ class LongTable:
             for name, types in names.items()
         ]
         x = facts.x if facts.x in names or not names else "Step"
-        self.head = TableHead(facts.name, facts.title, x, facts.legend, tuple(columns))
+        self.head = replace(facts, x=x, columns=tuple(columns))
         self._by_place = {column.name for column in columns if not column.plotted or facts.legend} | {x}
 
     def _sort_in(self, step: int, cells: dict[str, Any]) -> bool:

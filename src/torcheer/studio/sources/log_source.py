@@ -23,14 +23,13 @@ from torcheer.network.placement import net_of
 from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
 from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.runlog.log_frames import METRICS, SYSTEM
-from torcheer.runlog.log_reader import RunLog, has_log
+from torcheer.runlog.log_reader import RunLog, has_log, is_long
 from torcheer.runlog.run_tables import stamp_of, summary_of
 from torcheer.runlog.tables.long_table import LongTable
 from torcheer.studio.sources.recordings import KIND, read_recording
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoments
 
-_LONG_BYTES: Final = 4 << 20  # of a log's index: its last rows are shown before all of it is read
 _FIRST_ROWS: Final = 500
 _SCAN_SECS: Final = 1.0  # between two scans of the disk: a process may be writing there
 _MOST_PARAMETERS: Final = 300
@@ -133,7 +132,7 @@ class LogSource(Source):
 
         Of a long log its last rows at first; all of it with the next scan.
         """
-        if not self.tables and _log_bytes(self.path) > _LONG_BYTES:
+        if not self.tables and is_long(self.path):
             self._shows_tail = True
             for name, table in RunLog(self.path).tail(_FIRST_ROWS).items():
                 self.tables[name] = replace(table, restarts=-1)  # those that come restart it
@@ -221,11 +220,6 @@ def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
         except OSError:
             continue
     return tuple(stats)
-
-
-def _log_bytes(run: Path) -> int:
-    """The size of the indexes of a run's log: what is parsed to read it."""
-    return sum(file.stat().st_size for file in run.glob("log/*/*.index"))
 
 
 def _parameters(spec: Path) -> tuple[Parameter, ...]:
