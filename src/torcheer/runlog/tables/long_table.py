@@ -32,15 +32,16 @@ class LongTable:
 
     def __init__(
         self, head: TableHead, describe: Describe, *, most_rows: int = MOST_ROWS, merges: bool = False,
-        tensors_every: int = 1,
+        tensors_every: int = 1, columns: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """`merges`: rows of one step that have no cell in common are one row, and rows are sorted by step.
 
-        `tensors_every`: of the rows that are not recent, how many have one that keeps its tensors.
+        `tensors_every`: of the rows that are not recent, how many have one that keeps its tensors. `columns`: those
+        that are there without a row.
         """
         self._facts, self._describe, self._merges, self._tensors_every = head, describe, merges, tensors_every
         self._most, self._shapes = most_rows, dict[str, tuple[int, ...]]()
-        self._types: dict[str, set[type]] = {}
+        self._types: dict[str, set[type]] = {name: set() for name in columns}
         self._layout: tuple[Any, ...] = ()  # the columns and types of the last row
         self.restarts = self.changes = 0
         self._changed: list[tuple[int, int]] = []  # the number of a change, and the first row that it concerns
@@ -140,7 +141,7 @@ class LongTable:
                 types.add(type(cell))
                 changed = True
                 if isinstance(cell, list | np.ndarray):
-                    self._shapes.setdefault(name, np.shape(cell))
+                    self._shapes.setdefault(name, _shape(cell))
         return changed
 
     def _make_head(self) -> None:
@@ -150,7 +151,7 @@ class LongTable:
             described.get(name) or self._describe(name, types, self._shapes.get(name, ()))
             for name, types in names.items()
         ]
-        x = facts.x if facts.x in names or not names else "Step"
+        x = facts.x if facts.x in ("", *names) or "Step" not in names else "Step"
         self.head = replace(facts, x=x, columns=tuple(columns))
         self._by_place = {column.name for column in columns if not column.plotted or facts.legend} | {x}
 
@@ -262,6 +263,14 @@ class ColumnCells:
 
     def __repr__(self) -> str:
         return repr(self[:])
+
+
+def _shape(cell: Any) -> tuple[int, ...]:
+    """The shape of a tensor; of lists of different lengths, that of their list."""
+    try:
+        return np.shape(cell)
+    except ValueError:
+        return (len(cell),)
 
 
 def _length(blocks: Mapping[str, CellBlock]) -> int:
