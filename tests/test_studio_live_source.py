@@ -355,7 +355,9 @@ def test_unknown_kinds_are_for_later_versions(liar: Liar, victim: LiveSource) ->
     assert victim.poll().problems == []
 
 
-def test_odd_rows_make_columns_of_one_length_and_those_that_do_not_follow_are_refused(liar: Liar, victim: LiveSource) -> None:
+def test_odd_rows_make_columns_of_one_length_and_those_that_do_not_follow_are_refused(
+    liar: Liar, victim: LiveSource
+) -> None:
     head = TableHead("t", "T", "x", columns=(Column("x"), Column("y")))
     liar.say({"kind": "table_came", "table": asdict(head)})
     for first, columns in [
