@@ -18,9 +18,11 @@ from waiting import wait_until
 
 import torcheer as tl
 from torcheer.host.host import Host
+from torcheer.runlog import log_reader
 from torcheer.runlog.log_reader import has_log
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
+from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import EDGES
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource
@@ -71,6 +73,15 @@ def test_show_prints_the_run_of_a_loop_and_a_watch(tmp_path: Path) -> None:
     assert lines[at + 1].split()[:2] == ["Step", "Epoch"] and lines[at + 6].split()[0] == "9"
     assert "Test epochs, 2 rows" in lines
     assert describe_run(Path(watched(tmp_path / "w"))) == str(tl.load(tmp_path / "w")).splitlines()
+
+
+def test_show_of_a_long_log_reads_its_last_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Path(lived(tmp_path / "run"))
+    whole = describe_run(run)
+    monkeypatch.setattr(log_reader, "LONG_BYTES", 0)
+    monkeypatch.setattr(WriterLog, "_archives", lambda log: pytest.fail(f"all of {log.path} was read"))
+    at, last = whole.index("Train steps, 10 rows"), describe_run(run)
+    assert last[last.index("Train steps, the last rows") + 1 :][:6] == whole[at + 1 : at + 7]
 
 
 def test_the_studio_opens_the_run_of_a_loop(tmp_path: Path) -> None:

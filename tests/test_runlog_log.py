@@ -19,11 +19,11 @@ from waiting import wait_until
 from torcheer.archive import Archive
 from torcheer.monitor.array_statistics import summary_of
 from torcheer.records import Sample
+from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.runlog.log_frames import decode_cell, encode_cell
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.runlog.table_records import TableHead
-from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import BINS, Alert, Delivery
 
 
@@ -138,14 +138,34 @@ def test_statistics_and_histograms_are_tables(tmp_path: Path) -> None:
         log.value(Delivery(Sample(step, "conv", "output", array=array)), summary_of(array))
         log.value(Delivery(Sample(step, "loss", "metric", array=np.array(0.5))), summary_of(0.5))
     log.close()
-    found = RunLog(tmp_path)
-    (table,) = found.statistics().values()
+    found = FollowedLog(tmp_path)
+    assert found.refresh() == {"conv output", "metric"}
+    (table,) = found.statistics.values()
     assert (table.head.name, table.head.title, table.head.x) == ("conv output", "conv · output", "Step")
     assert table.columns["maximum"] == [8.0 * (step + 1) for step in range(5)]
     assert table.columns["histogram"][4] == list(summary_of(np.arange(1.0, 9.0) * 5).histogram)
     assert next(one for one in table.head.columns if one.name == "histogram").shape == (BINS,)
     assert [one.name for one in table.head.columns if one.plotted] == ["minimum", "maximum", "mean"]
-    assert found.tables()["metric"].columns == {"Step": list(range(5)), "loss": [0.5] * 5}
+    assert found.tables["metric"].columns == {"Step": list(range(5)), "loss": [0.5] * 5}
+
+
+def test_metrics_of_one_step_are_one_row_also_if_they_were_committed_apart(tmp_path: Path) -> None:
+    log = writer(tmp_path, "watch")
+    for step in range(4):
+        for name in ("loss", "accuracy"):
+            log.value(Delivery(Sample(step, name, "metric", array=np.array(0.5))), summary_of(0.5))
+            if step == 2:
+                log.commit()  # as the clock may have it
+        if step:
+            late = Sample(step - 1, "step_secs", "metric", array=np.array(0.1))
+            log.value(Delivery(late), summary_of(0.1))
+    log.close()
+    found = FollowedLog(tmp_path)
+    found.refresh()
+    for table in (found.tables["metric"], RunLog(tmp_path).tables()["metric"]):
+        assert table.columns == {
+            "Step": [0, 1, 2, 3], "loss": [0.5] * 4, "accuracy": [0.5] * 4, "step_secs": [0.1] * 3 + [None],
+        }  # fmt: skip
 
 
 # While it grows, and after kills
@@ -156,7 +176,7 @@ ENDLESS = """
     from torcheer.samples import Alert
     log = LogWriter(sys.argv[1], sys.argv[2], tell=print)
     for step in itertools.count():
-        log.row("t", {"a": step, "b": float("nan")}, step)
+        log.row(sys.argv[2], {"a": step, "b": float("nan")}, step)
         if step % 10 == 0:
             log.alert(Alert("rule", "", "", step, step, "it is so", ""))
         log.commit()
@@ -165,35 +185,31 @@ ENDLESS = """
 
 
 def test_a_reader_follows_writers_that_are_killed(tmp_path: Path) -> None:
-    log = RunLog(tmp_path)
+    log = FollowedLog(tmp_path)
     for name in ("one", "two", "one"):
         with Child("-c", ENDLESS, tmp_path, name) as process:
             while (last := int(process.line())) < 60:
                 log.refresh()
-                steps = [row.step for row in log_of(log, name).tables["t"]]
+                steps = log.tables[name].columns["Step"][:]
                 assert steps == list(range(len(steps))) and len(steps) > last
             process.kill()
             rest = process.ends(-signal.SIGKILL).splitlines(keepends=True)
             last = max([last, *(int(line) for line in rest if line.strip() and line.endswith("\n"))])
         log.refresh()
         assert log.problems == [] and not log.refresh()
-        written = log_of(log, name)
-        assert len(written.tables["t"]) > last  # all that it has reported
-        assert [row.cells["a"] for row in written.tables["t"]] == list(range(len(written.tables["t"])))
-        assert [alert.step for alert in written.alerts][: last // 10 + 1] == list(range(0, last + 1, 10))
-
-
-def log_of(log: RunLog, name: str) -> WriterLog:
-    """One writer's."""
-    return next(one for _, one in log.logs if one.path.name == name)
+        assert log.tables[name].count > last  # all that it has reported
+        assert log.tables[name].columns["a"] == list(range(log.tables[name].count))
+        steps = [alert.step for alert in log.alerts if alert.id.startswith(name)]
+        assert set(range(0, last + 1, 10)[-500:]) <= set(steps)  # the last ones
 
 
 def test_a_log_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     write(tmp_path, range(5), loss=1.0)
-    log = RunLog(tmp_path)
+    log = FollowedLog(tmp_path)
+    log.refresh()
     shutil.rmtree(tmp_path / "log")
     write(tmp_path, range(3), loss=2.0)
-    assert log.refresh() and log.tables()["train_step"].columns["loss"] == [2.0] * 3
+    assert log.refresh() and log.tables["train_step"].columns["loss"] == [2.0] * 3
 
 
 @pytest.mark.parametrize("cut", [1, 40, 200])

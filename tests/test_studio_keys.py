@@ -183,3 +183,16 @@ def test_play_is_paused_by_its_button_and_its_key(open_page: Pages) -> None:
     assert wait_until(lambda: page.evaluate(moment) > at, "the next", page=page)
     page.keyboard.press("k")
     page.get_by_role("button", name="Play", exact=True).wait_for()
+
+
+def test_a_check_box_leaves_the_keys_of_the_page_alone_and_a_slider_does_not(open_page: Pages) -> None:
+    page = open_page(open_page.stage(paused=True)[0])
+    taken = """(type) => {
+        const input = document.body.appendChild(Object.assign(document.createElement("input"), {type}));
+        const event = (key) => new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true});
+        const press = (key) => !input.dispatchEvent(event(key));
+        return ["End", "ArrowLeft", " "].map(press);
+    }"""
+    assert page.evaluate(taken, "checkbox") == [True, True, False]  # Space is its own
+    assert page.evaluate(taken, "radio") == [True, False, False]
+    assert page.evaluate(taken, "range") == page.evaluate(taken, "text") == [False] * 3

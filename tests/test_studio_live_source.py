@@ -355,7 +355,9 @@ def test_unknown_kinds_are_for_later_versions(liar: Liar, victim: LiveSource) ->
     assert victim.poll().problems == []
 
 
-def test_odd_rows_make_columns_of_one_length(liar: Liar, victim: LiveSource) -> None:
+def test_odd_rows_make_columns_of_one_length_and_those_that_do_not_follow_are_refused(
+    liar: Liar, victim: LiveSource
+) -> None:
     head = TableHead("t", "T", "x", columns=(Column("x"), Column("y")))
     liar.say({"kind": "table_came", "table": asdict(head)})
     for first, columns in [
@@ -366,7 +368,8 @@ def test_odd_rows_make_columns_of_one_length(liar: Liar, victim: LiveSource) -> 
     assert is_fine(liar, victim)
     table = victim.tables["t"]
     assert {len(cells) for cells in table.columns.values()} == {table.count}
-    assert table.columns["x"] == [1, 7, None, None] and table.columns["y"] == [1, None, 1, 2]
+    assert table.columns["x"] == [1, 2, 3, None] and table.columns["y"] == [1, None, None, None]
+    assert table.columns["z"] == [None, None, None, 5]
 
 
 def test_garbage_ends_the_connection_and_nothing_else(liar: Liar, victim: LiveSource) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,18 @@ import torcheer as tl
 from torcheer.archive import Archive, Writer
 from torcheer.control.control_records import Wants
 from torcheer.host.host import Host
+from torcheer.monitor.array_statistics import summary_of
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.records import Sample
+from torcheer.runlog import log_reader
+from torcheer.runlog.follow import followed_log
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.runlog.run_folder import begin_run
+from torcheer.samples import Delivery
 from torcheer.studio.sources import log_source
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import open_source
+from torcheer.wire.json_codec import to_json
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +90,7 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
         file.write("4,0.25,0.5\n5,0.2")  # half a line
     changes = source.poll()
     assert changes.tables == {"train_epoch"} and changes.state
-    assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4] and source.tables["train_epoch"].restarts == 0
+    assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4]
     captured(tmp_path / "run" / "captures", 2)
     changes = source.poll()
     assert changes.net and [one.step for one in changes.moments_came] == [0, 10]
@@ -96,7 +102,7 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
     assert source.units(source.moments[0].id, "conv", "Act", 3) is not None
     (tmp_path / "run" / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n")  # it was begun anew
     source.poll()
-    assert source.tables["train_epoch"].count == 1 and source.tables["train_epoch"].restarts == 1
+    assert source.tables["train_epoch"].count == 1 and source.tables["train_epoch"].restarts
 
 
 def test_captures_of_a_run_that_was_begun_anew_replace_the_old_ones(
@@ -304,7 +310,7 @@ def test_the_viewer_needs_no_torch(run: Path) -> None:
 def test_of_a_long_log_the_last_rows_are_there_at_once_and_the_others_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_source, "_LONG_BYTES", 1000)
+    monkeypatch.setattr(log_reader, "LONG_BYTES", 1000)
     monkeypatch.setattr(log_source, "_SCAN_SECS", 0.0)
     begin_run(tmp_path)
     log = LogWriter(tmp_path, "live", tell=pytest.fail)
@@ -315,6 +321,46 @@ def test_of_a_long_log_the_last_rows_are_there_at_once_and_the_others_soon(
     source = LogSource(tmp_path)
     assert source.tables["train_step"].columns["Step"] == list(range(700, 1200))
     assert source.state.message == "the last rows; more are being read"
+    before = source.tables["train_step"].restarts
     assert "train_step" in source.poll().tables
-    assert source.tables["train_step"].columns["Step"] == list(range(1200)) and source.tables["train_step"].restarts
+    assert source.tables["train_step"].columns["Step"] == list(range(1200))
+    assert source.tables["train_step"].restarts != before
     assert source.state.message == "1199 steps"
+
+
+def test_what_a_viewer_holds_of_a_watch_does_not_grow_with_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_source, "_SCAN_SECS", 0.0)
+    monkeypatch.setattr(followed_log, "_MOST_NUMBERS", 60_000)
+    array, summary = np.arange(8.0), summary_of(np.arange(8.0))
+    log, sizes = LogWriter(tmp_path, "watch", tell=pytest.fail), list[int]()
+    source = LogSource(tmp_path)
+    tracemalloc.start()
+    try:
+        for step in range(3000):
+            log.value(Delivery(Sample(step, "conv", "output", array=array)), summary)
+            if step % 10 == 9:
+                log.commit()
+            if step % 1000 == 999:
+                source.poll()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        log.close()
+    table = source.tables["conv output"]
+    assert sizes[2] - sizes[0] < 200_000, sizes  # two thousand more rows, of 13 numbers and a histogram each
+    assert table.count < 1600 and table.columns["Step"][-250:] == list(range(2750, 3000))
+
+
+def test_a_network_that_is_described_anew_is_shown_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_source, "_SCAN_SECS", 0.0)
+    log = LogWriter(tmp_path, "live", tell=pytest.fail)
+    log.network(to_json(Network("first", (Layer("a", (3,)),))))
+    log.commit()
+    source = LogSource(tmp_path)
+    assert source.net is not None and [placed.layer.name for placed in source.net.layers] == ["a"]
+    log.network(to_json(Network("second", (Layer("a", (3,)), Layer("b", (4,))))))
+    log.commit()
+    assert source.poll().net and [placed.layer.name for placed in source.net.layers] == ["a", "b"]
+    log.close()

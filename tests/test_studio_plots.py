@@ -90,6 +90,28 @@ def test_the_table_to_plot_is_chosen_by_mouse_or_keys(open_page: Pages) -> None:
     says(page, "Nothing recorded yet")
 
 
+def test_of_very_many_layers_one_is_chosen_by_its_module_and_its_variable_beside_it(open_page: Pages) -> None:
+    source = epochs()
+    for layer in (f"layer{number}.{block}.conv" for number in range(1, 5) for block in range(4)):
+        for variable in ("output", "gradient"):
+            head = TableHead(f"{layer} {variable}", f"{layer} · {variable}", "Step", "",
+                             (Column("Step", "int", plotted=False), Column("mean")), layer)  # fmt: skip
+            source.tables[head.name] = TableRows(head, {"Step": [0, 1], "mean": [1.0, 2.0]}, 2)
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="plots")
+    choice = page.get_by_role("combobox", name="Table")
+    groups = choice.locator("optgroup").evaluate_all("all => all.map((one) => one.label)")
+    assert groups == ["Tables", "layer1", "layer2", "layer3", "layer4"]
+    assert page.get_by_role("radiogroup", name="Variable").count() == 0
+    choice.select_option(label="layer2.3.conv")
+    shows_lines(page, ["mean"])
+    page.get_by_role("radiogroup", name="Variable").get_by_text("gradient").click()
+    choice.select_option(label="layer4.0.conv")  # the variable stays
+    expect(page.get_by_role("radio", name="gradient")).to_be_checked()
+    choice.select_option(label="Train steps (500)")
+    shows_lines(page, ["loss"])
+
+
 def test_lines_grow_while_it_trains(open_page: Pages) -> None:
     source = Stage(states=60)
     source.trial_secs = 0.01

@@ -17,10 +17,11 @@ import torcheer as tl
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
+from torcheer.runlog.follow import followed_log
+from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.runlog.log_frames import about_log
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.studio.connections.messages import Answer
-from torcheer.studio.sources import sample_index
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.sample_index import SampleIndex, answer_of
@@ -115,15 +116,17 @@ def test_numbers_stay_while_more_comes_and_are_never_used_twice(tmp_path: Path) 
 
 
 def test_of_very_many_the_oldest_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_index, "MOST_SAMPLES", 8)
+    monkeypatch.setattr(followed_log, "MOST_SAMPLES", 8)
     log_to(tmp_path, 0, text=[str(number) for number in range(8)])
-    index = SampleIndex()
-    index.update(samples(tmp_path))
+    log, index = FollowedLog(tmp_path), SampleIndex()
+    log.refresh()
+    index.update(log.samples)
     assert len(index) == 8
-    log = LogWriter(tmp_path, "live", tell=pytest.fail)
-    put(log, 1, text=["8", "9"])
-    log.close()
-    index.update(samples(tmp_path))
+    writer = LogWriter(tmp_path, "live", tell=pytest.fail)
+    put(writer, 1, text=["8", "9"])
+    writer.close()
+    log.refresh()
+    index.update(log.samples)
     assert [index.find(head.id).text for head in index.heads(0, 99)] == ["4", "5", "6", "7", "8", "9"]
 
 

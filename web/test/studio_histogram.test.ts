@@ -11,7 +11,7 @@ const EDGES = [-4, -2, -1, 1, 2, 4];
 function table(steps: number[], histograms: Json[], edges = EDGES): Table {
   const column = { shape: [edges.length + 1], plotted: false, fixed: null, error: "" };
   const columns = [{ ...column, name: "Step", type: "int", edges: [] }, { ...column, name: "histogram", type: "tensor", edges }];
-  return withRows(emptyTable({ name: "t", title: "T", x: "Step", legend: "", columns }), { first: 0, columns: { Step: steps, histogram: histograms } });
+  return withRows(emptyTable({ name: "t", title: "T", x: "Step", legend: "", layer: "", columns }), { first: 0, columns: { Step: steps, histogram: histograms } });
 }
 
 test("only bins that ever held a value are shown, and rows without a histogram are left out", () => {

@@ -13,7 +13,7 @@ const column = (name: string, more: Partial<Column> = {}): Column => ({
   name, type: "float", shape: [], plotted: true, fixed: null, error: "", edges: [], ...more,
 });
 const head = (columns: Column[], more: Partial<TableHead> = {}): TableHead => ({
-  name: "t", title: "T", x: "Epoch", legend: "", columns, ...more,
+  name: "t", title: "T", x: "Epoch", legend: "", layer: "", columns, ...more,
 });
 const filled = (made: TableHead, columns: Record<string, (number | string | null)[]>): Table =>
   withRows(emptyTable(made), { first: 0, columns });

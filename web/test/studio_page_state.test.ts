@@ -7,7 +7,7 @@ import { NOTHING_SAID, reduce, type PageState } from "../src/studio/page_state";
 
 const state: State = { status: "running", counters: {}, can: ["stop"], items: 0, batch: 4, step_n: 10, message: "" };
 const alert: AlertSeen = { text: "slow", severity: "warning", step: 3, rule: "", layer: "", id: "a" };
-const head = { name: "t", title: "T", x: "Step", legend: "", columns: [] };
+const head = { name: "t", title: "T", x: "Step", legend: "", layer: "", columns: [] };
 const hello: ToPage = { kind: "hello", version: 2, title: "one", source: "live" };
 const moment = (id: number) => ({ id, step: id, counters: {}, test: false });
 

@@ -7,12 +7,13 @@ import { parseNumbers } from "../src/studio/non_finite";
 import { formatCsv } from "../src/studio/tables/csv";
 import { jointsOf } from "../src/studio/tables/dendrogram";
 import { nextSort, orderRows } from "../src/studio/tables/row_order";
+import { groupByLayer, layerKey, tableFor } from "../src/studio/tables/table_groups";
 import { emptyTable, withRows } from "../src/studio/tables/table_rows";
 import { labelSides } from "../src/studio/tables/scatter_plot";
 import { formatNumber, formatValue } from "../src/studio/tables/value_format";
 
 const column = (name: string, type = "float") => ({ name, type, shape: [], plotted: true, fixed: null, error: "", edges: [] });
-const head: TableHead = { name: "t", title: "T", x: "", legend: "", columns: [column("a"), column("b", "text")] };
+const head: TableHead = { name: "t", title: "T", x: "", legend: "", layer: "", columns: [column("a"), column("b", "text")] };
 const table = withRows(emptyTable(head), { first: 0, columns: { a: [3, null, 1, 2], b: ["x10", "x9", "<b>", "x1"] } });
 
 test("rows come after those there are; zero starts anew", () => {
@@ -91,4 +92,18 @@ test("a tree's joints lie between those they join, and further right than both",
 test("labels of points lie on the side that has room, or nowhere", () => {
   deepEqual(labelSides([[200, 100], [220, 100], [210, 101]], [60, 60, 60]), ["left", "right", ""]);
   deepEqual(labelSides([[630, 100]], [60]), ["left"]); // not over the edge
+});
+
+test("many layers are listed by module, and a layer's variables beside them", () => {
+  const named = (name: string, layer = "") => emptyTable({ ...head, name, title: name, layer });
+  const layers = ["conv1", "layer1.0.conv1", "layer1.1.conv1", "layer2.0.conv1"];
+  const all = [named("metric"), ...layers.flatMap((layer) => [named(`${layer} output`, layer), named(`${layer} grad`, layer)])];
+  const { groups, inLayer } = groupByLayer(all, all[4]);
+  deepEqual(groups.map(({ label, choices }) => [label, choices.map(({ text }) => text)]), [
+    ["Tables", ["metric (0)"]], ["conv1", ["conv1"]], ["layer1", ["layer1.0.conv1", "layer1.1.conv1"]], ["layer2", ["layer2.0.conv1"]],
+  ]);
+  deepEqual(inLayer.map((table) => table.head.name), ["layer1.0.conv1 output", "layer1.0.conv1 grad"]);
+  equal(tableFor(all, all[4], layerKey("layer2.0.conv1")), "layer2.0.conv1 grad"); // the same variable
+  equal(tableFor(all, all[0], layerKey("conv1")), "conv1 output");
+  equal(tableFor(all, all[4], "metric"), "metric");
 });

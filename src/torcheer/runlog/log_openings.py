@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torcheer.archive import Archive
@@ -13,6 +13,10 @@ from torcheer.samples import Key
 
 _LATE = {("wait_secs", METRICS), ("step_secs", METRICS)}  # sent after the next step has begun, for the previous step
 _WHOLE_RUN = ("", "")  # an alert about no layer
+_PARTS = {
+    "values": list, "alerts": list, "heads": dict, "network": dict, "account": dict, "cut": dict, "cleared": list,
+    "rows": dict, "samples": list,
+}  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -85,6 +89,26 @@ class Later(NamedTuple):
         if key[1] not in UNCUT and (step > self.step if epoch is None else epoch > self.epoch):
             return False
         return not any(opening.covers(step, key) for opening in self.openings)
+
+
+def later_openings(openings: Sequence[Opening]) -> list[Later]:
+    """For each opening of a log, what those after it say of it."""
+    later = [Later()]
+    for opening in reversed(openings[1:]):
+        later.append(later[-1].after(opening))
+    return later[::-1]
+
+
+def is_understood(frame: Frame, report: Callable[[str], None]) -> bool:
+    """Whether a frame is as this version writes it; reported if not."""
+    about = frame["about"]
+    tables = about.get("rows", {})
+    known = all([isinstance(part, _PARTS[name]) for name, part in about.items() if name in _PARTS])
+    numbers = about.get("cut", {}).values() if known else ()
+    if known and all(is_table(columns) for columns in tables.values()) and all(type(n) is int for n in numbers):
+        return True
+    report(f"step {frame['step']}: what it holds is of another version of torcheer")
+    return False
 
 
 def held_rows(later: Later, table: str, rows: list[Row]) -> Iterator[Row]:

@@ -1,8 +1,8 @@
-"""Reads the log of a run, of all its writers: tables by step and time, alerts, the network; follows it as it grows."""
+"""Reads the log of a run, of all its writers: tables by step and time, alerts, the network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,19 +11,14 @@ import numpy as np
 
 from torcheer.errors import TorcheerError
 from torcheer.runlog.earlier.old_run import old_tables
-from torcheer.runlog.log_frames import COUNTS, STATISTICS
 from torcheer.runlog.log_openings import Row
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, shown_tables
-from torcheer.runlog.watched_values import WatchedValues
 from torcheer.runlog.writer_log import WriterLog
-from torcheer.samples import BINS, EDGES, Alert, Key
+from torcheer.samples import Alert
 
-_SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
-_NUMBERS: Final = (*STATISTICS[1:], "zeros", "nans", "infs")
-_MOST_NUMBERS: Final = 2_000_000  # of all tables of statistics; beyond that every 2nd, 4th, … look is shown
-_MOST_BINS: Final = 500_000  # of all histograms
+LONG_BYTES: Final = 4 << 20  # of a log's indexes: reading all of them takes seconds
 TRAIN: Final = "train"  # the trainer's name as a writer
 
 
@@ -54,30 +49,8 @@ class RunLog:
     """What the writers of a run have logged so far. Opening it reads nothing; what is asked for is read then."""
 
     def __init__(self, run: Path) -> None:
-        self.path = run
-        self._logs: dict[Place, tuple[tuple[Any, ...], WriterLog]] = {}
-        self.refresh()
-
-    def refresh(self) -> bool:
-        """Read what was written since the last call; True if there is something new."""
-        changed = False
-        for place in writers_in(self.path):
-            identity, log = self._logs.get(place, ((), None))
-            if log is None or identity != place.identity:
-                self._logs[place] = place.identity, place.open()
-                changed = True
-            else:
-                try:
-                    changed = log.refresh() or changed
-                except TorcheerError:  # it is damaged: read what is intact
-                    self._logs[place] = identity, place.open()
-                    changed = True
-        return changed
-
-    @property
-    def logs(self) -> list[tuple[str, WriterLog]]:
-        """Each writer's log, with the name of its model where there are several."""
-        return [(place.model, log) for place, (_, log) in self._logs.items()]
+        self.path, self._places = run, list(writers_in(run))
+        self.logs = [(place.model, place.open()) for place in self._places]  # a model has a name if there are several
 
     @property
     def problems(self) -> list[str]:
@@ -117,12 +90,17 @@ class RunLog:
             return self.tables()
         return self._merged(tails)
 
+    @property
+    def may_have_samples(self) -> bool:
+        """False if nobody logged a sample: a search for the word in what was written, without reading that."""
+        return any(log.mentions(b'"samples":[') for _, log in self.logs)
+
     def _merged(self, logs: Iterable[_LogTables]) -> dict[str, TableRows]:
         rows: Tables = {} if self.has_training else shown_tables(old_tables(self.path), {})
         heads = {} if self.has_training else dict(WITHOUT_STEPS)
         for model, tables, announced in logs:
             heads |= announced
-            for name, more in shown_tables(tables, _tested(announced)).items():
+            for name, more in shown_tables(tables, tested_columns(announced)).items():
                 if model:
                     more = [
                         row._replace(cells={f"{model} {cell}": row.cells[cell] for cell in row.cells}) for row in more
@@ -133,21 +111,7 @@ class RunLog:
     @property
     def has_training(self) -> bool:
         """Whether training has a log here: it had other files before."""
-        return any(place.path.name == TRAIN for place in self._logs)
-
-    def statistics(self) -> dict[str, TableRows]:
-        """A table for each watched layer and variable: its statistics over time, and its histograms."""
-        watched = [(model, log.values) for model, log in self.logs]
-        keys = [
-            (model, values, key)
-            for model, values in watched
-            for key, places in values.places.items()
-            if not values.is_scalar(places[0])
-        ]
-        most_rows = max(_MOST_NUMBERS // (len(_NUMBERS) * len(keys) or 1), 100)
-        most_bins = max(_MOST_BINS // (BINS * len(keys) or 1), 10)
-        tables = (_statistics(model, values, key, most_rows, most_bins) for model, values, key in keys)
-        return {table.head.name: table for table in tables}
+        return any(place.path.name == TRAIN for place in self._places)
 
 
 def writers_in(run: Path) -> Iterator[Place]:
@@ -174,62 +138,49 @@ def _is_watch(home: Path) -> bool:
     return (home / "samples" / "archive.json").is_file() or (home / "log" / "watch" / "archive.json").is_file()
 
 
+def is_long(run: Path) -> bool:
+    """Whether a run's log is so long that its last rows should be shown before all of it is read."""
+    return sum(file.stat().st_size for file in run.glob("log/*/*.index")) > LONG_BYTES
+
+
 def has_log(run: Path) -> bool:
     """Whether a folder has a log of its own."""
     return any(run.glob("log/*/archive.json")) or (run / "samples" / "archive.json").is_file()
 
 
-def _tested(heads: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+def tested_columns(heads: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """The columns of an epoch's evaluation, by stage."""
     tested = heads.get("train_epoch", {}).get("tested", {})
     return tested if isinstance(tested, dict) and all(isinstance(names, list) for names in tested.values()) else {}
 
 
-def _table(name: str, head: dict[str, Any], rows: list[Row]) -> TableRows:
-    head = HEADS.get(name, {}) | {fact: text for fact, text in head.items() if text != ""}
+def head_of(name: str, logged: Mapping[str, Any]) -> TableHead:
+    """A table's title and axes, as they were logged or are usual."""
+    head = HEADS.get(name, {}) | {fact: text for fact, text in logged.items() if text != ""}
+    return TableHead(name, head.get("title") or name.replace("_", " "), head.get("x", "Step"), head.get("legend", ""))
+
+
+def _table(name: str, logged: Mapping[str, Any], rows: list[Row]) -> TableRows:
+    head = head_of(name, logged)
     names = dict.fromkeys(column for row in rows for column in row.cells)
-    columns: dict[str, list[Any]] = {"Step": [row.step for row in rows]} if head.get("steps", True) else {}
+    columns: dict[str, list[Any]] = {"Step": [row.step for row in rows]} if logged.get("steps", True) else {}
     columns |= {column: [row.cells.get(column) for row in rows] for column in names if column not in columns}
-    title = head.get("title") or name.replace("_", " ")
-    described = tuple(column_for(column, cells) for column, cells in columns.items())
-    x = head.get("x", "Step")
-    return TableRows(
-        TableHead(name, title, x if x in columns else "Step", head.get("legend", ""), described), columns, len(rows)
-    )
+    described = tuple(_described(column, cells) for column, cells in columns.items())
+    head = replace(head, x=head.x if head.x in columns else "Step", columns=described)
+    return TableRows(head, columns, len(rows))
 
 
-def column_for(name: str, cells: list[Any]) -> Column:
-    """Describe a column by its cells."""
-    kinds = {type(cell) for cell in cells} - {type(None)}
-    if list in kinds:
-        return Column(name, "tensor", np.shape(next(cell for cell in cells if type(cell) is list)), plotted=False)
-    if str in kinds:
+def _described(name: str, cells: list[Any]) -> Column:
+    shape = np.shape(next((cell for cell in cells if type(cell) is list), ()))
+    return column_for(name, {type(cell) for cell in cells} - {type(None)}, shape)
+
+
+def column_for(name: str, types: Collection[type], shape: tuple[int, ...] = ()) -> Column:
+    """Describe a column by the types of its cells; `shape` is that of tensors."""
+    if list in types:
+        return Column(name, "tensor", shape, plotted=False)
+    if str in types:
         return Column(name, "text", plotted=False)
-    if name in ("Epoch", "Step", "Batch", "Trial", "Run", "Seed", "Epochs", "Steps") and kinds == {int}:
+    if name in ("Epoch", "Step", "Batch", "Trial", "Run", "Seed", "Epochs", "Steps") and set(types) == {int}:
         return Column(name, "int", plotted=False)
-    return Column(name, "int" if kinds == {int} else "float")
-
-
-def _statistics(model: str, values: WatchedValues, key: Key, most_rows: int, most_bins: int) -> TableRows:
-    places = np.array(values.places[key])
-    places = places[:: _stride(len(places), most_rows)]
-    binned = places[:: _stride(len(places), most_bins)]
-    numbers = {name: values.column(name, places).tolist() for name in _NUMBERS}
-    histograms = {int(place): values.histogram(place).tolist() for place in binned if values.has_histogram(place)}
-    columns: dict[str, list[Any]] = {"Step": values.steps[places].tolist(), **numbers}
-    heads = [Column("Step", "int", plotted=False)]
-    heads += [Column(name, "int" if name in COUNTS else "float", plotted=name in _SHOWN) for name in numbers]
-    if histograms:
-        columns["histogram"] = [histograms.get(int(place)) for place in places]
-        heads.append(Column("histogram", "tensor", (BINS,), plotted=False, edges=EDGES[1:-1]))
-    layer = ".".join(filter(None, (model, key[0])))
-    head = TableHead(f"{layer} {key[1]}", f"{layer} · {key[1]}", "Step", columns=tuple(heads))
-    return TableRows(head, columns, len(places))
-
-
-def _stride(count: int, most: int) -> int:
-    """A power of two: what is shown stays where it is while more comes."""
-    stride = 1
-    while count > most * stride:
-        stride *= 2
-    return stride
+    return Column(name, "int" if set(types) == {int} else "float")

@@ -13,7 +13,8 @@ from torcheer.errors import BadArgument
 from torcheer.runlog.earlier.old_run import old_files
 from torcheer.runlog.log_reader import RunLog, writers_in
 from torcheer.runlog.table import Table
-from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.runlog.table_records import Column, TableHead
+from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.terminal import plural
 
 
@@ -83,7 +84,7 @@ def summary_at(run: Path) -> str:
     return summary_of(tables)
 
 
-def summary_of(tables: dict[str, TableRows]) -> str:
+def summary_of(tables: Mapping[str, ShownTable]) -> str:
     """Summarize a run in a line: "12 epochs · val loss 0.31"."""
     table = tables.get("train_epoch")
     if table is None or not table.count:
@@ -92,7 +93,7 @@ def summary_of(tables: dict[str, TableRows]) -> str:
         return f"{max(steps)} steps" if steps else "no results yet"
     epochs = plural(table.count, "epoch")
     for name in ("val loss", "loss", *table.columns):
-        last = table.columns.get(name, [None])[-1]
-        if name not in ("Epoch", "Step") and isinstance(last, int | float):
-            return f"{epochs} · {name} {last:.4g}"
+        value = table.columns[name][-1] if name in table.columns else None
+        if name not in ("Epoch", "Step") and isinstance(value, int | float):
+            return f"{epochs} · {name} {value:.4g}"
     return epochs

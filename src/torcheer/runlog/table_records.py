@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class TableHead:
     x: str = ""  # the column along the x axis; "" counts the rows
     legend: str = ""  # the column of which each value is plotted as a separate line
     columns: tuple[Column, ...] = ()
+    layer: str = ""  # whose statistics these are; its variable is the rest of the name
 
 
 @dataclass(slots=True)
@@ -38,3 +39,8 @@ class TableRows:
     columns: dict[str, list[Any]] = field(default_factory=dict)
     count: int = 0  # rows
     restarts: int = 0  # how often the rows started again from 0: those sent before are void then
+    changes: ClassVar[int] = 0
+
+    def intact_rows(self, since: int) -> int:
+        """How many of the first rows are as they were: all, without a restart."""
+        return self.count

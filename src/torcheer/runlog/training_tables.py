@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from torcheer.runlog.log_frames import EPOCHS, LOSSES, METRICS, STEPS, UNCUT
 from torcheer.runlog.log_openings import Row
 
 Tables = dict[str, list[Row]]
-_MOST_STEPS: Final = 100_000  # shown; of more, every n-th
 HEADS: Final[dict[str, dict[str, Any]]] = {
     "train_epoch": {"title": "Train epochs", "x": "Epoch"},
     "train_step": {"title": "Train steps", "x": "Step"},
@@ -31,16 +30,19 @@ def tables_at(tables: Tables, step: int, epoch: int) -> Tables:
     return {name: [row for row in rows if holds(name, row)] for name, rows in tables.items()}
 
 
-def shown_tables(tables: Tables, tested: Mapping[str, Sequence[str]]) -> Tables:
+def shown_tables(tables: Tables, tested: Mapping[str, Sequence[str]], pipelines: Sequence[str] = ()) -> Tables:
     """The tables of a log with those of epochs, and of steps, as one each; others stay as they are.
 
     `tested`: by stage, the columns that an epoch's evaluation gives; they are rows of `test_epoch`, too.
+    `pipelines`: those that have losses, besides the ones in these tables.
     """
     shown = {name: rows for name, rows in tables.items() if not name.startswith((EPOCHS, STEPS, LOSSES))}
     if epochs := _epochs(tables):
         shown = {"train_epoch": epochs, **shown}
-    if steps := _steps(tables):
-        shown["train_step"] = steps[:: -(-len(steps) // _MOST_STEPS)]
+    if steps := _steps(tables, pipelines):
+        shown["train_step"] = steps
+    if METRICS in shown:
+        shown[METRICS] = _one_row_a_step(shown[METRICS])
     if evaluated := _evaluations(tables, tested):
         shown["test_epoch"] = sorted([*shown.get("test_epoch", ()), *evaluated], key=lambda row: row[:2])
     return shown
@@ -71,7 +73,26 @@ def _epochs(tables: Tables) -> list[Row]:
     ]
 
 
-def _steps(tables: Tables) -> list[Row]:
+def loss_column(pipeline: str, pipelines: Collection[str]) -> str:
+    """The column of a pipeline's losses among the steps."""
+    return "loss" if len(pipelines) == 1 else f"{pipeline} loss"
+
+
+def _one_row_a_step(rows: list[Row]) -> list[Row]:
+    """Metrics of one step as one row: they may have come at different times. Those that came twice stay two."""
+    merged: dict[int, Row] = {}
+    found = list[Row]()
+    for row in rows:
+        before = merged.get(row.step)
+        if before is not None and not before.cells.keys() & row.cells.keys():
+            before.cells.update(row.cells)
+        else:
+            found.append(row._replace(cells=dict(row.cells)))
+            merged[row.step] = found[-1]
+    return found
+
+
+def _steps(tables: Tables, known: Sequence[str]) -> list[Row]:
     """A row for each step, with a column of losses for each pipeline; epoch and batch say which samples it had."""
     steps = [
         (row, name.partition(prefix)[2])
@@ -80,14 +101,14 @@ def _steps(tables: Tables) -> list[Row]:
         if name.startswith(prefix)
         for row in part
     ]
-    pipelines = {pipeline for _, pipeline in steps}
+    pipelines = {*known, *(pipeline for _, pipeline in steps)}
     rows: dict[int, Row] = {}
     for logged, pipeline in sorted(steps, key=lambda step: step[0].step):
         cells = {"Epoch": logged.cells.get("epoch")}
         if "batch" in logged.cells:  # not in runs of 0.1
             cells["Batch"] = logged.cells["batch"]
         row = rows.setdefault(logged.step, Row(logged.step, 0.0, cells))
-        row.cells["loss" if len(pipelines) == 1 else f"{pipeline} loss"] = logged.cells.get("loss")
+        row.cells[loss_column(pipeline, pipelines)] = logged.cells.get("loss")
     return list(rows.values())
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.archive import Archive, Entry
+from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.errors import TorcheerError
 from torcheer.runlog.earlier.old_watch import Frame
 from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS
@@ -58,7 +59,7 @@ class WatchedValues:
                 self._seen[name] += 1
 
     def _add_statistics(self, archive: Archive, frame: Frame, opening: int, holds: Holds) -> None:
-        if (read := self._statistics(archive, frame)) is None:
+        if (read := read_statistics(archive, frame, self._problems)) is None:
             return
         names, numbers, counts = read
         keep = [place for place, name in enumerate(names) if holds(opening, frame["step"], (name[0], name[1]))]
@@ -81,24 +82,6 @@ class WatchedValues:
         counts = [none, seen, one, numbers == 0, np.isnan(numbers), np.isinf(numbers), one, none, none]
         self._numbers.append(np.stack(statistics, 1))
         self._counts.append(np.stack([column.astype(np.int64) for column in counts], 1))
-
-    def _statistics(self, archive: Archive, frame: Frame) -> tuple[list[list[Any]], Array, Array] | None:
-        entries = {entry.variable: entry for entry in frame["entries"] if entry.layer == LAYER}
-        names = frame["about"]["values"]
-        try:
-            numbers, counts = (archive.array(entries[name]) for name in ("statistics", "counts"))
-        except (KeyError, TorcheerError) as error:
-            self._report(f"step {frame['step']}: its statistics cannot be read: {error}")
-            return None
-        shapes = numbers.shape, counts.shape
-        if not isinstance(names, list) or shapes != ((len(names), len(STATISTICS)), (len(names), len(COUNTS))):
-            self._report(f"step {frame['step']}: its statistics are of another version of torcheer")
-            return None
-        return names, numbers, counts
-
-    def _report(self, problem: str) -> None:
-        if problem not in self._problems:
-            self._problems.append(problem)
 
     def _entry(self, place: int, layer: str, variable: str, item: int) -> tuple[Archive, Entry] | None:
         where, wanted = self._where[place], (layer, variable, item)
@@ -163,3 +146,31 @@ class WatchedValues:
         columns["device"] = [name[4] if len(name) > 4 else "cpu" for name in names]
         columns["message"] = [name[5] if len(name) > 5 else "" for name in names]
         return columns
+
+
+def read_statistics(
+    archive: ArchiveStream, frame: Frame, problems: list[str]
+) -> tuple[list[list[Any]], Array, Array] | None:
+    """A frame's values: their names, statistics and counts, a row each; None, and a problem, if they are damaged."""
+    entries = {entry.variable: entry for entry in frame["entries"] if entry.layer == LAYER}
+    names, step = frame["about"]["values"], frame["step"]
+    problem = f"step {step}: its statistics are of another version of torcheer"
+    try:
+        numbers, counts = (archive.array(entries[name]) for name in ("statistics", "counts"))
+        shapes = numbers.shape, counts.shape
+        if isinstance(names, list) and shapes == ((len(names), len(STATISTICS)), (len(names), len(COUNTS))):
+            return names, numbers, counts
+    except (KeyError, TorcheerError) as error:
+        problem = f"step {step}: its statistics cannot be read: {error}"
+    if problem not in problems:
+        problems.append(problem)
+    return None
+
+
+def histograms_of(archive: ArchiveStream, frame: Frame) -> Array | None:
+    """The histograms of a frame's values, a row each; None if they are damaged, or there are none."""
+    entry = next((e for e in frame["entries"] if (e.layer, e.variable) == (LAYER, "histogram")), None)
+    try:
+        return None if entry is None else np.array(archive.array(entry))
+    except TorcheerError:
+        return None

@@ -38,10 +38,12 @@ function findBinding({ key, shiftKey }: KeyboardEvent, currentTab: TabName): Key
   return shifted ?? active.find((binding) => binding.key === key);
 }
 
-// Whether the focused element handles the key itself: a field all keys, a button Space, tabs and sliders the arrows.
+// Whether the focused element handles the key itself: a field all keys, a button Space, tabs and sliders the arrows,
+// Home and End, radio buttons the arrows, a check box none of them.
 function isHandledByTarget({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
   if (target.closest("input:not([type=checkbox],[type=radio],[type=range]), select, textarea, [contenteditable]")) return true;
   if ((key === " " || key === "Enter") && target.closest("button, a, summary, input, [role=button]")) return true;
-  return /^(Arrow|Page|Home|End)/.test(key) && !!target.closest("[role=tab], [role=grid], input");
+  if (key.startsWith("Arrow") && target.closest("input[type=radio]")) return true;
+  return /^(Arrow|Page|Home|End)/.test(key) && !!target.closest("[role=tab], [role=grid], input[type=range]");
 }

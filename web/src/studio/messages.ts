@@ -153,6 +153,7 @@ export interface TableHead {
   x: string; // the column along the x axis; "" counts the rows
   legend: string; // the column of which each value is plotted as a separate line
   columns: Column[];
+  layer: string; // whose statistics these are; its variable is the rest of the name
 }
 
 /** A new table, or one with changed columns; its rows follow. */

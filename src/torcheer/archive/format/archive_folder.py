@@ -107,7 +107,7 @@ class Segment:
         self._index, self._data = _open_or_create(index), _open_or_create(data)
         scan.check_data(os.fstat(self._data.fileno()).st_size, str(data))
         sealed = scan.seal is not None
-        self.committed = CommitState(len(scan.frames), scan.last_crc, scan.end, scan.data_end, sealed)
+        self.committed = CommitState(scan.steps, scan.last_crc, scan.end, scan.data_end, sealed)
         self.expects_next = scan.expects_next  # whether another segment was to follow
         self.dirty = False  # whether there may be uncommitted bytes
         if scan.final_seal_crc is not None:

@@ -1,4 +1,4 @@
-"""Memory-mapped reader of an archive; each value is verified on first access."""
+"""Memory-mapped reader of an archive: all of its steps, or each once as it is committed."""
 
 from __future__ import annotations
 
@@ -19,70 +19,65 @@ from torcheer.errors import ArchiveDamaged, UnknownLayer
 from torcheer.records import Sample
 from torcheer.terminal import first_names
 
-__all__ = ["Archive", "Entry"]
+__all__ = ["Archive", "ArchiveStream", "Entry"]
+
+_BLOCK_BYTES = 1 << 20  # of an index, read at a time
+Frame = dict[str, Any]
 
 
-class Archive:
-    """The committed steps of an archive."""
+class ArchiveStream:
+    """The committed steps of an archive, each handed out once and not kept: for a reader that follows it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.about, keeps_copies = read_header(self.path)
         self._keeps_copies = keeps_copies
-        self.frames: list[dict[str, Any]] = []  # per step: "step", "entries" and "about"
-        self.entries: list[Entry] = []
         self.torn_bytes = 0  # of a frame that was being written when its writer died; its step was never committed
         self.sealed = False  # whether the writer closed it: nothing will be appended
         self._maps: dict[int, memoryview] = {}
-        self._checked: set[tuple[int, ...]] = set()
-        self._scans: list[IndexScan] = []  # of each segment
-        self.refresh()
+        self._scans: list[IndexScan] = []  # of each segment, without its frames
 
-    def refresh(self) -> int:
-        """Read the steps that were committed since the last call; return how many."""
-        before = len(self.frames)
+    def new_frames(self) -> Iterator[list[Frame]]:
+        """Yield the steps that were committed since the last call, some at a time: "step", "entries" and "about"."""
         seal_copies = seals.read_copies(self.path)  # before the indexes, which may be sealed meanwhile
         numbers = list_segments(self.path)
         for number in numbers[max(len(self._scans) - 1, 0) :]:
-            self._read_index(number, last=number == len(numbers) - 1)
+            yield from self._read_index(number, last=number == len(numbers) - 1)
         final_seals = {number: scan.final_seal_crc for number, scan in enumerate(self._scans)}
         for fault in seals.find_faults(
             self.path, seal_copies, final_seals, self.about, keeps_copies=self._keeps_copies
         ):
             raise ArchiveDamaged(fault)
         self.torn_bytes = sum(scan.torn_bytes for scan in self._scans)
-        return len(self.frames) - before
 
-    def _read_index(self, number: int, last: bool) -> None:
-        """Read what a segment's index has gained."""
+    def _read_index(self, number: int, last: bool) -> Iterator[list[Frame]]:
+        """Yield what a segment's index has gained, a block at a time."""
         index, data = segment_paths(self.path, number)
-        since = self._scans[number] if number < len(self._scans) else None
-        known = len(since.frames) if since is not None else 0
+        scan, size, is_end = self._scans[number] if number < len(self._scans) else None, _BLOCK_BYTES, False
         with open(index, "rb") as file:
-            file.seek(since.end if since is not None else 0)
-            scan = scan_index(file.read(), number, str(index), since)
-        scan.check_data(data.stat().st_size if data.exists() else 0, str(data))
-        if scan.seal is None and not last:
+            while not is_end:
+                start = scan.end if scan is not None else 0
+                file.seek(start)
+                block = file.read(size)
+                is_end = len(block) < size
+                scan = scan_index(block, number, str(index), scan)
+                if scan.end == start:
+                    size *= 2  # a frame that is longer than a block
+                    continue
+                scan.check_data(data.stat().st_size if data.exists() else 0, str(data))
+                self._scans[number:] = [scan._replace(frames=[])]
+                yield scan.frames
+        if scan is None or (scan.seal is None and not last):
             raise ArchiveDamaged(f"{index} is not sealed, though another segment follows it")
-        self._scans[number:] = [scan]
+        self._scans[number:] = [scan._replace(frames=[])]
         self.sealed = scan.seal is not None and not scan.expects_next
-        self.frames += scan.frames[known:]
-        for body in scan.frames[known:]:
-            self.entries += body["entries"]
-
-    @property
-    def steps(self) -> list[int | None]:
-        """The committed steps, in the order they were written."""
-        return [body["step"] for body in self.frames]
 
     def array(self, entry: Entry) -> NDArray[Any]:
         """Return an entry's values: a view of the mapped file for the raw codec, a copy otherwise."""
         return from_bytes(entry.type, entry.shape, self.memory(entry).toreadonly())
 
     def memory(self, entry: Entry, *, reread: bool = False) -> memoryview:
-        """Return the bytes of an entry's values, verified on first access.
-
-        Writes never reach the file.
+        """Return the bytes of an entry's values, verified. Writes never reach the file.
 
         `reread` maps the file again, for memory that was written to.
         """
@@ -92,14 +87,14 @@ class Archive:
         if len(source) < entry.offset + entry.stored:  # mapped before the file grew
             source = self._maps[entry.segment] = self._map(entry.segment)
         stored = source[entry.offset : entry.offset + entry.stored]
-        key = (entry.segment, entry.offset, entry.stored, entry.crc32)
-        if reread or key not in self._checked:
-            if len(stored) != entry.stored or crc32(stored) != entry.crc32:
-                raise ArchiveDamaged(
-                    f"{self.path}: {entry.layer!r} {entry.variable} of step {entry.step} is not what was written"
-                )
-            self._checked.add(key)
+        self._check(entry, stored, reread)
         return unpack(entry.codec, entry.scale, entry.type, entry.shape, stored)
+
+    def _check(self, entry: Entry, stored: memoryview, again: bool) -> None:
+        if len(stored) != entry.stored or crc32(stored) != entry.crc32:
+            raise ArchiveDamaged(
+                f"{self.path}: {entry.layer!r} {entry.variable} of step {entry.step} is not what was written"
+            )
 
     def mapped(self, number: int) -> memoryview:
         """Return a segment's data as a private (copy-on-write) memory map, cached."""
@@ -112,6 +107,37 @@ class Archive:
             if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
                 return memoryview(bytearray())
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+
+
+class Archive(ArchiveStream):
+    """The committed steps of an archive, all of them; each value is verified on first access."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self.frames: list[Frame] = []  # per step: "step", "entries" and "about"
+        self.entries: list[Entry] = []
+        self._checked: set[tuple[int, ...]] = set()
+        self.refresh()
+
+    def refresh(self) -> int:
+        """Read the steps that were committed since the last call; return how many."""
+        before = len(self.frames)
+        for frames in self.new_frames():
+            self.frames += frames
+            for body in frames:
+                self.entries += body["entries"]
+        return len(self.frames) - before
+
+    def _check(self, entry: Entry, stored: memoryview, again: bool) -> None:
+        key = (entry.segment, entry.offset, entry.stored, entry.crc32)
+        if again or key not in self._checked:
+            super()._check(entry, stored, again)
+            self._checked.add(key)
+
+    @property
+    def steps(self) -> list[int | None]:
+        """The committed steps, in the order they were written."""
+        return [body["step"] for body in self.frames]
 
     def find(self, layer: str, variable: str = "value", step: int | None = None, item: int = -1) -> Entry:
         """Find one entry: the newest where several steps have it."""

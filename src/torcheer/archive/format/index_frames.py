@@ -51,7 +51,8 @@ class Entry(NamedTuple):
 class IndexScan(NamedTuple):
     """Parsed content of an index file."""
 
-    frames: list[dict[str, Any]]  # the steps: "step", "entries" (a list of Entry), "about"
+    frames: list[dict[str, Any]]  # the steps that were read last: "step", "entries" (a list of Entry), "about"
+    steps: int  # of all frames so far
     seal: dict[str, Any] | None  # "frames", "bytes", "more"
     end: int  # where the last whole frame ends
     torn_bytes: int  # bytes after it: a frame that was being written when its writer died
@@ -111,15 +112,15 @@ def encode_frame(body: dict[str, Any], previous_crc: int) -> tuple[bytes, int]:
 
 @gc_paused()
 def scan_index(data: bytes | memoryview, segment: int, where: str, since: IndexScan | None = None) -> IndexScan:
-    """Parse every whole frame of an index; with `since`, `data` is what follows that scan, whose frames grow.
+    """Parse every whole frame of an index, or of a part of it: with `since`, `data` is what follows that scan.
 
     Damage raises, an unfinished frame at the end does not.
     """
     if since is None or not since.end:
         if len(data) < HEADER_BYTES:
-            return IndexScan([], None, 0, len(data), 0, 0)
+            return IndexScan([], 0, None, 0, len(data), 0, 0)
         _check_header(data, segment, where)
-        since, start = IndexScan([], None, 0, 0, 0, 0), HEADER_BYTES
+        since, start = IndexScan([], 0, None, 0, 0, 0, 0), HEADER_BYTES
     else:
         start = 0
     frames: list[dict[str, Any]] = []
@@ -128,7 +129,7 @@ def scan_index(data: bytes | memoryview, segment: int, where: str, since: IndexS
         if seal is not None:
             raise ArchiveDamaged(f"{where}: a frame stands behind the seal")
         if "seal" in body:
-            seal = _check_seal(body["seal"], len(since.frames) + len(frames), where)
+            seal = _check_seal(body["seal"], since.steps + len(frames), where)
         else:
             frames.append(parse_step(body, segment, where))
     end, last_crc = bodies[-1][1:] if bodies else (start, since.last_crc)
@@ -138,8 +139,8 @@ def scan_index(data: bytes | memoryview, segment: int, where: str, since: IndexS
     if any(is_frame_start(data, offset) for offset in find_frame_marks(data, end + 1)):
         raise ArchiveDamaged(f"{where}: the frame at byte {since.end + end} is damaged; others follow it")
     ends = (entry.offset + entry.stored for body in frames for entry in body["entries"])
-    since.frames.extend(frames)
-    return IndexScan(since.frames, seal, since.end + end, torn, last_crc, max(ends, default=since.data_end))
+    steps, data_end = since.steps + len(frames), max(ends, default=since.data_end)
+    return IndexScan(frames, steps, seal, since.end + end, torn, last_crc, data_end)
 
 
 def _read_bodies(

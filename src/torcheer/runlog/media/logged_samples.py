@@ -14,7 +14,8 @@ from typing import Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive import Archive, Entry
+from torcheer.archive import Entry
+from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.disk import write_file
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.runlog.log_frames import decode_cell
@@ -34,7 +35,7 @@ class LoggedSample:
     time_secs: when, since 1970. caption, layout, rate, names: as they were given.
     """
 
-    def __init__(self, archive: Archive, entry: Entry, step: int, record: dict[str, Any]) -> None:
+    def __init__(self, archive: ArchiveStream, entry: Entry, step: int, record: dict[str, Any]) -> None:
         self._archive, self._entry = archive, entry
         self.name, self.kind, self.step, self.item = entry.layer, entry.variable, step, entry.item
         self.time_secs = float(record["time"])
@@ -214,7 +215,9 @@ def _span(steps: list[int]) -> str:
     return f"{len(steps):,} steps, {steps[0]:,} to {steps[-1]:,}"
 
 
-def read_samples(archive: Archive, frame: dict[str, Any], report: Callable[[str], None]) -> Iterator[LoggedSample]:
+def read_samples(
+    archive: ArchiveStream, frame: dict[str, Any], report: Callable[[str], None]
+) -> Iterator[LoggedSample]:
     """Yield the samples of a frame; what is not as torcheer writes it is reported and left out."""
     entries = {(entry.layer, entry.variable, entry.item): entry for entry in frame["entries"]}
     for record in frame["about"].get("samples", ()):

@@ -21,7 +21,8 @@ from torcheer.control.loop_messages import (
     StateCame,
     TableCame,
 )  # fmt: skip
-from torcheer.runlog.table_records import TableHead, TableRows
+from torcheer.runlog.table_records import TableHead
+from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.wire.json_codec import serialize
@@ -47,7 +48,7 @@ class PageConnection:
         self._removed: list[int] = []  # moments that were removed
         self._last_moment = -1
         self._alerts = 0  # number of alerts sent
-        self._tables: dict[str, tuple[TableHead, int, int]] = {}  # head, `restarts`, rows sent
+        self._tables: dict[str, tuple[TableHead, int, int, int]] = {}  # head, `restarts`, `changes`, rows sent
         self._samples = (-1, 0)  # `restarts` of the source's samples, how many were sent
         self._saved = ""
         self._wake, self._has_room = asyncio.Event(), asyncio.Event()
@@ -185,16 +186,15 @@ class PageConnection:
             return
         self._pending.discard("tables")
         for name, table in list(self.channel.source.tables.items()):
-            head, restarts, sent = self._tables.get(name, (None, -1, 0))
+            head, restarts, changes, sent = self._tables.get(name, (None, -1, 0, 0))
+            continues = (head, restarts) == (table.head, table.restarts)
             if head != table.head:
                 yield TableCame(table.head)
-            if head != table.head or restarts != table.restarts or table.count < sent:
-                sent = 0
-            yield from self._piece(name, table, sent, (head, restarts) == (table.head, table.restarts))
+            yield from self._piece(name, table, min(sent, table.intact_rows(changes)) if continues else 0, continues)
 
-    def _piece(self, name: str, table: TableRows, sent: int, continues: bool) -> Iterator[Any]:
+    def _piece(self, name: str, table: ShownTable, sent: int, continues: bool) -> Iterator[Any]:
         until = min(table.count, sent + _rows_per_message(table))
-        self._tables[name] = (table.head, table.restarts, until)
+        self._tables[name] = (table.head, table.restarts, table.changes, until)
         if until < table.count:
             self.queue("tables")
         if until > sent or not continues:  # no rows at 0: the earlier ones are void
@@ -224,7 +224,7 @@ class PageConnection:
         await self._send(serialize(messages.Shown(look.look, moment, tuple(missing), tuple(missing.values()))))
 
 
-def _rows_per_message(table: TableRows) -> int:
+def _rows_per_message(table: ShownTable) -> int:
     """The number of rows that keeps a message below a few hundred KB, tensors included."""
     cells = 0
     for column in table.head.columns:

@@ -97,7 +97,8 @@ class LiveSource(Source):
             return
         self._changes.samples |= changes.samples
         for name in changes.tables - set(self._incoming.announced):
-            self._set_table(name, self._log.tables[name])
+            self.tables[name] = self._log.tables[name]
+            self._changes.tables.add(name)
         self._add_alerts(changes.alerts)
         for text in changes.problems:
             self._problem(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,18 +21,18 @@ from torcheer.errors import NotAnArchive, TorcheerError
 from torcheer.network.network_records import Net, Network, full_name
 from torcheer.network.placement import net_of
 from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
+from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.runlog.log_frames import METRICS, SYSTEM
-from torcheer.runlog.log_reader import RunLog, has_log, writers_in
+from torcheer.runlog.log_reader import RunLog, has_log, is_long
 from torcheer.runlog.run_tables import stamp_of, summary_of
+from torcheer.runlog.tables.long_table import LongTable
 from torcheer.studio.sources.recordings import KIND, read_recording
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoments
 
-_LONG_BYTES: Final = 4 << 20  # of a log's index: its last rows are shown before all of it is read
 _FIRST_ROWS: Final = 500
 _SCAN_SECS: Final = 1.0  # between two scans of the disk: a process may be writing there
 _MOST_PARAMETERS: Final = 300
-_MOST_ALERTS: Final = 2000
 
 
 class LogSource(Source):
@@ -62,22 +62,21 @@ class LogSource(Source):
         super().__init__(self.path.name, self.path.parent, moments)
         recorded = read_recording(self.path, moments)
         self.title, self.net, self.state = recorded.title or self.title, recorded.net, recorded.state
-        self.parameters, self.alerts, self.tables = recorded.parameters, recorded.alerts, recorded.tables
+        self.parameters, self.alerts, self.tables = recorded.parameters, recorded.alerts, {**recorded.tables}
         self._changes = Changes(problems=recorded.problems)
 
     def _open_run(self, captures: Path) -> None:
         self._captures = CapturedMoments(captures, Checkpoints(self.path), self._problem)
         home = self.path.parent if captures == self.path else self.path
         super().__init__(self.path.resolve().name, home / "recordings", self._captures)
-        self._log: RunLog | None = None
-        self._log_problems: list[str] = []
-        self._is_partial = False  # True while only the last rows of a long log are shown
+        self._log, self._log_problems = FollowedLog(self.path), list[str]()
+        self._shows_tail = False  # True while only the last rows of a long log are shown
         self._network: Network | None = None  # as described by the run
+        self._logged_network: dict[str, Any] | None = None  # the same as it is in the log
         self.parameters = _parameters(self.path / "spec.json")
         self._parts = {
             "network": (lambda: _stamp(self.path, "network.json"), self._read_network),
             "log": (lambda: stamp_of(self.path), self._read_log),
-            "samples": (lambda: _log_stamp(self.path), self._read_samples),
             "captures": (lambda: _stamp(captures, "*.index"), self._read_captures),
             "checkpoints": (lambda: _stamp(self.path / "checkpoints", "*/MANIFEST.json"), self._read_checkpoints),
         }
@@ -86,10 +85,7 @@ class LogSource(Source):
 
     def leave_to_host(self) -> None:
         """Read from now on only what a host does not send: what watches wrote, the machine's rows, alerts, samples."""
-        self._parts = {
-            "log": (lambda: _log_stamp(self.path, "watch", SYSTEM), self._read_watches),
-            "samples": self._parts["samples"],
-        }
+        self._parts = {"log": (lambda: stamp_of(self.path), self._read_watches)}
 
     def poll(self) -> Changes:
         """The changes on disk since the last call."""
@@ -110,7 +106,8 @@ class LogSource(Source):
         self._note_moments({moment.id for moment in before})
         self._set_state(self._state())
         now = time.monotonic()
-        self._next_scan = now + max(_SCAN_SECS, 20 * (now - began) * (_SCAN_SECS > 0))  # at most 5% of the time
+        pause_secs = max(_SCAN_SECS, 20 * (now - began) * (_SCAN_SECS > 0))  # at most 5% of the time
+        self._next_scan = now + (0.0 if self._shows_tail or self._log.is_behind else pause_secs)
 
     def _note_moments(self, before: set[int]) -> None:
         ids = {moment.id for moment in self.moments}
@@ -124,7 +121,7 @@ class LogSource(Source):
             if table is not None and table.count and x in table.columns and x not in counters:
                 counters[x] = table.columns[x][-1]
         message = summary_of(self.tables) if self.tables else f"{len(self.moments)} captured states"
-        if self._is_partial:
+        if self._shows_tail:
             message = "the last rows; more are being read"
         return State("done", counters, batch=self._captures.batch, message=message)
 
@@ -135,51 +132,52 @@ class LogSource(Source):
 
         Of a long log its last rows at first; all of it with the next scan.
         """
-        if self._log is None and _log_bytes(self.path) > _LONG_BYTES:
-            self._log, self._is_partial = RunLog(self.path), True
-            for name, table in self._log.tail(_FIRST_ROWS).items():
-                self._set_table(name, table)
+        if not self.tables and is_long(self.path):
+            self._shows_tail = True
+            for name, table in RunLog(self.path).tail(_FIRST_ROWS).items():
+                self.tables[name] = replace(table, restarts=-1)  # those that come restart it
             self._stamps.pop("log", None)
             return
-        self._is_partial = False
-        log = self._refreshed_log()
-        if self._network is None and (record := log.network) is not None:
-            self._network = parsed_network(record)
-            self._describe(net_of(self._network) if self._network is not None else None)
-        for name, table in (log.tables() | log.statistics()).items():
-            self._set_table(name, table)
-        self._read_alerts(log)
+        self._show_tables(self._log.refresh(), self._log.tables)
+        self._describe_logged()
+        self._read_facts()
 
     def _read_watches(self) -> None:
-        log = self._refreshed_log()
-        metrics = {name: table for name, table in log.tables().items() if name in (METRICS, SYSTEM)}
-        for name, table in (log.statistics() | metrics).items():
-            self._set_table(name, table)
-        self._read_alerts(log)
+        changed = self._log.refresh()
+        watched = {name: table for name, table in self._log.tables.items() if name in (METRICS, SYSTEM)}
+        self._show_tables(changed, watched | self._log.statistics)
+        self._read_facts()
 
-    def _read_samples(self) -> None:
-        if self._is_partial:
-            self._stamps.pop("samples", None)  # with the next scan
+    def _show_tables(self, changed: set[str], tables: Mapping[str, LongTable]) -> None:
+        if self._log.is_behind:
+            self._stamps.pop("log", None)
+        if not self._log.is_behind or not self._shows_tail:
+            self._shows_tail = False
+            self.tables |= tables
+            self._changes.tables |= changed & tables.keys()
+
+    def _describe_logged(self) -> None:
+        """Show the network that was logged last, unless a file describes it."""
+        record = self._log.network
+        if record is None or record == self._logged_network or (self.path / "network.json").is_file():
             return
-        self._changes.samples |= self.samples.update(self._refreshed_log().samples)
+        self._logged_network, self._network = record, parsed_network(record)
+        self._describe(net_of(self._network) if self._network is not None else None)
+        self._read_captures_again()
 
-    def _refreshed_log(self) -> RunLog:
-        if self._log is None:
-            self._log = RunLog(self.path)
-        else:
-            self._log.refresh()
-        for text in [text for text in self._log.problems if text not in self._log_problems]:
+    def _read_facts(self) -> None:
+        """Take problems, alerts and samples."""
+        log = self._log
+        for text in [text for text in log.problems if text not in self._log_problems]:
             self._problem(text)
-        self._log_problems = self._log.problems
-        return self._log
-
-    def _read_alerts(self, log: RunLog) -> None:
+        self._log_problems = log.problems
         self._add_alerts(
             AlertSeen(
                 str(alert), alert.severity, alert.step, alert.rule, full_name(alert.layer, self._network), alert.id
             )
-            for alert in log.alerts[-_MOST_ALERTS:]
+            for alert in log.alerts
         )
+        self._changes.samples |= self.samples.update(log.samples)
 
     def _read_captures(self) -> None:
         if self._captures.read(self._network):
@@ -194,6 +192,9 @@ class LogSource(Source):
 
     def _read_network(self) -> None:
         self._network = network_in(self.path)
+        self._read_captures_again()
+
+    def _read_captures_again(self) -> None:
         self._captures.read_again()
         for part in ("captures", "checkpoints"):
             self._stamps.pop(part, None)
@@ -219,17 +220,6 @@ def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
         except OSError:
             continue
     return tuple(stats)
-
-
-def _log_bytes(run: Path) -> int:
-    """The size of the indexes of a run's log: what is parsed to read it."""
-    return sum(file.stat().st_size for file in run.glob("log/*/*.index"))
-
-
-def _log_stamp(run: Path, *writers: str) -> tuple[Any, ...]:
-    """A fingerprint of the logs of writers whose names begin so; of all without any."""
-    places = [place.path for place in writers_in(run) if not writers or place.path.name.startswith(writers)]
-    return tuple(stamp for path in places for stamp in _stamp(path, "*.index"))
 
 
 def _parameters(spec: Path) -> tuple[Parameter, ...]:

@@ -18,7 +18,6 @@ from torcheer.studio.connections.messages import Answer, SampleFrame, SampleHead
 from torcheer.studio.sources.layer_frames import binary_message
 from torcheer.terminal import human_bytes, plural
 
-MOST_SAMPLES: Final = 20_000  # then the oldest quarter is left out
 _MOST_TEXT: Final = 200_000  # characters of a text that are sent
 _MOST_ROWS, _MOST_CELLS, _MOST_CELL = 1000, 20_000, 500  # of a table; characters of a cell
 _MOST_NAME: Final = 500
@@ -30,7 +29,7 @@ class SampleIndex:
     def __init__(self) -> None:
         self._samples: list[LoggedSample] = []
         self._keys: list[tuple[Any, ...]] = []
-        self._first_id = self._skipped = 0  # number of the first sample; how many older ones are left out
+        self._first_id = 0  # number of the first sample
         self.restarts = 0  # how often what was sent became void
 
     def __len__(self) -> int:
@@ -38,9 +37,7 @@ class SampleIndex:
 
     def update(self, samples: Sequence[LoggedSample]) -> bool:
         """Take the samples that were read; True if they are others, or more."""
-        if len(samples) - self._skipped > MOST_SAMPLES:
-            self._skipped = len(samples) - MOST_SAMPLES * 3 // 4
-        new = list(samples[self._skipped :])
+        new = list(samples)
         keys = [(sample.step, sample.time_secs, sample.name, sample.kind, sample.item) for sample in new]
         if keys == self._keys:
             return False

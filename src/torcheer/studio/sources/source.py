@@ -11,7 +11,7 @@ from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ValueUnavailable
 from torcheer.network.network_records import Net
-from torcheer.runlog.table_records import TableRows
+from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 from torcheer.studio.sources.sample_index import SampleIndex
@@ -51,7 +51,7 @@ class Source(MomentQueries):
         self.state = State()
         self.parameters: tuple[Parameter, ...] = ()
         self.alerts: list[AlertSeen] = []  # oldest first
-        self.tables: dict[str, TableRows] = {}
+        self.tables: dict[str, ShownTable] = {}
         self.samples = SampleIndex()  # what people logged beside numbers
         self._changes = Changes()
         super().__init__(store, lambda: self.net)
@@ -117,16 +117,6 @@ class Source(MomentQueries):
         self.alerts += new
         self._changes.alerts += new
         del self.alerts[:-_MOST_ALERTS]
-
-    def _set_table(self, name: str, table: TableRows) -> None:
-        """Put a table that was read again in its place; rows sent before are void unless it begins with them."""
-        before, x = self.tables.get(name), table.head.x
-        if before is not None:
-            begins_alike = before.columns.get(x, []) == table.columns.get(x, [])[: before.count]
-            begins_alike = begins_alike and before.count <= table.count and before.head == table.head
-            table.restarts = before.restarts + (not begins_alike)
-        self.tables[name] = table
-        self._changes.tables.add(name)
 
     def _problem(self, text: Any) -> None:
         if len(self._changes.problems) < 20:

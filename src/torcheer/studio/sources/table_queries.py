@@ -9,7 +9,7 @@ import numpy as np
 
 from torcheer.errors import BadArgument
 from torcheer.runlog.table import Table
-from torcheer.runlog.table_records import TableRows
+from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.messages import AskAnalysis
 from torcheer.terminal import did_you_mean
 
@@ -17,7 +17,7 @@ MOST_ROWS: Final = 200  # the newest: more cannot be distinguished in a picture
 _MOST_NUMBERS: Final = 1_000_000  # of all rows together, to keep the server responsive
 
 
-def analyse_column(tables: Mapping[str, TableRows], request: AskAnalysis) -> dict[str, Any]:
+def analyse_column(tables: Mapping[str, ShownTable], request: AskAnalysis) -> dict[str, Any]:
     """Answer a request for an analysis.
 
     With `labels` of the newest rows whose numbers are all finite, the `total` of rows, and
@@ -62,7 +62,7 @@ def _cell(cells: list[Any], row: int) -> Any:
     return cell if cell.ndim and cell.size and np.isfinite(cell).all() else None
 
 
-def _label(rows: TableRows, row: int) -> str:
+def _label(rows: ShownTable, row: int) -> str:
     """A row's label: its first text, else its x value, else its number."""
     texts = [column.name for column in rows.head.columns if column.type == "text"]
     for name in (*texts, rows.head.x):

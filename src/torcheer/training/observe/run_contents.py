@@ -13,7 +13,7 @@ from typing import Any
 
 from torcheer.disk import LOCK, lock_holder, read_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.runlog.log_reader import RunLog
+from torcheer.runlog.log_reader import RunLog, is_long
 from torcheer.runlog.training_tables import HEADS, stages_of
 from torcheer.runlog.watch_reader import has_watch, open_watch
 from torcheer.safetensors_header import read_header
@@ -53,7 +53,7 @@ def _lines(
         *_part("stages", _stages(spec, newest)),
         *_part("metrics", _metrics(directory)),
         *_logged_tables(directory),
-        *_part("logged", format_table(RunLog(directory).samples.lines(), left=3)),
+        *_part("logged", _samples(directory)),
         *_part("checkpoints", _checkpoint_rows(manifests)),
         *_part("changed on the command line", spec.get("source", {}).get("overrides", [])),
         *_part("size", _sizes(directory)),
@@ -153,7 +153,8 @@ def _progress(stage: int, place: Mapping[str, Any]) -> str:
 
 def _metrics(directory: Path) -> list[str]:
     """List the last rows of the newest stage."""
-    stages = stages_of(TrainingLog(directory).tables())
+    stages = stages_of(TrainingLog(directory).tail(ROWS)) if is_long(directory) else {}
+    stages = stages or stages_of(TrainingLog(directory).tables())
     rows = stages[max(stages)][-ROWS:] if stages else []
     columns = columns_of(rows)
     shown = [tuple(_rounded(str(row.get(column, ""))) for column in columns) for row in rows]
@@ -164,15 +165,23 @@ def _logged_tables(directory: Path) -> list[str]:
     """List the last rows of each table that a loop, such as that of `tl.live`, has logged beside training."""
     lines: list[str] = []
     of_training = HEADS if (directory / "checkpoints").is_dir() else ()
-    for table in RunLog(directory).tables().values() if (directory / "log").is_dir() else ():
+    log, only_last = RunLog(directory), is_long(directory)
+    tables = log.tail(ROWS) if only_last else log.tables() if (directory / "log").is_dir() else {}
+    for table in tables.values():
         if table.head.name in of_training:
             continue
         rows = list(zip(*table.columns.values()))[-ROWS:]
         cells = [tuple("" if cell is None else _rounded(str(cell)) for cell in row) for row in rows]
         if cells:
-            title = f"{table.head.title}, {plural(table.count, 'row')}"
+            title = f"{table.head.title}, {'the last rows' if only_last else plural(table.count, 'row')}"
             lines += _part(title, format_table([tuple(table.columns), *cells], left=0))
     return lines
+
+
+def _samples(directory: Path) -> list[str]:
+    """List what was logged beside numbers; that needs the whole log, unless nothing was."""
+    log = RunLog(directory)
+    return format_table(log.samples.lines(), left=3) if log.may_have_samples else []
 
 
 def _rounded(cell: str) -> str:

@@ -57,6 +57,13 @@ class TrainingLog:
             return old_tables(self.directory)
         return WriterLog(self._path).tables
 
+    def tail(self, count: int) -> Tables:
+        """The last rows of the tables that were written to lately; empty if that end of the log is damaged."""
+        try:
+            return WriterLog(self._path).tail(count)
+        except TorcheerError:  # damaged near its end
+            return {}
+
     def rows_at(self, place: Mapping[str, Any], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
         """The rows of epochs of a checkpoint that counts them; from the CSV files where the log has lost them."""
         for tables in (self.tables(), old_tables(self.directory)):

@@ -1,12 +1,10 @@
 // A confusion matrix as a heat map: a row for each true class, a column for each predicted one.
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 
 import type { Json } from "../messages";
 import { parseNumbers } from "../non_finite";
-import { useValue } from "../store";
-import { colourOf, moveCursor } from "../tables/tensor_cell";
+import { MatrixCanvas, type Cell } from "../tables/matrix_canvas";
 import { formatNumber } from "../tables/value_format";
-import { theme } from "../theme";
 import { normalised } from "./sample_shapes";
 
 const MAX_NUMBERED = 20; // classes whose cells have room for a number
@@ -86,42 +84,12 @@ function NumberedMatrix({ classes, shown, counts, isShare, label }: MatrixProps)
 
 // Many classes: a pixel for each cell, read by mouse and arrows.
 function PaintedMatrix({ classes, shown, counts, isShare, label }: MatrixProps) {
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const [cursor, setCursor] = useState<[number, number] | null>(null);
-  const themeName = useValue(theme);
-  const count = counts.length;
+  const [cursor, setCursor] = useState<Cell | null>(null);
   const largest = isShare ? 1 : largestOf(counts);
-  useLayoutEffect(() => {
-    const context = canvas.current?.getContext("2d");
-    if (!context) return;
-    const image = context.createImageData(count, count);
-    shown.forEach((row, y) => row.forEach((value, x) => image.data.set([...colourOf(-strengthOf(value, largest), themeName), 255], (y * count + x) * 4)));
-    context.putImageData(image, 0, 0);
-  }, [shown, themeName]);
-  const hover = (event: MouseEvent): void => {
-    const box = canvas.current!.getBoundingClientRect();
-    const at = (from: number, size: number): number => Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
-    setCursor([at(event.clientY - box.top, box.height), at(event.clientX - box.left, box.width)]);
-  };
-  const move = (event: KeyboardEvent): void => {
-    const target = moveCursor(event.key, cursor ?? [0, 0], { rows: count, columns: count });
-    if (!target) return;
-    event.preventDefault();
-    setCursor(target);
-  };
+  const strengths = shown.map((row) => row.map((value) => -strengthOf(value, largest)));
   return (
     <>
-      <canvas
-        ref={canvas}
-        class="tensor"
-        role="img"
-        tabIndex={0}
-        aria-label={`${label}: ${count} classes; arrows read it`}
-        width={count}
-        height={count}
-        onMouseMove={hover}
-        onKeyDown={move}
-      />
+      <MatrixCanvas matrix={strengths} label={`${label}: ${counts.length} classes; arrows read it`} cursor={cursor} onCursor={setCursor} />
       <output class="reading">{cursor ? cellText(classes, counts, ...cursor) : "Rows are true classes, columns predicted ones. Point at the picture, or go through it with the arrows."}</output>
     </>
   );

@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 
 import { plottable } from "../plots/plot_lines";
 import { Signal, useValue, type Store } from "../store";
+import { groupByLayer, layerKey, tableFor, titleOf, variableOf } from "./table_groups";
 import type { Table } from "./table_rows";
 
 const chosenTable = new Signal("");
@@ -35,30 +36,43 @@ function rank({ head }: Table): number {
   return index < 0 ? TABLE_ORDER.indexOf("") : index;
 }
 
-/** A row of buttons, one per table; of many tables a list. */
+/** A row of buttons, one per table; of many tables a list of tables and layers, and the chosen layer's variables. */
 export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
-  if (all.length > MAX_BUTTONS) {
-    return (
-      <select aria-label="Table" value={table.head.name} onChange={({ currentTarget }) => chosenTable.set(currentTarget.value)}>
-        {all.map(({ head, count }) => (
-          <option key={head.name} value={head.name}>
-            {head.title || head.name} ({count})
-          </option>
+  if (all.length <= MAX_BUTTONS) return <TableButtons label="Table" tables={all} table={table} title={titleOf} />;
+  const { groups, inLayer } = groupByLayer(all, table);
+  const value = table.head.layer ? layerKey(table.head.layer) : table.head.name;
+  return (
+    <div class="chooser">
+      <select aria-label="Table" value={value} onChange={({ currentTarget }) => chosenTable.set(tableFor(all, table, currentTarget.value))}>
+        {groups.map(({ label, choices }) => (
+          <optgroup key={label} label={label}>
+            {choices.map((choice) => (
+              <option key={choice.value} value={choice.value}>
+                {choice.text}
+              </option>
+            ))}
+          </optgroup>
         ))}
       </select>
-    );
-  }
+      {inLayer.length > 0 && <TableButtons label="Variable" tables={inLayer} table={table} title={variableOf} />}
+    </div>
+  );
+}
+
+interface TableButtonsProps { label: string; tables: Table[]; table: Table; title: (table: Table) => string }
+
+function TableButtons({ label, tables, table, title }: TableButtonsProps) {
   return (
-    <div class="segments" role="radiogroup" aria-label="Table">
-      {all.map(({ head, count }) => (
-        <label key={head.name} class={head.name === table.head.name ? "on" : undefined}>
+    <div class="segments" role="radiogroup" aria-label={label}>
+      {tables.map((choice) => (
+        <label key={choice.head.name} class={choice.head.name === table.head.name ? "on" : undefined}>
           <input
             type="radio"
-            name="table"
-            checked={head.name === table.head.name}
-            onChange={() => chosenTable.set(head.name)}
+            name={label}
+            checked={choice.head.name === table.head.name}
+            onChange={() => chosenTable.set(choice.head.name)}
           />
-          {head.title || head.name} <span class="soft">{count}</span>
+          {title(choice)} <span class="soft">{choice.count}</span>
         </label>
       ))}
     </div>

@@ -1,0 +1,1 @@
+"""Following a run's log as it grows, in bounded memory."""

@@ -1,0 +1,247 @@
+"""A run's log as a viewer holds it: what was written is read once, and kept in tables of bounded size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from torcheer.archive.format.index_frames import gc_paused
+from torcheer.runlog.earlier.old_run import old_files, old_tables
+from torcheer.runlog.follow.followed_writer import FollowedWriter, NewFrame
+from torcheer.runlog.log_frames import COUNTS, LOSSES, METRICS, STATISTICS, STEPS
+from torcheer.runlog.log_openings import Row, held_rows, rows_of
+from torcheer.runlog.log_reader import TRAIN, column_for, head_of, tested_columns, writers_in
+from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
+from torcheer.runlog.table_records import Column, TableHead
+from torcheer.runlog.tables.long_table import LongTable
+from torcheer.runlog.training_tables import WITHOUT_STEPS, Tables, loss_column, shown_tables
+from torcheer.runlog.watched_values import histograms_of, read_statistics
+from torcheer.runlog.writer_log import read_alerts
+from torcheer.samples import BINS, EDGES, Alert, Key
+
+_SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
+_COUNTED: Final = [COUNTS.index(name) for name in ("zeros", "nans", "infs")]
+_COLUMNS: Final = ("Step", *STATISTICS[1:], *(COUNTS[place] for place in _COUNTED))
+_MOST_NUMBERS: Final = 2_000_000  # of all tables of statistics
+_MOST_CELLS: Final = 4_000_000  # of another table, tensors included
+_HISTOGRAM_EVERY: Final = 8  # older rows of statistics, of which one keeps its histogram
+_NUMBERS_A_ROW: Final = len(_COLUMNS) + BINS // _HISTOGRAM_EVERY
+_FRAMES_AT_ONCE, _ROWS_AT_ONCE = 1000, 10_000
+_PARTS_AT_ONCE: Final = 4  # of so many frames or rows in a `refresh`, so that it takes less than a second
+MOST_ALERTS: Final = 2000
+MOST_SAMPLES: Final = 20_000  # then the oldest quarter is left out
+_MERGED: Final = frozenset((METRICS, "train_step"))  # tables in which a step has one row, whoever logged its cells
+
+Statistics = dict[Key, list[tuple[int, dict[str, Any]]]]
+
+
+class FollowedLog:
+    """The tables, alerts and samples of a run's log so far; `refresh` reads what was written since."""
+
+    def __init__(self, run: Path) -> None:
+        self.path = run
+        self.tables: dict[str, LongTable] = {}
+        self.statistics: dict[str, LongTable] = {}  # those of them that are a watched layer's
+        self._writers: dict[Path, FollowedWriter] = {}
+        self._old_stamp: tuple[Any, ...] = ()
+        self.is_behind = False  # whether there is more than the last call of `refresh` has read
+        self._start()
+
+    def _start(self) -> None:
+        self._networks: dict[Path, dict[str, Any]] = {}  # the last one of each writer, as JSON
+        self.alerts: list[Alert] = []  # the last ones, by step; layers begin with the model's name if there are several
+        self.samples: list[LoggedSample] = []  # what people logged beside numbers, by step
+        self._heads: dict[str, dict[str, Any]] = dict(WITHOUT_STEPS)
+        self._pipelines: list[str] = []
+        self._changed: set[str] = set()
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences about what was lost."""
+        return [problem for writer in self._writers.values() for problem in writer.problems]
+
+    @property
+    def network(self) -> dict[str, Any] | None:
+        """The network, as JSON, of the writer that logged one."""
+        return next((self._networks[path] for path in sorted(self._networks)), None)
+
+    @property
+    def has_training(self) -> bool:
+        """Whether training has a log here: it had other files before."""
+        return (self.path / "log" / TRAIN / "archive.json").is_file()
+
+    def refresh(self) -> set[str]:
+        """Read what was written since the last call; return the names of the tables that have changed.
+
+        Of very much a part; then `is_behind`, and the next call reads on.
+        """
+        self._changed, self.is_behind = set(), False
+        if self._find_writers():
+            self._read_again()
+        self._read()
+        if any(writer.is_outdated for writer in self._writers.values()) and not self.is_behind:
+            self._read_again()
+            self._read()
+        return self._changed
+
+    def _find_writers(self) -> bool:
+        """Find the logs; True if files that were read are others now."""
+        are_others = False
+        for place in writers_in(self.path):
+            known = self._writers.get(place.path)
+            if known is None or (known.place, known.identity) != (place, place.identity):
+                self._writers[place.path] = FollowedWriter(place)
+                are_others = are_others or known is not None
+        stamp = () if self.has_training else _stamp(old_files(self.path))
+        are_others, self._old_stamp = are_others or stamp != self._old_stamp, stamp
+        return are_others
+
+    def _read_again(self) -> None:
+        """Begin from the start: what was read no longer holds."""
+        for table in self.tables.values():
+            table.clear()
+        self._start()
+        self._changed = set(self.tables)
+        for writer in self._writers.values():
+            writer.rewind()
+        if self._old_stamp:
+            self._put_rows("", old_tables(self.path))
+
+    def _read(self) -> None:
+        alerts, samples = len(self.alerts), len(self.samples)
+        for writer in self._writers.values():
+            with gc_paused():
+                self.is_behind |= all(self._take(writer) for _ in range(_PARTS_AT_ONCE))
+        if len(self.alerts) > alerts:
+            self.alerts = sorted(self.alerts, key=lambda alert: alert.step)[-MOST_ALERTS:]
+        if len(self.samples) > samples:
+            self.samples.sort(key=lambda sample: sample.step)
+            if len(self.samples) > MOST_SAMPLES:
+                del self.samples[: -(MOST_SAMPLES * 3 // 4)]
+
+    def _take(self, writer: FollowedWriter) -> bool:
+        """Take some frames; False once there are none."""
+        model, rows, statistics, count = writer.place.model, Tables(), Statistics(), 0
+        for number, new in enumerate(writer.new_frames()):
+            later, about = new.later, new.frame["about"]
+            for table in about.get("cleared", ()):
+                rows.pop(table, None)
+                self._clear(table)
+            for table, columns in about.get("rows", {}).items():
+                rows.setdefault(table, []).extend(held_rows(later, table, rows_of(columns)))
+                count += len(columns["step"])
+            if "values" in about:
+                count += _add_statistics(statistics, model, new, writer.problems)
+            self._take_facts(writer, new)
+            if number >= _FRAMES_AT_ONCE or count >= _ROWS_AT_ONCE:
+                break
+        else:
+            number = -1
+        self._put_rows(model, rows)
+        self._put_statistics(statistics)
+        return number >= 0
+
+    def _take_facts(self, writer: FollowedWriter, new: NewFrame) -> None:
+        later, archive, frame = new
+        about = frame["about"]
+        for name, head in about.get("heads", {}).items():
+            self._heads[name] = head
+            if name in self.tables:
+                self.tables[name].set_head(head_of(name, head))
+                self._changed.add(name)
+        if "network" in about:
+            self._networks[writer.place.path] = about["network"]
+        self.alerts += [
+            replace(alert, layer=".".join(filter(None, (writer.place.model, alert.layer))))
+            for alert in read_alerts(about.get("alerts", []), later)
+        ]
+        if "samples" in about:
+            found = read_samples(archive, frame, writer.problems.append)
+            self.samples += [sample for sample in found if later.holds(sample.step, (sample.name, sample.kind))]
+
+    def _clear(self, name: str) -> None:
+        if name in self.tables:
+            self.tables[name].clear()
+            self._changed.add(name)
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def _put_rows(self, model: str, rows: Tables) -> None:
+        """Add rows as the log has them to the tables that people see."""
+        if not rows:
+            return
+        self._name_losses(rows)
+        for name, shown in shown_tables(rows, tested_columns(self._heads), self._pipelines).items():
+            table, has_steps = self._table(name), self._heads.get(name, {}).get("steps", True)
+            table.put((row.step, _cells(row, model, has_steps)) for row in shown)
+            table.limit(_MOST_CELLS // max(table.numbers_a_row, 1))
+            self._changed.add(name)
+
+    def _name_losses(self, rows: Tables) -> None:
+        """Note the pipelines that have losses; once there are two, the first one's column has its name."""
+        new = [name.partition("/")[2] for name in rows if name.startswith((STEPS, LOSSES))]
+        before, self._pipelines = self._pipelines, list(dict.fromkeys([*self._pipelines, *new]))
+        if len(before) == 1 and len(self._pipelines) > 1 and "train_step" in self.tables:
+            self.tables["train_step"].rename("loss", loss_column(before[0], self._pipelines))
+
+    def _table(self, name: str) -> LongTable:
+        if name not in self.tables:
+            head = head_of(name, self._heads.get(name, {}))
+            self.tables[name] = LongTable(head, column_for, merges=name in _MERGED)
+        return self.tables[name]
+
+    def _put_statistics(self, statistics: Statistics) -> None:
+        """Add rows of statistics; all of these tables share a number of cells."""
+        for (layer, variable), rows in statistics.items():
+            name = f"{layer} {variable}"
+            if name not in self.statistics:
+                head = TableHead(name, f"{layer} · {variable}", "Step", layer=layer)
+                table = LongTable(head, _statistic_column, tensors_every=_HISTOGRAM_EVERY)
+                self.tables[name] = self.statistics[name] = table
+                for other in self.statistics.values():
+                    other.limit(_MOST_NUMBERS // (len(self.statistics) * _NUMBERS_A_ROW))
+            self.statistics[name].put(rows)
+            self._changed.add(name)
+
+
+def _cells(row: Row, model: str, has_steps: bool) -> dict[str, Any]:
+    cells = {f"{model} {name}": cell for name, cell in row.cells.items()} if model else row.cells
+    return {"Step": row.step} | cells | {"Step": row.step} if has_steps else cells
+
+
+def _add_statistics(statistics: Statistics, model: str, new: NewFrame, problems: list[str]) -> int:
+    """Add a row for each value of a frame to those of its layer and variable; return how many."""
+    later, archive, frame = new
+    if (read := read_statistics(archive, frame, problems)) is None:
+        return 0
+    names, numbers, counts = read
+    step, histograms = frame["step"], histograms_of(archive, frame)
+    counted, binned = counts[:, _COUNTED].tolist(), counts[:, COUNTS.index("binned")].tolist()
+    for place, (name, statistic) in enumerate(zip(names, numbers[:, 1:].tolist())):
+        if later.holds(step, (name[0], name[1])):
+            cells = dict(zip(_COLUMNS, (step, *statistic, *counted[place])))
+            if histograms is not None and binned[place] >= 0:
+                cells["histogram"] = histograms[binned[place]].copy()
+            layer = f"{model}.{name[0]}" if model else name[0]
+            statistics.setdefault((layer, name[1]), []).append((step, cells))
+    return len(names)
+
+
+def _statistic_column(name: str, types: set[type], shape: tuple[int, ...]) -> Column:
+    if name == "Step":
+        return Column(name, "int", plotted=False)
+    if name == "histogram":
+        return Column(name, "tensor", shape, plotted=False, edges=EDGES[1:-1])
+    return Column(name, "int" if name in COUNTS else "float", plotted=name in _SHOWN)
+
+
+def _stamp(files: list[Path]) -> tuple[Any, ...]:
+    """A fingerprint of files that changes when one is written to."""
+    stats = []
+    for path in sorted(files):
+        try:
+            stats.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
+        except OSError:
+            continue
+    return tuple(stats)

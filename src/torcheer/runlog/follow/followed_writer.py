@@ -1,0 +1,100 @@
+"""Follows one writer's log as it grows: each frame once, with what later openings say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torcheer.archive.format.archive_reader import ArchiveStream
+from torcheer.archive.verification import examine
+from torcheer.errors import ArchiveDamaged
+from torcheer.runlog.earlier.old_watch import Frame, old_frames
+from torcheer.runlog.log_openings import Later, Opening, is_understood, later_openings
+from torcheer.runlog.log_reader import Place
+from torcheer.runlog.writer_log import open_intact
+
+
+class NewFrame(NamedTuple):
+    """A frame that was not read before."""
+
+    later: Later  # which of it still holds
+    archive: ArchiveStream  # that has its values
+    frame: Frame
+
+
+class FollowedWriter:
+    """Reads on from where it was left; keeps no frame."""
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.identity, self.problems = place, place.identity, list[str]()
+        self._openings: list[Opening] = []
+        self._known = 0  # frames that the openings have noted
+        self.is_outdated = False  # True once a later opening has replaced what was read: rewind and read again
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Read all of it again."""
+        self._later: list[Later] = []
+        self._archive: ArchiveStream | None = None
+        self._has_begun = self._is_damaged = self.is_outdated = False
+        self._reading: Iterator[tuple[ArchiveStream, Frame]] | None = None
+        self._count, self._opening, self._taken = 0, -1, 0
+
+    def new_frames(self) -> Iterator[NewFrame]:
+        """Yield what was committed and not yielded yet; it can be left at any frame."""
+        if self._reading is None:
+            self._reading = self._unread()
+        for archive, frame in self._reading:
+            if not is_understood(frame, self._report):
+                continue
+            begins = "opened" in frame["about"] or "cut" in frame["about"] or self._opening < 0
+            self._opening += begins
+            self._count += 1
+            if self._count > self._known:
+                self._note(frame, begins)
+            if not self._later:
+                self._later = later_openings(self._openings)
+            yield NewFrame(self._later[self._opening], archive, frame)
+        self._reading = None
+
+    def _note(self, frame: Frame, begins: bool) -> None:
+        self._known = self._count
+        if begins:
+            self._openings.append(Opening(frame["about"].get("cut")))
+            self._later = []
+        covers_more = self._openings[-1].note(frame)
+        if (begins or covers_more) and len(self._openings) > 1:
+            self._later, self.is_outdated = [], True
+
+    def _unread(self) -> Iterator[tuple[ArchiveStream, Frame]]:
+        if not self._has_begun:
+            self._has_begun = True
+            yield from self._earlier()
+        if self._archive is None and (self.place.path / "archive.json").is_file():
+            self._archive = ArchiveStream(self.place.path)
+        if self._archive is None or self._is_damaged:
+            return
+        try:
+            for frames in self._archive.new_frames():
+                for frame in frames:
+                    self._taken += 1
+                    yield self._archive, frame
+        except ArchiveDamaged:
+            self._is_damaged = True
+            intact = examine(self.place.path)
+            for text in intact.lost:
+                self._report(text)
+            yield from ((intact, frame) for frame in intact.frames[self._taken :])
+
+    def _earlier(self) -> Iterator[tuple[ArchiveStream, Frame]]:
+        """Yield the frames of the archives that this log continues."""
+        if self.place.old is not None:
+            archive = open_intact(self.place.old / "samples", self.problems)
+            yield from ((archive, frame) for frame in old_frames(self.place.old, archive))
+        for folder in self.place.before:
+            archive = open_intact(folder, self.problems)
+            yield from ((archive, frame) for frame in archive.frames)
+
+    def _report(self, text: str) -> None:
+        if text not in self.problems:
+            self.problems.append(text)
