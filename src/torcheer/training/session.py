@@ -20,13 +20,14 @@ from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import ProgressCallback, did_you_mean, ignore_progress, wants_progress
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
+from torcheer.training.checkpoints.resume_point import state_to_resume
 from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
 from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
 from torcheer.training.loop.devices import deterministic, resolve_device
 from torcheer.training.loop.evaluation import evaluate_pipeline, run_debug_pipeline
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
-from torcheer.training.loop.excluded_samples import check_excluded, leave_out, leaves_out_more
+from torcheer.training.loop.excluded_samples import check_excluded, leave_out
 from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
 from torcheer.training.loop.optimizer_step import Update, make_averages
 from torcheer.training.loop.pipeline_runner import PipelineRunner
@@ -280,15 +281,7 @@ class Session:
         """
         if self.checkpoints is None or self.has_begun:
             return []
-        state, _, problems = self.checkpoints.newest()
-        if state is not None and leaves_out_more(self, state):  # from before they spoiled the weights
-            step = state["place"]["step"]
-            state, _, problems = self.checkpoints.newest(without_nan=True)
-            if state is not None and state["place"]["step"] != step:
-                problems = [
-                    f"the weights of step {step} are NaN: it goes back to step {state['place']['step']}",
-                    *problems,
-                ]
+        state, problems = state_to_resume(self)
         if state is not None:
             self.restore(state)
             self._reopen_last_stage()

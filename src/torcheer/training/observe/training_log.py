@@ -57,6 +57,10 @@ class TrainingLog:
             return old_tables(self.directory)
         return WriterLog(self._path).tables
 
+    def alerts(self) -> list[Alert]:
+        """The session's alerts that the log holds."""
+        return WriterLog(self._path).alerts if (self._path / "archive.json").is_file() else []
+
     def rows_at(self, place: Mapping[str, Any], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
         """The rows of epochs of a checkpoint that counts them; from the CSV files where the log has lost them."""
         for tables in (self.tables(), old_tables(self.directory)):
