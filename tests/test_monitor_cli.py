@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from children import run_python
 
+import torcheer as tl
 from torcheer.cli import main
 from torcheer.monitor.analysis import WatchAnalysis
 from torcheer.monitor.child_plan import Plan
@@ -106,3 +108,22 @@ def test_the_command_needs_no_torch(tmp_path: Path) -> None:
     code = "import sys; from torcheer.cli import main; main(['watch', sys.argv[1]]); assert 'torch' not in sys.modules"
     done = run_python("-c", code, tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("Watched "), done.stderr
+
+
+def test_what_people_logged_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = torch.nn.Linear(4, 2)
+    with tl.watch(model, every=1, to=tmp_path / "run", rules=None, tell=lambda text: None) as w:
+        for step in range(3):
+            model(torch.rand(3, 4)).sum().backward()
+            w.log(loss=1.0, image=torch.rand(8, 8), text=f"step {step}")
+    lines = printed(capsys, tmp_path / "run")
+    listed = [line.split() for line in lines[lines.index("logged") + 1 :]]
+    assert listed == [
+        ["image", "3", "images", "3", "steps,", "0", "to", "2"],
+        ["text", "3", "texts", "3", "steps,", "0", "to", "2"],
+    ]
+    (facts,) = json.loads("".join(printed(capsys, tmp_path / "run", "--json")))
+    assert [(sample["name"], sample["kind"], sample["step"]) for sample in facts["samples"]][:2] == [
+        ("image", "image", 0), ("text", "text", 0),
+    ]  # fmt: skip
+    assert facts["samples"][0]["shape"] == [8, 8]

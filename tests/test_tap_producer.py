@@ -19,7 +19,7 @@ from watch_checks import Probed, hooks_of
 import torcheer as tl
 from torcheer.monitor.watch import Transport
 from torcheer.tap.module_selection import choose
-from torcheer.tap.step_schedule import Every, schedule_of
+from torcheer.tap.step_schedule import Every, Schedule, schedule_of
 
 X = torch.rand(5, 4, generator=torch.Generator().manual_seed(0))
 
@@ -258,6 +258,18 @@ def test_a_schedule_that_begins_anew_keeps_its_bounds() -> None:
     once = [step for step in range(9) if schedule.due(step, 0.0)]
     again = [step for step in range(9) if schedule.due(step, 0.0)]
     assert once == again == [4, 6]
+
+
+def test_where_numbers_are_skipped_the_first_of_each_span_is_due() -> None:
+    def due(steps: range, after: int | None = None, **every: Any) -> list[int]:
+        schedule = Schedule(Every(10, **every), after)
+        return [step for step in steps if schedule.due(step, float(step))]
+
+    assert due(range(1, 60, 2)) == [11, 21, 31, 41, 51] and due(range(3, 40)) == [10, 20, 30]
+    assert due(range(1, 60, 2), after=-1) == [1, 11, 21, 31, 41, 51], "a run that is captured from its first step on"
+    assert due(range(25, 60, 2), after=21) == [31, 41, 51], "one that goes on before what the archive has"
+    assert due(range(43, 60, 2), after=21) == [43, 51], "one that goes on behind it"
+    assert due(range(1, 60, 2), secs=1.0) == [], "with seconds only multiples are"
 
 
 def test_a_block_of_a_closed_watch_says_that_it_sees_nothing() -> None:

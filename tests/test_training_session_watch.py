@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
+from training_loop_cases import chain, network, sgd
+from training_loop_cases import session as two_pipelines
 
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
@@ -50,6 +52,27 @@ def test_a_watched_session_trains_to_the_same_bits(tmp_path: Path) -> None:
         assert torch.equal(one, other)
     assert watched.rows == plain.rows
     assert any(isinstance(event, Alert) and "in " in event.message and "watch" in event.message for event in events)
+
+
+def test_a_model_whose_pipeline_never_meets_the_multiples_is_watched_at_the_first_step_behind_each(
+    tmp_path: Path,
+) -> None:
+    models = {"a": network(), "b": network()}
+    optimizers = {name: sgd(model) for name, model in models.items()}
+    processors = {name: chain(name, optimizer=name) for name in models}
+    turns = two_pipelines(
+        models,
+        optimizers,
+        processors=processors,
+        others={"to": tmp_path},
+        epochs=5,
+        watch={"every": 10, "what": ["output"]},
+    )
+    list(turns.run())
+    steps = {
+        name: sorted({*open_watch(tmp_path / "log" / f"watch-{name}")["0", "output"].steps.tolist()}) for name in "ab"
+    }
+    assert steps == {"a": [0, 10, 20, 30, 40], "b": [11, 21, 31, 41]}, "a trains at even steps, b at odd ones"
 
 
 def test_steps_are_those_of_the_session(tmp_path: Path) -> None:

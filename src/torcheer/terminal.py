@@ -11,6 +11,7 @@ import reprlib
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -208,6 +209,17 @@ LINE_SECS = 10.0  # before each line where there is no bar
 REDRAW_SECS = 0.1  # between two redraws of a bar
 
 ProgressCallback = Callable[[int], object]  # called with the bytes, or whatever is counted, that were done since
+
+
+def warn_or_print(text: str, *, stacklevel: int = 1) -> None:
+    """Warn, `stacklevel` frames above the caller; where warnings are errors, print: a model must not see this one."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 2)
+    except RuntimeWarning:
+        try:
+            print(text if text.startswith("torcheer") else f"torcheer: {text}", file=sys.stderr)
+        except (OSError, ValueError):  # stderr is closed
+            return
 
 
 def ignore_progress(count: int) -> None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from torcheer.runlog.log_writer import LogWriter
 from torcheer.runlog.run_folder import begin_run
 from torcheer.runlog.table_records import TableHead
 from torcheer.samples import Alert
-from torcheer.terminal import human_bytes
+from torcheer.terminal import human_bytes, warn_or_print
 from torcheer.wire import fork_registry
 from torcheer.wire.json_codec import to_json
 from torcheer.wire.notify.notifier import Notifier
@@ -362,10 +360,7 @@ class Host:
             return
         self.problems.append(text)
         self.alert(text, rule="studio")
-        try:
-            warnings.warn(f"torcheer: {text}", RuntimeWarning, stacklevel=4)
-        except RuntimeWarning:  # warnings are errors here; the training step must still not fail
-            print(f"torcheer: {text}", file=sys.stderr)
+        warn_or_print(f"torcheer: {text}", stacklevel=3)
 
 
 def closed_host(title: str) -> Host:

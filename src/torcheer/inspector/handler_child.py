@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-import warnings
 from collections import deque
 from dataclasses import dataclass
 from queue import Empty
@@ -21,6 +19,7 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.samples import Account
 from torcheer.tap.cuda_statistics import Fetcher
 from torcheer.tap.tensor_copies import local_shard, offer, refusal
+from torcheer.terminal import warn_or_print
 
 _MOST_WORDS: Final = 10_000  # unread messages of a child
 
@@ -168,10 +167,7 @@ def beginning(tensor: Tensor, limit_bytes: int) -> Tensor:
 
 def tell(text: str) -> None:
     """Warn; where warnings are errors, print instead of raising into the model."""
-    try:
-        warnings.warn(f"ParallelHandler: {text}", RuntimeWarning, stacklevel=2)
-    except RuntimeWarning:
-        print(f"torcheer: ParallelHandler: {text}", file=sys.stderr)
+    warn_or_print(f"ParallelHandler: {text}")
 
 
 class QueueTo(StaysHere):

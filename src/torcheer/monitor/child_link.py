@@ -7,10 +7,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +18,7 @@ from typing import Any, Final
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan
 from torcheer.samples import Account
+from torcheer.terminal import warn_or_print
 from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program, payload_memory, working_folder
 from torcheer.wire.ring import Ring
 
@@ -283,10 +282,7 @@ def _ending(code: int) -> str:
 
 
 def _warn(text: str) -> None:
-    try:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except RuntimeWarning:  # warnings are errors: do not raise this one into the model
-        print(f"torcheer: {text}", file=sys.stderr)
+    warn_or_print(text, stacklevel=3)
 
 
 def _payload(plan: Plan, callbacks: bytes) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from torcheer.runlog.media.logged_samples import LoggedSample
 from torcheer.runlog.watch_reader import Series, Watched, logs_in, open_watch
 from torcheer.terminal import format_table, human_number, line_width, printable
 
@@ -51,7 +52,11 @@ def _overview(watched: Watched) -> list[str]:
     lines = [printable(repr(watched)[1:-1]), *(f"lost: {printable(problem)}" for problem in watched.problems)]
     if watched.account is not None and watched.account.missing:
         lines.append(printable(f"of {watched.account.offered:,} values {watched.account.missing}"))
-    return [*lines, *_table([watched[key] for key in watched]), *_alerts(watched)]
+    logged = watched.samples().lines()
+    lines += _table([watched[key] for key in watched])
+    if logged:
+        lines += ["logged", *(f"  {printable(line)}" for line in format_table(logged, left=3, width=line_width() - 2))]
+    return [*lines, *_alerts(watched)]
 
 
 def _alerts(watched: Watched) -> list[str]:
@@ -83,9 +88,15 @@ def _as_json(watched: Watched) -> dict[str, Any]:
     return {
         "path": str(watched.path), "ended": watched.sealed, "problems": watched.problems,
         "series": [_series(watched[key]) for key in watched],
+        "samples": [_sample(sample) for sample in watched.samples()],
         "alerts": [_finite(asdict(alert)) for alert in watched.alerts],
         "account": counts or None,
     }  # fmt: skip
+
+
+def _sample(sample: LoggedSample) -> dict[str, Any]:
+    facts = {name: getattr(sample, name) for name in ("name", "kind", "step", "item", "time_secs", "caption")}
+    return facts | {"shape": list(sample.shape)}
 
 
 def _series(series: Series) -> dict[str, Any]:

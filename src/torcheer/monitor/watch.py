@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -38,6 +37,7 @@ from torcheer.tap.probes import Probes
 from torcheer.tap.sample_sender import Sender, fair_bytes
 from torcheer.tap.step_schedule import Every
 from torcheer.tap.tensor_copies import rank_of
+from torcheer.terminal import warn_or_print
 from torcheer.wire.notify.notifier import Notifier
 
 __all__ = ["Every", "Transport", "Watch", "watch"]
@@ -437,10 +437,7 @@ class Watch:
         if self._settings.tell is not None:
             self._print_or_tell(text)
             return
-        try:
-            warnings.warn(f"torcheer.watch: {text}", RuntimeWarning, stacklevel=3)
-        except RuntimeWarning:  # warnings are errors: do not raise this one into the model
-            _print(f"torcheer.watch: {text}")
+        warn_or_print(f"torcheer.watch: {text}", stacklevel=2)
 
     def _print_or_tell(self, text: str) -> None:
         try:

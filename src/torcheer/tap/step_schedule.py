@@ -1,4 +1,4 @@
-"""The schedule of a watch: which steps of a run are watched."""
+"""The schedule of a watch, or of captures during training: which steps of a run are due."""
 
 from __future__ import annotations
 
@@ -77,30 +77,36 @@ class Pace:
 
 
 class Schedule:
-    """The state of an `Every` during a run."""
+    """The state of an `Every` during a run; `after` is the last step that was seen before, None where that is unknown.
 
-    def __init__(self, every: Every) -> None:
+    Loops whose models take turns skip numbers: of every n steps the first that comes is due.
+    """
+
+    def __init__(self, every: Every, after: int | None = None) -> None:
         self.every = every
-        self.next_step: float = every.start + -every.start % every.steps  # no step before this one can be due
-        self._last_step, self._last_secs = -1, -math.inf
+        first = every.start if after is None else max(every.start, after + 1)
+        self.next_step: float = first + -first % every.steps  # no step before this one can be due
+        self._last_step, self._last_secs = after, -math.inf
 
     def change(self, every: Any) -> None:
         """Switch to another `every=`."""
         new = schedule_of(every)
         self.every, self.next_step = new.every, new.next_step
 
-    def due(self, step: int, now_secs: float) -> bool:
+    def due(self, step: int, now_secs: float = 0.0) -> bool:
         """Whether to watch a step; called in order of steps, a smaller number starts over (counted per epoch)."""
-        if step < self._last_step:
-            self.next_step = 0
+        last, steps = self._last_step, self.every.steps
+        if last is None or step < last:
+            last, self.next_step = step - 1, 0 if last is not None else self.next_step
         self._last_step = step
         if step < max(self.next_step, self.every.start):
             return False
-        self.next_step = step + self.every.steps - step % self.every.steps
+        self.next_step = step + steps - step % steps
         if self.every.end is not None and step >= self.every.end:
             self.next_step = math.inf
             return False
-        if step % self.every.steps or now_secs - self._last_secs < self.every.secs:
+        is_first = step // steps > last // steps if not self.every.secs else not step % steps
+        if not is_first or now_secs - self._last_secs < self.every.secs:
             return False
         self._last_secs = now_secs
         return True

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +17,22 @@ from torcheer.errors import BadArgument, TorcheerError
 from torcheer.runlog.machine.system_rows import SystemRows, check_secs
 from torcheer.samples import Alert as AlertRecord
 from torcheer.tap.device_memory import device_memory
-from torcheer.terminal import ProgressCallback, did_you_mean, ignore_progress, wants_progress
+from torcheer.terminal import ProgressCallback, ignore_progress, wants_progress
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
+from torcheer.training.checkpoints.resume_point import state_to_resume
 from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
 from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
 from torcheer.training.loop.devices import deterministic, resolve_device
-from torcheer.training.loop.evaluation import evaluate_pipeline, run_debug_pipeline
+from torcheer.training.loop.evaluation import evaluate_pipeline, evaluating, run_debug_pipeline
+from torcheer.training.loop.event_observers import with_observers
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
-from torcheer.training.loop.excluded_samples import check_excluded, leave_out, leaves_out_more
+from torcheer.training.loop.excluded_samples import check_excluded, leave_out
 from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
-from torcheer.training.loop.optimizer_step import Update, make_averages
+from torcheer.training.loop.optimizer_step import make_averages, make_update
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
-from torcheer.training.observe.batch_samples import name_samples
 from torcheer.training.observe.progress_lines import show_with_summary
 from torcheer.training.observe.session_log import SessionLog
 from torcheer.training.observe.session_notices import notify_of_events
@@ -43,27 +44,17 @@ from torcheer.training.session_parts import (
     Measure,
     Options,
     Pipeline,
+    Place,
     Processor,
     Schedule,
     Stage,
 )
-from torcheer.training.simple_session import as_loader, as_measure, fill_in_parts, lookup, single_stage
-from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
+from torcheer.training.simple_session import as_loader, as_measure, check_stage, fill_in_parts, lookup, single_stage
+from torcheer.training.stop_conditions import EpochsCompleted
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
     from torcheer.training.observe.session_watch import SessionWatch
-
-
-@dataclass
-class Place:
-    """Position of a session in its training."""
-
-    stage: int = 0
-    epoch: int = 0  # completed epochs, across stages
-    round: int = 0  # completed rounds of the current epoch
-    step: int = 0  # completed optimizer updates
-    ended: list[str] = field(default_factory=list)  # pipelines whose data is exhausted in this epoch
 
 
 class Session:
@@ -160,13 +151,13 @@ class Session:
         self.runners = {name: make_runner(name, pipeline) for name, pipeline in self._pipelines.items()}
         # Separate meters: an evaluation must not reset those of training.
         self._eval_runners = {name: make_runner(name, pipeline) for name, pipeline in self._pipelines.items()}
-        self._debug = {name: (pipeline, make_runner(name, pipeline)) for name, pipeline in debug.items()}
+        self.debug_pipelines = {name: (pipeline, make_runner(name, pipeline)) for name, pipeline in debug.items()}
         self.averages = make_averages(self.models, self.options.ema) if self.options.ema else {}
         scaled = self._pipelines if self.options.autocast == "float16" else ()
         # One scaler per pipeline: a shared one might change its scale while another pipeline accumulates gradients.
         self.scalers = {name: torch.amp.GradScaler(self.device.type) for name in scaled}
         for stage in self.stages:
-            self._check(stage)
+            check_stage(self, stage)
         check_excluded(self)
         if self.run_log is not None:
             tested = {str(number): self.columns_of(stage.validation) for number, stage in enumerate(self.stages)}
@@ -175,30 +166,6 @@ class Session:
     def columns_of(self, pipelines: Sequence[str]) -> list[str]:
         """Return the columns that pipelines give."""
         return [term.shown for name in pipelines for term, _ in self.runners[name].meters()]
-
-    def _check(self, stage: Stage) -> None:
-        """Raise where a stage names an unknown part, or two of its columns have the same name."""
-        names = [*stage.training, *(name for name in stage.validation if name not in stage.training)]
-        columns: list[str] = []
-        for name in names:
-            columns += [term.shown for term, _ in lookup(self.runners, name, "pipelines").meters()]
-        for column in columns:
-            if columns.count(column) > 1 or column == "epoch":
-                raise BadArgument(f"two columns of the pipelines {', '.join(names)} are called {column!r}: rename one")
-        monitor = getattr(stage.stop, "monitor", None) if isinstance(stage.stop, EarlyStopping) else None
-        if monitor is not None and monitor not in columns:
-            near = did_you_mean(monitor, columns)
-            raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {', '.join(columns)}.{near}")
-        for name in stage.debug:
-            lookup(self._debug, name, "debug pipelines")
-        for name in (node.optimizer for pipeline in stage.training for node in self.nodes_of(pipeline)):
-            if name is None or name not in self.schedules or not (monitor := self.schedules[name].monitor):
-                continue
-            if monitor not in columns:
-                raise BadArgument(
-                    f"the schedule of {name!r} looks at {monitor!r}, and a stage that trains it has only "
-                    f"{', '.join(columns)}.{did_you_mean(monitor, columns)}"
-                )
 
     def run(self, *, progress: bool | None = None) -> Iterator[Event]:
         """Train from the current position; yield every event as it happens.
@@ -280,15 +247,7 @@ class Session:
         """
         if self.checkpoints is None or self.has_begun:
             return []
-        state, _, problems = self.checkpoints.newest()
-        if state is not None and leaves_out_more(self, state):  # from before they spoiled the weights
-            step = state["place"]["step"]
-            state, _, problems = self.checkpoints.newest(without_nan=True)
-            if state is not None and state["place"]["step"] != step:
-                problems = [
-                    f"the weights of step {step} are NaN: it goes back to step {state['place']['step']}",
-                    *problems,
-                ]
+        state, problems = state_to_resume(self)
         if state is not None:
             self.restore(state)
             self._reopen_last_stage()
@@ -342,55 +301,13 @@ class Session:
         """Yield a stage's pipelines with their updates, its models in training mode."""
         runners = [self.runners[name] for name in stage.training]
         for runner in runners:  # a run that was left with pending gradients continues with them
-            runner.update = runner.update or self._update(runner)
+            runner.update = runner.update or make_update(self, runner)
         self._set_modes(stage)
         try:
             yield runners
         finally:
             for runner in runners:
                 runner.update = runner.update if runner.update and runner.update.is_pending else None
-
-    def _update(self, runner: PipelineRunner) -> Update:
-        nodes = self.nodes_of(runner.name)
-        names = list(dict.fromkeys(node.optimizer for node in nodes if node.optimizer is not None))
-        if not names:
-            raise BadArgument(f"pipeline {runner.name!r} trains nothing: none of its nodes names an optimizer")
-        with suppress(TypeError):  # a stream has no length
-            if not len(runner):
-                raise BadArgument(f"pipeline {runner.name!r} has no batch to train with: its data is less than one")
-        if self.options.accumulate > 1 and len({measure.counts_by for _, measure, _ in runner.losses}) > 1:
-            raise BadArgument(
-                f"the losses of pipeline {runner.name!r} count different items: they cannot be accumulated together"
-            )
-        trained = {node.model for node in nodes if node.optimizer is not None}
-        optimizers = [lookup(self.optimizers, name, "optimizers") for name in names]
-        learnable = {
-            id(parameter)
-            for node in nodes
-            for parameter in self.models[node.model].parameters()
-            if parameter.requires_grad
-        }
-        frozen = learnable - {id(parameter) for name in trained for parameter in self.models[name].parameters()}
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        # An optimizer may also have parameters of other models.
-        optimized = [parameter for group in groups for parameter in group["params"] if id(parameter) not in frozen]
-        optimized_ids = {id(parameter) for parameter in optimized}
-        return Update(
-            optimizers,
-            clips=[
-                (
-                    clip,
-                    [value for value in self.models[clip.model].parameters() if id(value) in optimized_ids],
-                )
-                for clip in self.clips
-                if clip.model in trained
-            ],
-            only=None if learnable <= optimized_ids else [value for value in optimized if value.requires_grad],
-            schedules=[schedule for name, schedule in self.schedules.items() if name in names],
-            averages=[part for average in self.averages.values() if (part := average.subset(optimized_ids)).values],
-            scaler=self.scalers.get(runner.name),
-            accumulate=self.options.accumulate,
-        )
 
     def nodes_of(self, pipeline: str) -> list[Any]:
         """Return the nodes, one model each, that a pipeline runs."""
@@ -461,29 +378,13 @@ class Session:
         except TypeError:
             return 0
 
-    @contextmanager
-    def evaluation_mode(self) -> Iterator[None]:
-        """Run the body in evaluation mode, without gradients and with averaged weights.
-
-        Modes and weights are restored afterwards.
-        """
-        modes = {module: module.training for model in self.models.values() for module in model.modules()}
-        for model in self.models.values():
-            model.eval()
-        for average in self.averages.values():
-            average.swap()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            for average in self.averages.values():
-                average.swap()
-            for module, mode in modes.items():
-                module.training = mode
+    def evaluation_mode(self) -> AbstractContextManager[None]:
+        """Run the body in evaluation mode, without gradients and with averaged weights."""
+        return evaluating(self.models, self.averages)
 
     def run_debug_pipelines(self, stage: Stage) -> None:
         """Run the debug pipelines that are due in this epoch."""
-        debug = [self._debug[name] for name in stage.debug]
+        debug = [self.debug_pipelines[name] for name in stage.debug]
         due = [(pipeline, runner) for pipeline, runner in debug if self.place.epoch % pipeline.interval == 0]
         if due:
             with self.evaluation_mode():
@@ -507,21 +408,3 @@ class Session:
         if self.checkpoints is not None:
             path = self.checkpoints.save(self)
             yield CheckpointSaved(self.place.step, path)
-
-
-def with_observers(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    """Wrap events with the observers that the options name.
-
-    They are captures, profiler, trackers, watch and control.
-    """
-    from torcheer.training.observe.layer_captures import capture_events  # imported here: most sessions use none
-    from torcheer.training.observe.step_profiler import profile_events
-    from torcheer.training.observe.tracker_writers import write_metrics
-
-    if session.options.watch is not None:
-        from torcheer.training.observe.session_watch import watch_events
-
-        events = watch_events(session, events)
-    events = name_samples(session, events)
-    events = write_metrics(session, profile_events(session, capture_events(session, events)))
-    return events if session.control is None else session.control.record_events(events)

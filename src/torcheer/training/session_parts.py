@@ -159,3 +159,14 @@ class Options:
     notify: Any = None  # a command or address that hears of alerts, a crash and the end: {"url": "$HOOK"}
     system_secs: float = 5.0  # between two rows of the log about CPU, memory and GPUs; 0: none
     studio: bool = True  # let a studio view and control the session under `torcheer train`
+
+
+@dataclass
+class Place:
+    """Position of a session in its training."""
+
+    stage: int = 0
+    epoch: int = 0  # completed epochs, across stages
+    round: int = 0  # completed rounds of the current epoch
+    step: int = 0  # completed optimizer updates
+    ended: list[str] = field(default_factory=list)  # pipelines whose data is exhausted in this epoch

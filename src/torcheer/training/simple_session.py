@@ -1,18 +1,19 @@
-"""Defaults of the simplest session.
+"""Parts of a session before it trains: those that were omitted are filled in, those of its stages checked.
 
-One model, loaders of (x, y), every omitted part filled in.
+In the simplest session there is one model, and loaders give (x, y).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean
 from torcheer.training.session_parts import Graph, Input, Loader, Measure, Node, Pipeline, Processor, Stage, Term
+from torcheer.training.stop_conditions import EarlyStopping
 
 COLUMNS = ("x", "y")
 OUTPUT = "y_hat"
@@ -24,6 +25,9 @@ _LOADER_OPTIONS = (
     "multiprocessing_context",
     "prefetch_factor",
 )
+
+if TYPE_CHECKING:
+    from torcheer.training.session import Session
 
 
 def lookup(table: Mapping[str, Any], name: str, what: str) -> Any:
@@ -99,3 +103,28 @@ def _pipeline(model: str, loader: str, is_trained: bool, losses: Sequence[str], 
 def single_stage(loaders: Sequence[str], stop: Any = None) -> list[Stage]:
     """Make one stage: the first loader trains, the others evaluate."""
     return [Stage(tuple(loaders[:1]), tuple(loaders[1:]), stop)]
+
+
+def check_stage(session: Session, stage: Stage) -> None:
+    """Raise where a stage names an unknown part, or two of its columns have the same name."""
+    names = [*stage.training, *(name for name in stage.validation if name not in stage.training)]
+    columns: list[str] = []
+    for name in names:
+        columns += [term.shown for term, _ in lookup(session.runners, name, "pipelines").meters()]
+    for column in columns:
+        if columns.count(column) > 1 or column == "epoch":
+            raise BadArgument(f"two columns of the pipelines {', '.join(names)} are called {column!r}: rename one")
+    monitor = getattr(stage.stop, "monitor", None) if isinstance(stage.stop, EarlyStopping) else None
+    if monitor is not None and monitor not in columns:
+        near = did_you_mean(monitor, columns)
+        raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {', '.join(columns)}.{near}")
+    for name in stage.debug:
+        lookup(session.debug_pipelines, name, "debug pipelines")
+    for name in (node.optimizer for pipeline in stage.training for node in session.nodes_of(pipeline)):
+        if name is None or name not in session.schedules or not (monitor := session.schedules[name].monitor):
+            continue
+        if monitor not in columns:
+            raise BadArgument(
+                f"the schedule of {name!r} looks at {monitor!r}, and a stage that trains it has only "
+                f"{', '.join(columns)}.{did_you_mean(monitor, columns)}"
+            )

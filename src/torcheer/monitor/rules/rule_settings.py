@@ -11,6 +11,7 @@ from torcheer.monitor.rules.dead_units import DeadRelu, Saturation
 from torcheer.monitor.rules.gradient_size import ExplodingGradient, VanishingGradient
 from torcheer.monitor.rules.loop_mistakes import ForgottenZeroGrad, FrozenLayer
 from torcheer.monitor.rules.loss_mistakes import ActivationTwice, LossScale
+from torcheer.monitor.rules.loss_spikes import LossSpike
 from torcheer.monitor.rules.metric_rules import LossPlateau, Overfitting, StalledLoader
 from torcheer.monitor.rules.rule import Rule
 from torcheer.monitor.rules.weight_rules import PoorInitialisation, Unchanged, UpdateRatio
@@ -20,8 +21,8 @@ RULES: dict[str, type[Rule]] = {
     rule.name: rule
     for rule in (
         NanInf, ExplodingGradient, VanishingGradient, DeadRelu, Saturation, AllZero, Unchanged, UpdateRatio,
-        PoorInitialisation, LossPlateau, Overfitting, StalledLoader, LossScale, ForgottenZeroGrad, ActivationTwice,
-        FrozenLayer,
+        PoorInitialisation, LossSpike, LossPlateau, Overfitting, StalledLoader, LossScale, ForgottenZeroGrad,
+        ActivationTwice, FrozenLayer,
     )
 }  # fmt: skip
 

@@ -215,8 +215,10 @@ class Steps:
         if self.number.step_of is not None:
             previous = self.number.last
             self.number.read(self.count + 1)
-            # The counter cannot wake anybody for the pass at which it hands over to the hook.
-            is_idle = previous <= self.number.last < self._next_wake_step - has_counter
+            # The counter cannot wake anybody for the pass at which it hands over to the hook. Models that take turns
+            # have every second number, or fewer.
+            stride = max(self.number.last - previous, 1) if has_counter else 0
+            is_idle = previous <= self.number.last < self._next_wake_step - stride
         if is_idle or has_counter:  # else `begin_pass` counts it
             self._begun = self.by_optimizer
             self._hook.idle_passes -= 1

@@ -92,24 +92,30 @@ class CheckpointStore:
             self._prune(int(path.name))
         return path
 
-    def newest(self, *, without_nan: bool = False, with_rows: bool = True) -> NewestCheckpoint:
+    def newest(
+        self, *, without_nan: bool = False, before: int | None = None, with_rows: bool = True
+    ) -> NewestCheckpoint:
         """Return state and path of the newest complete checkpoint, and the problems of newer ones.
 
         None where there is no checkpoint; raises where there are some and none of them is complete. `without_nan`: the
-        newest whose weights are numbers, if there is one. `with_rows`: with the rows of its epochs, from the log;
-        weights alone need none.
+        newest whose weights are numbers, `before`: of an earlier step than this, if there is one. `with_rows`: with the
+        rows of its epochs, from the log; weights alone need none.
         """
         for _ in range(READ_ATTEMPTS):
-            newest = self._read_newest(without_nan, with_rows)
+            newest = self._read_newest(without_nan, before, with_rows)
             if newest is not None:
                 return newest
         raise ArchiveDamaged(f"the checkpoints of {self.directory} change faster than they can be read: try again")
 
-    def _read_newest(self, without_nan: bool, with_rows: bool) -> NewestCheckpoint | None:
+    def _read_newest(self, without_nan: bool, before: int | None, with_rows: bool) -> NewestCheckpoint | None:
         """Make one attempt; None where a running trainer removed a checkpoint while it was read."""
         problems: list[str] = []
-        healthy = [path for path in self._folders() if not _has_nan(path)] if without_nan else []
-        for path in healthy or self._folders():
+        folders = self._folders()
+        if without_nan:
+            folders = [path for path in folders if not _has_nan(path)] or folders
+        if before is not None:
+            folders = [path for path in folders if _step_of(path) < before] or folders
+        for path in folders:
             inode = _inode(path)
             try:
                 state = read_checkpoint(path)
@@ -138,12 +144,8 @@ class CheckpointStore:
         """
         if not self.folder.is_dir():
             return []
-        folders = [
-            (int(match[1] or match[2]), bool(match[1]), path)
-            for path in self.folder.iterdir()
-            if (match := _NAME.fullmatch(path.name))
-        ]
-        return [path for _, _, path in sorted(folders, reverse=True)]
+        folders = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted(folders, key=lambda path: (_step_of(path), path.name.isdecimal(), path), reverse=True)
 
     def _named_folders(self) -> list[Path]:
         return [path for path in self._folders() if path.name.isdecimal()]
@@ -186,6 +188,11 @@ class CheckpointStore:
             return None
         is_more_better = self._keep_best.startswith("-") or better(column) == "max"
         return None if value is None else -value if is_more_better else value
+
+
+def _step_of(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    return int(match[1] or match[2]) if match else -1
 
 
 def _has_nan(path: Path) -> bool:

@@ -11,7 +11,8 @@ from torcheer.training.observe.metric_csv import replace_csv
 if TYPE_CHECKING:
     from torcheer.control.parameter_form import ParameterChange
     from torcheer.training.observe.training_log import TrainingLog
-    from torcheer.training.session import Place, Session
+    from torcheer.training.session import Session
+    from torcheer.training.session_parts import Place
 
 COLUMNS = ("step", "epoch", "name", "before", "after")
 

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any
 
+import torch
+from torch import nn
+
 from torcheer.terminal import ProgressCallback, ignore_progress
+from torcheer.training.loop.optimizer_step import WeightAverage
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.session_parts import DebugPipeline
+
+
+@contextmanager
+def evaluating(models: Mapping[str, nn.Module], averages: Mapping[str, WeightAverage]) -> Iterator[None]:
+    """Run the body in evaluation mode, without gradients and with averaged weights; restore both afterwards."""
+    modes = {module: module.training for model in models.values() for module in model.modules()}
+    for model in models.values():
+        model.eval()
+    for average in averages.values():
+        average.swap()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for average in averages.values():
+            average.swap()
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def evaluate_pipeline(

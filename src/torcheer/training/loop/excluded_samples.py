@@ -69,10 +69,11 @@ def leave_out(session: Session) -> list[str]:
     return messages
 
 
-def leaves_out_more(session: Session, state: Mapping[str, Any]) -> bool:
-    """Whether the options name samples that a checkpoint's state does not leave out yet."""
+def newly_left_out(session: Session, state: Mapping[str, Any]) -> dict[str, frozenset[int]]:
+    """The samples that the options name and a checkpoint's state does not leave out yet, by loader."""
     known = state.get("left_out", {})
-    return any(
-        indices - frozenset(known[name][-1][2] if known.get(name) else ())
+    more = {
+        name: indices - frozenset(known[name][-1][2] if known.get(name) else ())
         for name, indices in check_excluded(session).items()
-    )
+    }
+    return {name: indices for name, indices in more.items() if indices}

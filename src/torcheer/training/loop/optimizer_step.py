@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from torcheer.errors import BadArgument
 from torcheer.training.session_parts import Clip, Schedule
+from torcheer.training.simple_session import lookup
+
+if TYPE_CHECKING:
+    from torcheer.training.loop.pipeline_runner import PipelineRunner
+    from torcheer.training.session import Session
 
 
 class Update:
@@ -181,3 +188,47 @@ class WeightAverage:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         for name, value in zip(self._names, self.values):
             value.copy_(state[name])
+
+
+def make_update(session: Session, runner: PipelineRunner) -> Update:
+    """Return the update of a pipeline: its optimizers, and what of the options concerns them."""
+    nodes = session.nodes_of(runner.name)
+    names = list(dict.fromkeys(node.optimizer for node in nodes if node.optimizer is not None))
+    if not names:
+        raise BadArgument(f"pipeline {runner.name!r} trains nothing: none of its nodes names an optimizer")
+    with suppress(TypeError):  # a stream has no length
+        if not len(runner):
+            raise BadArgument(f"pipeline {runner.name!r} has no batch to train with: its data is less than one")
+    if session.options.accumulate > 1 and len({measure.counts_by for _, measure, _ in runner.losses}) > 1:
+        raise BadArgument(
+            f"the losses of pipeline {runner.name!r} count different items: they cannot be accumulated together"
+        )
+    trained = {node.model for node in nodes if node.optimizer is not None}
+    optimizers = [lookup(session.optimizers, name, "optimizers") for name in names]
+    learnable = {
+        id(parameter)
+        for node in nodes
+        for parameter in session.models[node.model].parameters()
+        if parameter.requires_grad
+    }
+    frozen = learnable - {id(parameter) for name in trained for parameter in session.models[name].parameters()}
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    # An optimizer may also have parameters of other models.
+    optimized = [parameter for group in groups for parameter in group["params"] if id(parameter) not in frozen]
+    optimized_ids = {id(parameter) for parameter in optimized}
+    return Update(
+        optimizers,
+        clips=[
+            (
+                clip,
+                [value for value in session.models[clip.model].parameters() if id(value) in optimized_ids],
+            )
+            for clip in session.clips
+            if clip.model in trained
+        ],
+        only=None if learnable <= optimized_ids else [value for value in optimized if value.requires_grad],
+        schedules=[schedule for name, schedule in session.schedules.items() if name in names],
+        averages=[part for average in session.averages.values() if (part := average.subset(optimized_ids)).values],
+        scaler=session.scalers.get(runner.name),
+        accumulate=session.options.accumulate,
+    )

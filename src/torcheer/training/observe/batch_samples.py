@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +15,8 @@ from torcheer.samples import Alert as AlertRecord
 from torcheer.terminal import first_names, plural
 from torcheer.training.loop.events import Alert, EpochDone, Event, StepDone
 from torcheer.training.loop.excluded_samples import training_loaders
+from torcheer.training.observe.batch_losses import RULE as LOSS_SPIKE
+from torcheer.training.observe.batch_losses import Batch, BatchSpikes
 from torcheer.training.observe.sample_facts import SampleFacts, describe_samples, origin_of
 
 if TYPE_CHECKING:
@@ -21,39 +24,37 @@ if TYPE_CHECKING:
 
 RULES = ("nan_inf", "exploding_gradient")  # about one batch more than about the model
 _MOST_BATCHES = 10_000  # that are remembered
+_FAR = 10  # times the median of a batch
 _MOST_READ = 5  # alerts of a run whose samples are read again
-_NAMED, _DESCRIBED = 16, 4  # samples of a batch
+_NAMED, _DESCRIBED, _LEFT_OUT = 16, 4, 64  # samples of a batch: named, described, in a command that leaves them out
 
 
 def name_samples(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    """Yield the same events; behind an alert about a batch, one that names its samples."""
+    """Yield the same events and alerts of spikes of the loss; behind an alert about a batch, one with its samples."""
     batches = BatchHistory(session)
     for event in events:
         kind = type(event)
         if kind is StepDone:
             batches.add(event)  # type: ignore[arg-type]
+            yield event
+            yield from batches.spikes()
+            continue
+        if kind is not Alert:  # a device has been waited for, or there is no step to keep from going on
+            yield from batches.spikes(wait=True)
         yield event
         if kind is Alert and event.record is not None and event.record.rule in RULES:  # type: ignore[union-attr]
             yield from batches.alerts(event.record)  # type: ignore[union-attr]
         elif kind is EpochDone:
             yield from batches.check(event)  # type: ignore[arg-type]
-
-
-class _Batch(NamedTuple):
-    """One batch of one pipeline that was trained."""
-
-    step: int  # updates before it
-    pipeline: str
-    epoch: int  # from 0
-    number: int  # in its epoch, from 0
-    loss: Any  # a tensor on its device: nobody waits for it before there is an alert
+    yield from batches.spikes(wait=True)
 
 
 class BatchHistory:
     """The last batches of a session, with their losses."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self._batches = session, deque[_Batch](maxlen=_MOST_BATCHES)
+        self._session, self._batches = session, deque[Batch](maxlen=_MOST_BATCHES)
+        self._spikes = BatchSpikes(session)
         self._step: int | None = None  # updates before the next batch
         self._named: set[tuple[str, int, int]] = set()
         self._reads = 0
@@ -61,8 +62,18 @@ class BatchHistory:
     def add(self, event: StepDone) -> None:
         """Remember a batch. Its own update is the last of its step, whether there is one or not."""
         step = event.step - 1 if self._step is None else self._step
-        self._batches.append(_Batch(max(step, 0), event.pipeline, event.epoch - 1, event.round - 1, event.loss))
+        batch = Batch(max(step, 0), event.pipeline, event.epoch - 1, event.round - 1, event.loss)
+        self._batches.append(batch)
+        self._spikes.add(batch)
         self._step = event.step
+
+    def spikes(self, *, wait: bool = False) -> Iterator[Alert]:
+        """Yield alerts of jumps of the loss that are known by now, each with the samples of its batch behind it."""
+        for batch, record in self._spikes.found(wait=wait):
+            yield Alert(str(record), record)
+            if self._session.watch is not None:
+                self._session.watch.stop_if_asked(record)
+            yield from self._name(batch, record.rule)
 
     def alerts(self, record: AlertRecord) -> Iterator[Alert]:
         """Yield an alert that names the samples of the batch that another is about, each batch once."""
@@ -77,7 +88,7 @@ class BatchHistory:
             if (batch := self._first_not_finite()) is not None:
                 yield from self._name(batch, "nan_inf")
 
-    def _first_not_finite(self) -> _Batch | None:
+    def _first_not_finite(self) -> Batch | None:
         """The first batch whose loss is not finite; weights that it spoiled spoil all later ones."""
         losses = [batch for batch in self._batches if isinstance(batch.loss, torch.Tensor) and batch.loss.numel() == 1]
         if not losses:
@@ -86,7 +97,7 @@ class BatchHistory:
         places = torch.nonzero(~torch.isfinite(numbers)).reshape(-1).tolist()
         return losses[places[0]] if places else None
 
-    def _name(self, batch: _Batch, rule: str) -> Iterator[Alert]:
+    def _name(self, batch: Batch, rule: str) -> Iterator[Alert]:
         identity = batch.pipeline, batch.epoch, batch.number
         if identity in self._named:
             return
@@ -94,12 +105,12 @@ class BatchHistory:
         step = batch.step + 1  # as people count
         where = f"step {step}, batch {batch.number + 1} of epoch {batch.epoch + 1}"
         for _, _, input in self._session.runners[batch.pipeline].inputs:
-            text, values = self._samples(input.loader, batch)
+            text, values = self._samples(input.loader, batch, rule)
             what = f"{where} of {input.loader}: {text}"
             record = AlertRecord("samples", "", "samples", step, step, what, "", values={"rule": rule, **values})
             yield Alert(what, record)
 
-    def _samples(self, loader: str, batch: _Batch) -> tuple[str, dict[str, Any]]:
+    def _samples(self, loader: str, batch: Batch, rule: str) -> tuple[str, dict[str, Any]]:
         feed = self._session.feeds[loader]
         indices = feed.indices(batch.epoch, batch.number)
         if indices is None:
@@ -122,16 +133,17 @@ class BatchHistory:
             for place in shown
         ]
         told = "; not finite: " if bad else "; all are finite, the largest numbers: "
-        return f"{text}{told}{' | '.join(lines)}.{self._advice(loader, values['not_finite'])}", values
+        suspects = bad or (_suspects(facts) if rule == LOSS_SPIKE else [])
+        return f"{text}{told}{' | '.join(lines)}.{self._advice(loader, [indices[place] for place in suspects])}", values
 
     def _advice(self, loader: str, indices: list[int]) -> str:
-        if self._session.directory is None or not 0 < len(indices) <= _NAMED:
+        if self._session.directory is None or not 0 < len(indices) <= _LEFT_OUT:
             return ""
         prefix = "" if training_loaders(self._session) == [loader] else f"{loader}:"
         numbers = ",".join(map(str, indices))
         return f" Train on without: torcheer train {self._session.directory} --leave-out {prefix}{numbers}"
 
-    def _show(self, loader: str, batch: _Batch, samples: list[tuple[int, SampleFacts]]) -> None:
+    def _show(self, loader: str, batch: Batch, samples: list[tuple[int, SampleFacts]]) -> None:
         """Log images among the samples as such, where there is a watch with a folder."""
         watch = self._session.watch
         if watch is None or self._session.directory is None:
@@ -140,3 +152,9 @@ class BatchHistory:
             if facts.picture is not None:
                 caption = f"sample {index} of {loader}, step {batch.step + 1}: {facts.text}"
                 watch.log_picture(f"sample {index}", facts.picture, caption)
+
+
+def _suspects(facts: list[SampleFacts]) -> list[int]:
+    """The places of samples whose numbers are far larger than the others'; without such ones, of all."""
+    usual = median(fact.largest for fact in facts)
+    return [place for place, fact in enumerate(facts) if fact.largest > _FAR * usual] or list(range(len(facts)))

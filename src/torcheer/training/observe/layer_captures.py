@@ -15,6 +15,7 @@ from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.history.lookup import named_matches
 from torcheer.records import Sample
 from torcheer.selection import keys_of, parse
+from torcheer.tap.step_schedule import Every, Schedule
 from torcheer.terminal import did_you_mean
 from torcheer.training.loop.events import Alert, Event
 
@@ -60,11 +61,11 @@ class StepCapture:
         if session.directory is None:
             raise BadArgument("capture needs a directory to write to: Session(…, to=…)")
         self._session, self.path = session, Path(session.directory) / "captures"
-        self._every = _count(settings.get("every", EVERY))
+        self._every = Every(_count(settings.get("every", EVERY)))
         self._root = nn.Module()  # one name for each layer of several models: "encoder.conv1"
         self._root._modules.update(session.models)
         self._keys = _keys(settings.get("layers", "all"), session.models)
-        self._last: dict[str, int] | None = None  # pipeline -> its last step in the archive; None until read
+        self._schedules: dict[str, Schedule] | None = None  # by pipeline; None until the archive is read
         self._writer: Writer | None = None
         self._reported: set[str] = set()
         self.messages: list[str] = []
@@ -72,17 +73,18 @@ class StepCapture:
             self.messages.append("captured steps run uncompiled: their results may differ in the last bits")
 
     def is_due(self, step: int) -> bool:
-        """Return whether some pipeline has a step to capture."""
-        if self._last is None:
-            self._last = self._last_steps()
-        return any(step // self._every > last // self._every for last in self._last.values())
+        """Return whether some pipeline may have a step to capture."""
+        if self._schedules is None:
+            self._schedules = self._resume_schedules()
+        return any(step >= schedule.next_step for schedule in self._schedules.values())
 
     def forward(self, runner: PipelineRunner, batch: tuple[Any, ...], step: int) -> tuple[dict[str, Any], int]:
         """Run `runner.forward`, recorded where this pipeline is due."""
-        assert self._last is not None
-        if step // self._every <= self._last.get(runner.name, step) // self._every:
+        assert self._schedules is not None
+        schedule = self._schedules.get(runner.name)
+        # A run that goes on begins before the archive's last step, which is no start over.
+        if schedule is None or step < schedule.next_step or not schedule.due(step):
             return runner.forward(batch)
-        self._last[runner.name] = step
         history, result = None, None
         try:
             with recording(
@@ -96,8 +98,8 @@ class StepCapture:
         self._write_samples(runner, step, history)
         return result
 
-    def _last_steps(self) -> dict[str, int]:
-        """Return the last captured step of each pipeline."""
+    def _resume_schedules(self) -> dict[str, Schedule]:
+        """Return a schedule for each pipeline, which goes on after its last step in the archive."""
         last_steps = {name: -1 for stage in self._session.stages for name in stage.training}
         try:
             frames = Archive(self.path).frames if self.path.exists() else []
@@ -107,7 +109,7 @@ class StepCapture:
             name = frame["about"].get("pipeline")
             if name in last_steps and frame["step"] is not None:
                 last_steps[name] = max(last_steps[name], frame["step"])
-        return last_steps
+        return {name: Schedule(self._every, after=step) for name, step in last_steps.items()}
 
     def _save_selection(self, runner: PipelineRunner) -> Any:
         """Return what to save in one pipeline: no modules of models that it does not run."""
@@ -130,7 +132,7 @@ class StepCapture:
                 self._writer = Writer(self.path, about={"kind": "captures"})
             self._writer.step(samples, pipeline=runner.name, epoch=self._session.place.epoch + 1)
         except (TorcheerError, OSError) as error:  # a full disk
-            self._last = self._give_up(error)
+            self._schedules = self._give_up(error)
 
     def _value_keys(self, runner: PipelineRunner, history: Any) -> list[tuple[str, Any]]:
         """Return the name of each value and its key in the history."""
@@ -155,7 +157,7 @@ class StepCapture:
             self._reported.add(text)
             self.messages.append(text)
 
-    def _give_up(self, error: Exception) -> dict[str, int]:
+    def _give_up(self, error: Exception) -> dict[str, Schedule]:
         self.messages.append(f"nothing is captured from here on, training goes on: {error}")
         return {}
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import ArchiveBusy, BadArgument, TorcheerError
 from torcheer.monitor.rules import RULES, resolve_rules
+from torcheer.monitor.rules.loss_spikes import LossSpike
 from torcheer.monitor.watch import Watch, watch_into
 from torcheer.monitor.watch_settings import stops
 from torcheer.runlog.log_frames import LogPlace
@@ -67,6 +68,8 @@ class SessionWatch:
                 )
         self._session, self._names = session, names
         self._settings = {key: value for key, value in settings.items() if key != "models"}
+        stops(self._settings.get("stop_on", ()), resolve_rules(self._settings.get("rules", "default")))
+        self.loss_spike = self.rules[LossSpike.name]  # the session applies it: it knows the loss of every step
         self._watches: list[Watch] | None = None  # None until the session is restored
         self._alerts: list[Alert] = []
         self._epoch = 0  # sent along with the values
@@ -83,7 +86,7 @@ class SessionWatch:
                 on_alert=partial(self._alert, name if several else ""),
                 tell=lambda text: self._alerts.append(Alert(text, is_logged=True)),
                 system_secs=0,  # the session takes them itself
-                **self._settings,
+                **self._settings | {"rules": self._watch_rules(), "stop_on": _of_watch(self.stop_on)},
             )
             for name in self._names
         ]
@@ -143,8 +146,12 @@ class SessionWatch:
         """Replace the rules; `rules` has the form of "rules" in a config."""
         stops(self.stop_on, resolve_rules(rules))
         self._settings["rules"] = rules
+        self.loss_spike = self.rules[LossSpike.name]
         for model_watch in self._watches or ():
-            model_watch.rules = rules
+            model_watch.rules = self._watch_rules()
+
+    def _watch_rules(self) -> dict[str, Any]:
+        return self.rules | {LossSpike.name: False}
 
     @property
     def stop_on(self) -> tuple[str, ...]:
@@ -156,7 +163,7 @@ class SessionWatch:
         """End the run at the next alert of one of these rules."""
         self._settings["stop_on"] = stops(names, resolve_rules(self._settings.get("rules", "default")))
         for model_watch in self._watches or ():
-            model_watch.stop_on = names
+            model_watch.stop_on = _of_watch(self.stop_on)
 
     def _alert(self, model: str, alert: WatchAlert) -> None:
         if model:  # as the studio names the layers of several models
@@ -164,6 +171,10 @@ class SessionWatch:
         self._alerts.append(Alert(str(alert), alert, is_logged=True))
         if self._session.control is not None:
             self._session.control.report_alert(alert)
+        self.stop_if_asked(alert)
+
+    def stop_if_asked(self, alert: WatchAlert) -> None:
+        """Stop the run where `stop_on` names the rule of an alert."""
         stop_on = self.stop_on
         if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
             self._session.stop_reason = self._session.stop_reason or f"the watch asks for it: {alert}"
@@ -177,3 +188,8 @@ class SessionWatch:
         """Close the watches; waits until they have finished."""
         for model_watch in self._watches or ():
             model_watch.close()
+
+
+def _of_watch(stop_on: Sequence[str]) -> tuple[str, ...]:
+    """Without the rule that the session itself applies."""
+    return tuple(name for name in stop_on if name != LossSpike.name)

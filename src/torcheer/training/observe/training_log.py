@@ -64,6 +64,10 @@ class TrainingLog:
         except TorcheerError:  # damaged near its end
             return {}
 
+    def alerts(self) -> list[Alert]:
+        """The session's alerts that the log holds."""
+        return WriterLog(self._path).alerts if (self._path / "archive.json").is_file() else []
+
     def rows_at(self, place: Mapping[str, Any], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
         """The rows of epochs of a checkpoint that counts them; from the CSV files where the log has lost them."""
         for tables in (self.tables(), old_tables(self.directory)):
