@@ -6,10 +6,10 @@ reads. The graph, the text tree, the tree of modules and the summary read the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from torcheer.network.function_frames import FUNCTION
 from torcheer.network.op_places import Path, call_name, several_calls
@@ -18,6 +18,7 @@ from torcheer.records import ModuleCall, Stored
 INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: at an entry, at an exit
 
 Net = tuple[int, int]  # (number of a leaf, index of its result)
+_Ports = dict[Net, int] | None  # the position of each net; None if there is only one
 Wire = tuple[int, int, int, int]  # from, its exit, to, its entry; numbers: entries, then members, then exits
 
 
@@ -85,31 +86,37 @@ class Fold(Generic[L]):
 
     def _sort(self, times: Mapping[ModuleCall, int]) -> list[list[Box[L]]]:
         """Sort the leaves into boxes; return for each leaf the boxes around it, outermost first."""
-        several = several_calls(call for path in {leaf.path for leaf in self.leaves} for call in path)
+        paths = {id(leaf.path): leaf.path for leaf in self.leaves}  # hashing a path takes longer
+        several = several_calls(call for path in set(paths.values()) for call in path)
         boxes: dict[Path, list[Box[L]]] = {(): [self.root]}
         around: list[list[Box[L]]] = []
-        last = None
+        last, inside = None, boxes[()]
         for leaf in self.leaves:
             path = leaf.path
-            if path is last:  # the common case
-                around.append(around[-1])
-                around[-1][-1].add(leaf)
-                continue
-            last = path
-            if path not in boxes:
-                existing = len(path)
-                while path[:existing] not in boxes:
-                    existing -= 1
-                for depth in range(existing, len(path)):
-                    call, before = path[depth], boxes[path[:depth]]
-                    sort = "function" if call.type == FUNCTION else "module"
-                    name = call_name(call, path[:depth], several)
-                    inner: Box[L] = Box(name, call.type, sort, call, times.get(call, 1))
-                    before[-1].add(inner)
-                    boxes[path[: depth + 1]] = [*before, inner]
-            around.append(boxes[path])
-            boxes[path][-1].add(leaf)
+            if path is not last:
+                last, inside = path, boxes.get(path) or self._open(path, boxes, several, times)
+            around.append(inside)
+            inside[-1].add(leaf)
         return around
+
+    def _open(
+        self,
+        path: Path,
+        boxes: dict[Path, list[Box[L]]],
+        several: set[tuple[str, str]],
+        times: Mapping[ModuleCall, int],
+    ) -> list[Box[L]]:
+        """Make the boxes of a path that are missing; return all of them."""
+        existing = len(path)
+        while path[:existing] not in boxes:
+            existing -= 1
+        for depth in range(existing, len(path)):
+            call, before = path[depth], boxes[path[:depth]]
+            sort = "function" if call.type == FUNCTION else "module"
+            inner: Box[L] = Box(call_name(call, path[:depth], several), call.type, sort, call, times.get(call, 1))
+            before[-1].add(inner)
+            boxes[path[: depth + 1]] = [*before, inner]
+        return boxes[path]
 
     def _cut_edges(self, around: list[list[Box[L]]]) -> None:
         """Cut each edge into pieces, one per box it runs through."""
@@ -174,43 +181,38 @@ class Fold(Generic[L]):
     def number_edges(self, box: Box[L]) -> list[tuple[Wire, Net]]:
         """Return the edges inside a box by the numbers of their ends and ports, sorted by where they end."""
         ins, outs = number_nets(box.entries), number_nets(box.exits)
-        shift, end, members = len(ins), len(ins) + len(box.members), box.members
-        exits, entries = _Ports(self._exits), _Ports(_entries)
+        shift, end = len(ins), len(ins) + len(box.members)
+        entries, exits = self._ports(box)
         pieces = []
         for source, net, target in box.edges:
-            start = (ins[net], 0) if source == INSIDE else (shift + source, exits.port(members[source], net))
-            stop = (end + outs[net], 0) if target == OUTSIDE else (shift + target, entries.port(members[target], net))
+            if source == INSIDE:
+                start = (ins[net], 0)
+            else:
+                ports = exits[source]
+                start = (shift + source, ports[net] if ports else 0)
+            if target == OUTSIDE:
+                stop = (end + outs[net], 0)
+            else:
+                ports = entries[target]
+                stop = (shift + target, ports[net] if ports else 0)
             pieces.append((stop, start, net))
         pieces.sort()
         return [(start + stop, net) for stop, start, net in pieces]
 
-    def _exits(self, member: L | Box[L]) -> list[Net]:
-        """Return the nets that leave a member, in the order of its ports."""
-        if isinstance(member, Box):
-            return list(member.exits)
-        return [(member.number, output) for output in self.used.get(member.number, ())]
-
-
-class _Ports:
-    """The position of each net among those of a member, counted when asked for."""
-
-    __slots__ = ("_nets", "_positions")
-
-    def __init__(self, nets: Callable[[Any], list[Net]]) -> None:
-        self._nets = nets
-        self._positions: dict[int, dict[Net, int] | None] = {}  # None if there is only one
-
-    def port(self, member: Any, net: Net) -> int:
-        positions = self._positions.get(member.at, self)
-        if positions is self:
-            nets = self._nets(member)
-            positions = self._positions[member.at] = number_nets(nets) if len(nets) > 1 else None
-        return positions[net] if positions else 0  # type: ignore[index]
-
-
-def _entries(member: Any) -> list[Net]:
-    """Return the nets that a member reads, in the order of its ports."""
-    return list(member.entries) if isinstance(member, Box) else [net for net, _ in member.parents]
+    def _ports(self, box: Box[L]) -> tuple[list[_Ports], list[_Ports]]:
+        """Return the positions of the nets that each member of a box reads, and of those that leave it."""
+        used = self.used
+        entries: list[_Ports] = []
+        exits: list[_Ports] = []
+        for member in box.members:
+            if isinstance(member, Box):
+                entries.append(number_nets(member.entries) if len(member.entries) > 1 else None)
+                exits.append(number_nets(member.exits) if len(member.exits) > 1 else None)
+                continue
+            parents, outputs = member.parents, used.get(member.number, ())
+            entries.append(number_nets([net for net, _ in parents]) if len(parents) > 1 else None)
+            exits.append(number_nets([(member.number, n) for n in outputs]) if len(outputs) > 1 else None)
+        return entries, exits
 
 
 def number_nets(nets: Iterable[Net]) -> dict[Net, int]:
@@ -220,8 +222,8 @@ def number_nets(nets: Iterable[Net]) -> dict[Net, int]:
 
 def _runs(box: Box[L]) -> list[list[Box[L]]]:
     """Find the runs of boxes that are alike, each read only by the next; the last may be read by nothing."""
-    boxes = list(box.boxes())
-    if not any(first.computes == second.computes for first, second in pairwise(boxes)):
+    boxes = [member for member in box.members if isinstance(member, Box)]
+    if len(boxes) < 2 or not any(first.computes == second.computes for first, second in pairwise(boxes)):
         return []
     readers: dict[tuple[int, Net], list[int]] = {}
     feeders: dict[tuple[int, Net], int] = {}

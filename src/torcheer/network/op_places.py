@@ -20,12 +20,8 @@ class Place(NamedTuple):
 
     path: Path  # the boxes around them, outermost first
     leaf: ModuleCall | None  # the module that has no other operation: both are one box
-    name: str  # of that module, relative to the boxes around it
-
-    @property
-    def kind(self) -> str:
-        """The type of the module that has no other operation, else ""."""
-        return self.leaf.type if self.leaf else ""
+    name: str = ""  # of that module, relative to the boxes around it
+    kind: str = ""  # its type
 
 
 class Places:
@@ -36,9 +32,9 @@ class Places:
 
     def __init__(self, facts: HistoryFacts, *, rolled: bool = False) -> None:
         self.info, ops = facts.info, facts.ops
-        self.is_boxed_root = len(set(map(attrgetter("root_call"), ops))) > 1 and (
+        self._has_calls = len(set(map(attrgetter("root_call"), ops))) > 1 and (
             len({op.root_call for op in ops if op.kind == "op"}) > 1
-        )
+        )  # of the model: each is a box
         self._counters = _unread_counters(ops)
         stacks = _stacks(ops, self._counters)
         self._leaves = leaf_modules(stacks)
@@ -48,23 +44,26 @@ class Places:
         self.times: Mapping[ModuleCall, int] = Counter(self._first_calls.values())  # calls that a box stands for
         self._several = several_calls(self._first_calls.get(modules[-1], modules[-1]) for modules in stacks)
         self._places: dict[Path, Place] = {}
-        self._last: tuple[Path | None, Place] = (None, Place((), None, ""))  # the path and place of the last operation
+        self._shared: dict[Path, Path] = {}  # one object for equal paths: readers compare by identity first
+        self._last: tuple[Path | None, Place] = (None, Place((), None))  # the path and place of the last operation
 
     def is_counter(self, op: Op) -> bool:
         """True for the counter of a module that has no other operation but one: part of that module's box."""
-        return op.index in self._counters and op.modules[-1] in self._leaves
+        return bool(self._counters) and op.index in self._counters and op.modules[-1] in self._leaves
 
     def of(self, op: Op) -> Place:
         """Return the boxes around an operation."""
-        path = self._path(op)
+        path = self._path(op) if self._paths or self._has_calls else op.modules
         if path is self._last[0]:  # the common case; hashing a path takes longer
             return self._last[1]
         place = self._places.get(path)
         if place is None:
             boxes = tuple(self._first_calls.get(call, call) for call in path) if self._first_calls else path
-            place = Place(boxes, None, "")
             if op.modules and op.modules[-1] in self._leaves:
-                place = Place(boxes[:-1], boxes[-1], call_name(boxes[-1], boxes[:-1], self._several))
+                around = self._shared.setdefault(boxes[:-1], boxes[:-1])
+                place = Place(around, boxes[-1], call_name(boxes[-1], around, self._several), boxes[-1].type)
+            else:
+                place = Place(self._shared.setdefault(boxes, boxes), None)
             self._places[path] = place
         self._last = path, place
         return place
@@ -72,7 +71,7 @@ class Places:
     def _path(self, op: Op) -> Path:
         """Return the functions, the call of the model if there are several, and the modules around an operation."""
         path = self._paths.get(op.index, op.modules) if self._paths else op.modules
-        if op.root_call and self.is_boxed_root and op.kind == "op":
+        if op.root_call and self._has_calls and op.kind == "op":
             return (ModuleCall("", op.root_call, self.info.model), *path)
         return path
 

@@ -90,18 +90,18 @@ class _ItemBuilder:
         return _sort_by_parents(self.items) if self.rolled else self.items
 
     def _item(self, op: Op, place: Place, members: tuple[int, ...]) -> Item:
+        number = self.numbers.number(op, place.kind)
+        form = self.forms.get(number) or self._new_form(op, place.kind, number)
         if op.kind in ("input", "output"):
             several = self.ends[op.kind] > 1
-            _, form = self._form(op, "")
             form = form._replace(look=op.kind, kind=self._end_name(op) if several else op.name, body="")
             item = Item(-1, "", members, (), *form)
         else:
-            number, form = self._form(op, place.kind)
             item = Item(-1, place.name, members, place.path, *form)
             item.form = number
             if op.stored:
-                is_leaf = place.leaf is not None
-                item.stored = tuple([entry for entry in shown_parameters(op) if _holds(op, entry, is_leaf)])
+                stored = shown_parameters(op)
+                item.stored = stored if place.leaf else tuple([entry for entry in stored if _holds(op, entry, False)])
         item.carries = tuple([FLOWS if meta.requires_grad else STILL for meta in op.outputs])
         if len(members) > 1:
             self._merge_passes(item, op, place)
@@ -113,7 +113,7 @@ class _ItemBuilder:
 
     def _merge_passes(self, item: Item, op: Op, place: Place) -> None:
         """Drop the settings that differ between passes, and mark shapes that vary."""
-        later = [self._form(self.facts.ops[n], place.kind)[1] for n in item.ops[1:]]
+        later = [self._form(self.facts.ops[n], place.kind) for n in item.ops[1:]]
         outputs = [self.facts.ops[n].outputs for n in item.ops]
         item.carries = tuple(  # the first pass may read initial values without gradients
             [FLOWS if any(meta.requires_grad for meta in metas) else STILL for metas in zip(*outputs)]
@@ -122,15 +122,12 @@ class _ItemBuilder:
         if any(form.body != item.body for form in later):
             item.body = parameter_text(item.parameters, item.states) if item.states else ""
 
-    def _form(self, op: Op, module: str) -> tuple[int, _Form]:
-        """Return the number and form of an operation; `module` is the type of one that has no other operation."""
+    def _form(self, op: Op, module: str) -> _Form:
+        """Return the form of an operation; `module` is the type of a module that has no other."""
         number = self.numbers.number(op, module)
-        form = self.forms.get(number)
-        if form is None:
-            form = self.forms[number] = self._new_form(op, module)
-        return number, form
+        return self.forms.get(number) or self._new_form(op, module, number)
 
-    def _new_form(self, op: Op, module: str) -> _Form:
+    def _new_form(self, op: Op, module: str, number: int) -> _Form:
         leaf = bool(module)
         family = "" if op.kind in ("input", "output") else family_of(op.name)
         body = body_text(op) if op.kind == "op" else ""
@@ -142,10 +139,11 @@ class _ItemBuilder:
             words = parameter_text(count, states)
             body = f"{body} · {words}" if body else words
         frozen = frozen_text(states).strip()
-        return _Form(
+        form = self.forms[number] = _Form(
             look, module or kind, body, family, tuple(meta.shape for meta in op.outputs), (frozen,) if frozen else (),
             count, states,
         )  # fmt: skip
+        return form
 
     def _end_name(self, op: Op) -> str:
         """Return the name of one of several inputs or outputs, with its number."""

@@ -75,8 +75,8 @@ class Item:
     @property
     def identity(self) -> object:
         """What it does and how it looks: the same for items that are alike, wherever they stand."""
-        if self.form >= 0 and len(self.ops) == 1 and not self._stands_out:
-            return self.form
+        if self.form >= 0 and len(self.ops) == 1 and not (self.marks or self.badge or self.fill or self.stroke):
+            return self.form  # the common case
         names = [entry.name for entry in self.stored] if self.badge else []
         return (
             self.form, self.look, self.kind, self.body, len(self.ops), self.varies, self.shapes, self.notes, self.marks,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torcheer.drawing.items.box_text import frozen_text, parameter_text
 from torcheer.drawing.items.families import family_of_class
 from torcheer.drawing.items.grouping import Member, OperationBox, flatten, operands, pills, stack_of, wrap
-from torcheer.drawing.items.item import GRADIENT, Face, Item, face_of, net_kind, note_at
+from torcheer.drawing.items.item import GRADIENT, STILL, Face, Item, face_of, net_kind, note_at
 from torcheer.drawing.layout.box_layout import Layout, LayoutEdge, arrange
 from torcheer.network.fold import Box, Fold, Net, Wire
 from torcheer.records import ModuleCall
@@ -101,8 +101,8 @@ class _Planner:
 
     def plan(self, box: Box[Item]) -> BoxPlan:
         """Return the plan of a box, made once for all that are alike, and in which the same gradients flow."""
-        inner = [self.plan(member).number for member in box.boxes()]
-        key = (box.alike, tuple(inner), tuple([net_kind(self.items, net) for _, net in box.wires]))
+        inner = [self.plan(member).number for member in box.members if isinstance(member, Box)]
+        key = (box.alike, tuple(inner), self._flows(box.wires))
         planned = self.planned_by_box.get(key)
         if planned is None:
             planned = self.planned_by_box[key] = self._planned(box)
@@ -110,6 +110,11 @@ class _Planner:
             box.members = [box.members[n] for n in planned.order]
         self.planned[box] = planned
         return planned.plan
+
+    def _flows(self, wires: list[tuple[Wire, Net]]) -> tuple[int, ...]:
+        """Return what each wire carries, as `net_kind` does."""
+        results = [(self.items[number].carries, output) for _, (number, output) in wires]
+        return tuple([carries[output] if output < len(carries) else STILL for carries, output in results])
 
     def _planned(self, box: Box[Item]) -> _Planned:
         """Plan the first of the boxes that are alike."""
@@ -149,7 +154,7 @@ class _Planner:
                 face, number = self._face_of(member, self.fold.used.get(member.number, []))
                 parts.append(face)
                 inner += (-1, number, member.form)
-        edges, flows = [wire for wire, _ in wires], tuple([net_kind(self.items, net) for _, net in wires])
+        edges, flows = [wire for wire, _ in wires], self._flows(wires)
         contents = self._contents(box)
         face = self._face(box, contents)
         key = (box.sort, face, *names, *inner, *edges, *flows)
