@@ -73,7 +73,8 @@ class Drawing:
 
     def text(self) -> str:
         """Return the drawing as a tree of text, for the terminal."""
-        return draw_text(self.history, rolled=self._rolled, depth=self.picture.depth)
+        shown = self.picture
+        return draw_text(self.history, rolled=self._rolled, depth=shown.depth, repeats_once=shown.once)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the drawing in the format of the suffix of `path`; return the path written."""

@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import TorcheerError
+
+if TYPE_CHECKING:
+    from torcheer.network.module_summary import ModuleSummary
 
 StrPath = str | os.PathLike[str]
 
@@ -56,6 +59,13 @@ class Doors:
             from torcheer.archive import save_history
         history: Any = self
         return save_history(history, to, overwrite=overwrite, parameters=parameters, codec=codec)
+
+    def summary(self) -> ModuleSummary:
+        """Return parameters, FLOPs, memory, time and repeats (×N) of each module."""
+        with _door("summarising", "torcheer.network"):
+            from torcheer.network.module_summary import summarise
+        history: Any = self
+        return summarise(history)
 
     def draw(
         self,

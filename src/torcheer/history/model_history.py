@@ -11,7 +11,7 @@ from torcheer.history.derived_facts import HistoryFacts
 from torcheer.history.doors import Doors
 from torcheer.history.module_views import Modules, StoredView
 from torcheer.history.op_views import LayerView, OpList, OpView
-from torcheer.history.text import history_text, module_summary, notebook_table
+from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
 from torcheer.records import Op, RunInfo
 
@@ -161,10 +161,6 @@ class ModelHistory(Doors):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text())
-
-    def summary(self) -> module_summary.ModuleSummary:
-        """Return parameters, FLOPs, memory and time of each module."""
-        return module_summary.summarise(self)
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame with one row per operation."""

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
+from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.batch_axis import NO_BATCH, Batch, batch_of, item_shape
 from torcheer.network.module_tree import is_silent, tree_of
 from torcheer.network.network_records import Layer, Network, Projection, Variable
+from torcheer.network.pass_fold import fold_pass
 from torcheer.network.pass_graph import PassGraph
 from torcheer.network.placement import levels_of
 from torcheer.network.recorded_heads import SUFFIX, heads_of, layer_of
-from torcheer.records import ModuleCall, Op, Stored
+from torcheer.records import ModuleCall, Op, RunInfo, Stored
 
 MOST_LAYERS: Final = 200
 MOST_CALLS: Final = 4  # of one module that become separate layers; of a longer loop only the first call does
@@ -94,9 +96,8 @@ def describe_pass(ops: list[Op], title: str = "") -> PassDescription:
     )
     projections = _projections(result, layers, graph)
     _add_heads(result, layers, graph)
-    result.network = Network(
-        title, tuple(layers), tuple(projections), VARIABLES, tree_of(ops), tuple(dict.fromkeys(notes))
-    )
+    modules = tree_of(fold_pass(HistoryFacts(ops, RunInfo(title))))
+    result.network = Network(title, tuple(layers), tuple(projections), VARIABLES, modules, tuple(dict.fromkeys(notes)))
     return result
 
 

@@ -1,11 +1,13 @@
-"""The tree of modules that ran in a pass, with runs of equal siblings (×N)."""
+"""The tree of modules that ran in a pass, with their calls and repeats (×N), read off its fold."""
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
+from torcheer.network.fold import Box, Fold
 from torcheer.network.network_records import ModuleNode
+from torcheer.network.pass_fold import OpLeaf
 from torcheer.records import ModuleCall, Op
 
 ATTENTION: Final = "MultiheadAttention"  # counts as a leaf, whatever it calls
@@ -30,66 +32,41 @@ def stack_of(op: Op) -> tuple[ModuleCall, ...]:
     return tuple(stack)
 
 
-def tree_of(ops: list[Op]) -> tuple[ModuleNode, ...]:
+def tree_of(fold: Fold[OpLeaf]) -> tuple[ModuleNode, ...]:
     """The modules that ran, in order of their first operation, each after the module it belongs to."""
-    kinds: dict[str, str] = {}
-    parents: dict[str, str] = {}
-    calls: dict[str, set[int]] = {}
-    own: dict[str, list[Any]] = {}  # what a module ran itself
-    for op in ops:
-        around = ""
-        for call in op.modules:
-            kinds.setdefault(call.address, call.type)
-            parents.setdefault(call.address, around)
-            calls.setdefault(call.address, set()).add(call.call)
-            around = call.address
-        shapes = tuple([meta.shape for meta in op.outputs]), tuple([stored.shape for stored in op.stored])
-        own.setdefault(around, []).append((op.name, repr(op.settings), shapes))
-    children: dict[str, list[str]] = {}
-    for address, parent in parents.items():
-        children.setdefault(parent, []).append(address)
-    looks: dict[str, Any] = {}
-    leaves: set[str] = set()  # with one operation in each call
-    for address in reversed(list(kinds)):  # a module comes after the one it belongs to
-        inner = tuple(looks[child] for child in children.get(address, ()))
-        looks[address] = hash((kinds[address], tuple(own.get(address, ())), inner))
-        if not inner and len(own[address]) == len(calls[address]):
-            leaves.add(address)
-    runs = _runs(children, looks, _readers(ops, leaves))
-    return tuple(
-        ModuleNode(address, kind, parents[address], len(calls[address]), runs[address])
-        for address, kind in kinds.items()
-    )
+    calls: dict[str, dict[ModuleCall, str]] = {}  # address -> its calls, and the module around each
+    repeats: dict[str, int] = {}
+    for call, around in _module_calls(fold.root, ""):
+        calls.setdefault(call.address, {})[call] = around
+    for run in _runs(fold.root):
+        addresses = dict.fromkeys(box.call.address for box in run if box.call and box.sort == "module")
+        if len(addresses) == len(run):  # of modules; a module called again and again has calls
+            for address in addresses:
+                repeats.setdefault(address, 0)
+            repeats[next(iter(addresses))] = len(run)
+    nodes = []
+    for address, around_calls in calls.items():
+        first, around = next(iter(around_calls.items()))
+        nodes.append(ModuleNode(address, first.type, around, len(around_calls), repeats.get(address, 1)))
+    return tuple(nodes)
 
 
-def _readers(ops: list[Op], leaves: Container[str]) -> dict[str, set[str]]:
-    """Of each module but leaves what reads its results: the siblings by their addresses, "" for anything else."""
-    by_index = {op.index: op for op in ops}
-    readers: dict[str, set[str]] = {}
-    for op in ops:
-        for edge in op.parents:
-            source, target = by_index[edge.parent].modules, op.modules
-            if source is target or not source:
-                continue
-            shared = 0
-            while shared < min(len(source), len(target)) and source[shared].address == target[shared].address:
-                shared += 1
-            for depth in range(shared, len(source)):
-                reader = target[depth].address if depth == shared < len(target) else ""
-                if source[depth].address not in leaves:
-                    readers.setdefault(source[depth].address, set()).add(reader)
-    return readers
+def _module_calls(box: Box[OpLeaf], around: str) -> Iterator[tuple[ModuleCall, str]]:
+    """Yield the calls of modules in a box at any depth, and the address of the module around each."""
+    for member in box.members:
+        if isinstance(member, OpLeaf):
+            if member.call is not None:
+                yield member.call, around
+            continue
+        assert member.call is not None
+        is_module = member.sort == "module" and member.call.address
+        if is_module:
+            yield member.call, around
+        yield from _module_calls(member, member.call.address if is_module else around)
 
 
-def _runs(children: dict[str, list[str]], looks: dict[str, Any], readers: dict[str, set[str]]) -> dict[str, int]:
-    """Of each module the length of the run of equal siblings that it begins, each read by the next; 0 within a run."""
-    runs: dict[str, int] = {}
-    for siblings in children.values():
-        first = last = siblings[0]
-        for sibling in siblings:
-            if sibling != first and looks[sibling] == looks[first] and readers.get(last) == {sibling}:
-                runs[first], runs[sibling] = runs[first] + 1, 0
-            else:
-                first, runs[sibling] = sibling, 1
-            last = sibling
-    return runs
+def _runs(box: Box[OpLeaf]) -> Iterator[list[Box[OpLeaf]]]:
+    """Yield what repeats in a box, at any depth."""
+    yield from box.runs
+    for member in box.boxes():
+        yield from _runs(member)

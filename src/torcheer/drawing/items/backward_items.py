@@ -8,17 +8,17 @@ from math import prod
 
 from torcheer.drawing.items.box_text import number_text
 from torcheer.drawing.items.families import family_of
-from torcheer.drawing.items.history_items import call_name, leaf_modules, look_of, several_calls
-from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
+from torcheer.drawing.items.history_items import look_of
+from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, STILL, SUM, Item
 from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import BORROWED_RULE, BackwardFlow
 from torcheer.history.text.latex_text import equations
-from torcheer.records import BackwardStep, ModuleCall, Op
+from torcheer.network.fold import Net
+from torcheer.network.op_places import Path, call_name, leaf_modules, several_calls
+from torcheer.records import BackwardStep, Op
 from torcheer.terminal import human_shape
 
 VALUE = 0  # an item's results: VALUE, its value; KEPT, its value again, for backward; GRADIENT, its gradient
-
-Path = tuple[ModuleCall, ...]
 
 
 def backward_items(history: ModelHistory, flow: BackwardFlow) -> list[Item]:

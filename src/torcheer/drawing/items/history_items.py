@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Mapping
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import NamedTuple
 
 from torcheer.drawing.items.box_text import argument_names, body_text, frozen_text, parameter_text
 from torcheer.drawing.items.families import family_of
-from torcheer.drawing.items.item import FLOWS, STILL, Item, Net
+from torcheer.drawing.items.item import FLOWS, STILL, Item
 from torcheer.history import ModelHistory
 from torcheer.history.layers.cycles import components
-from torcheer.network.function_frames import FUNCTION, paths_with_functions
-from torcheer.network.rolled_passes import rolled_passes
-from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
+from torcheer.network.fold import Net, add_badges
+from torcheer.network.op_places import Path, Place, Places, address_of
+from torcheer.network.pass_fold import OpForms, shown_parameters
+from torcheer.records import BESIDE, ModuleCall, Op, Stored
 
 
-def items_of(history: ModelHistory, *, rolled: bool) -> tuple[list[Item], dict[ModuleCall, int]]:
+def items_of(history: ModelHistory, *, rolled: bool) -> tuple[list[Item], Mapping[ModuleCall, int]]:
     """Return all items, parents before children except where a rolled loop closes.
 
     Also return for each box of a rolled loop how many calls it stands for.
     """
     builder = _ItemBuilder(history, rolled)
     items = builder.build()
-    _add_badges(items)
-    return items, Counter(builder.calls.values())
-
-
-class _Place(NamedTuple):
-    """Where operations with the same module stack are drawn."""
-
-    path: tuple[ModuleCall, ...]
-    leaf: bool  # a module with a single operation is drawn as one box
-    name: str  # of that module
-    kind: str
+    add_badges(items)
+    return items, builder.places.times
 
 
 class _Form(NamedTuple):
@@ -49,7 +41,6 @@ class _Form(NamedTuple):
     marks: tuple[str, ...]
     parameters: int
     states: frozenset[bool]
-    number: int
 
 
 def look_of(name: str, leaf: bool, family: str, body: str, several: bool) -> tuple[str, str]:
@@ -67,33 +58,20 @@ class _ItemBuilder:
         self.facts = history.facts
         self.info = history.info
         self.rolled = rolled
-        ops = self.facts.ops
-        self.boxed_root = len(set(map(attrgetter("root_call"), ops))) > 1 and (
-            len({op.root_call for op in ops if op.kind == "op"}) > 1
-        )
-        buffer_updates = [index for index, op in enumerate(ops) if not op.parents and _is_buffer_update(op)]
-        self.buffer_updates = {index for index in buffer_updates if not self.facts.children[index]}
-        stacks = _stacks(ops, self.buffer_updates)
-        self.leaf_modules = leaf_modules(stacks)
-        self.ends = Counter(map(attrgetter("kind"), ops))
+        self.places, self.numbers = Places(self.facts, rolled=rolled), OpForms()
+        self.ends = Counter(map(attrgetter("kind"), self.facts.ops))
         self.items: list[Item] = []
-        self.item_of: list[int] = [-1] * len(ops)
-        self.standalone: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
-        self.places: dict[object, _Place] = {}
-        self.last: tuple[object, _Place] = (None, _Place((), False, "", ""))  # the path and place of the last operation
-        self.forms: dict[object, _Form] = {}
-        self.paths = paths_with_functions(ops, self.info)
-        self.passes = rolled_passes(self.facts) if rolled else list(zip(range(len(ops))))
-        self.calls = _same_calls(map(self._path, ops), self.passes) if rolled else {}
-        self.several = several_calls(self.calls.get(modules[-1], modules[-1]) for modules in stacks)
+        self.item_of: list[int] = [-1] * len(self.facts.ops)
+        self.standalone: dict[tuple[str, Path], int] = {}
+        self.forms: dict[int, _Form] = {}
 
     def build(self) -> list[Item]:
         ops = self.facts.ops
-        for members in self.passes:
+        for members in self.places.passes:
             op = ops[members[0]]
-            if members[0] in self.buffer_updates and op.modules[-1] in self.leaf_modules:
-                continue  # part of the box of its module
-            place = self._place(op)
+            if self.places.is_counter(op):
+                continue
+            place = self.places.of(op)
             standalone = self._standalone_items(op, place) if op.stored else []
             item = self._item(op, place, members)
             item.number = len(self.items)
@@ -111,22 +89,19 @@ class _ItemBuilder:
             self._add_stop()
         return _sort_by_parents(self.items) if self.rolled else self.items
 
-    def _item(self, op: Op, place: _Place, members: tuple[int, ...]) -> Item:
+    def _item(self, op: Op, place: Place, members: tuple[int, ...]) -> Item:
+        number = self.numbers.number(op, place.kind)
+        form = self.forms.get(number) or self._new_form(op, place.kind, number)
         if op.kind in ("input", "output"):
             several = self.ends[op.kind] > 1
-            form = self._form(op, False)._replace(
-                look=op.kind, kind=self._end_name(op) if several else op.name, body=""
-            )
-            item = Item(-1, "", members, (), *form[:-1])
-            item.form = -1
+            form = form._replace(look=op.kind, kind=self._end_name(op) if several else op.name, body="")
+            item = Item(-1, "", members, (), *form)
         else:
-            form = self._form(op, place.leaf)
-            item = Item(-1, place.name, members, place.path, *form[:-1])
-            if place.leaf:
-                item.kind = place.kind
-            item.form = form.number
+            item = Item(-1, place.name, members, place.path, *form)
+            item.form = number
             if op.stored:
-                item.stored = tuple([entry for entry in _drawn_parameters(op) if _holds(op, entry, place.leaf)])
+                stored = shown_parameters(op)
+                item.stored = stored if place.leaf else tuple([entry for entry in stored if _holds(op, entry, False)])
         item.carries = tuple([FLOWS if meta.requires_grad else STILL for meta in op.outputs])
         if len(members) > 1:
             self._merge_passes(item, op, place)
@@ -136,9 +111,9 @@ class _ItemBuilder:
             item.marks += ("beside",)
         return item
 
-    def _merge_passes(self, item: Item, op: Op, place: _Place) -> None:
+    def _merge_passes(self, item: Item, op: Op, place: Place) -> None:
         """Drop the settings that differ between passes, and mark shapes that vary."""
-        later = [self._form(self.facts.ops[n], place.leaf) for n in item.ops[1:]]
+        later = [self._form(self.facts.ops[n], place.kind) for n in item.ops[1:]]
         outputs = [self.facts.ops[n].outputs for n in item.ops]
         item.carries = tuple(  # the first pass may read initial values without gradients
             [FLOWS if any(meta.requires_grad for meta in metas) else STILL for metas in zip(*outputs)]
@@ -147,78 +122,41 @@ class _ItemBuilder:
         if any(form.body != item.body for form in later):
             item.body = parameter_text(item.parameters, item.states) if item.states else ""
 
-    def _form(self, op: Op, leaf: bool) -> _Form:
-        """Return the form of an operation, cached by function, settings, weights and results."""
-        outputs = op.outputs
-        held: tuple[object, ...] = ()
-        if len(outputs) == 1:  # the common case
-            results: object = (outputs[0].shape, outputs[0].dtype)
-        else:
-            results = tuple([(meta.shape, meta.dtype) for meta in outputs])
-        if op.stored:
-            held = tuple([(entry.kind, entry.shape, entry.trainable, entry.where) for entry in _drawn_parameters(op)])
-        key: object = (op.name, op.settings, results, held, leaf, len(op.parents) > 1)
-        try:
-            form = self.forms.get(key)
-        except (TypeError, NotImplementedError):  # a slice or a packed weight among the arguments
-            key = repr(key)
-            form = self.forms.get(key)
-        if form is None:
-            form = self.forms[key] = self._new_form(op, leaf)
-        return form
+    def _form(self, op: Op, module: str) -> _Form:
+        """Return the form of an operation; `module` is the type of a module that has no other."""
+        number = self.numbers.number(op, module)
+        return self.forms.get(number) or self._new_form(op, module, number)
 
-    def _new_form(self, op: Op, leaf: bool) -> _Form:
+    def _new_form(self, op: Op, module: str, number: int) -> _Form:
+        leaf = bool(module)
         family = "" if op.kind in ("input", "output") else family_of(op.name)
         body = body_text(op) if op.kind == "op" else ""
-        standalone = sum(not _holds(op, entry, leaf) for entry in _drawn_parameters(op))
+        standalone = sum(not _holds(op, entry, leaf) for entry in shown_parameters(op))
         look, kind = look_of(op.name, leaf, family, body, len(op.parents) + standalone > 1)
-        held = [entry for entry in _drawn_parameters(op) if entry.kind == "parameter" and _holds(op, entry, leaf)]
+        held = [entry for entry in shown_parameters(op) if entry.kind == "parameter" and _holds(op, entry, leaf)]
         count, states = sum(entry.count for entry in held), frozenset(entry.trainable for entry in held)
         if states and look not in ("pill", "merge"):
             words = parameter_text(count, states)
             body = f"{body} · {words}" if body else words
         frozen = frozen_text(states).strip()
-        return _Form(
-            look, kind, body, family, tuple(meta.shape for meta in op.outputs), (frozen,) if frozen else (), count,
-            states, len(self.forms),
+        form = self.forms[number] = _Form(
+            look, module or kind, body, family, tuple(meta.shape for meta in op.outputs), (frozen,) if frozen else (),
+            count, states,
         )  # fmt: skip
+        return form
 
     def _end_name(self, op: Op) -> str:
         """Return the name of one of several inputs or outputs, with its number."""
         layers = self.facts.layers
         return f"{op.name} {layers.all[layers.of[op.index]].number}"
 
-    def _place(self, op: Op) -> _Place:
-        """Return the boxes around an operation; a module of one operation is a single box."""
-        key = self._path(op)
-        if key is self.last[0]:  # the common case; hashing a path takes longer
-            return self.last[1]
-        place = self.places.get(key)
-        if place is None:
-            path = key
-            if self.rolled:
-                path = tuple(self.calls.get(call, call) for call in path)
-            place = _Place(path, False, "", "")
-            if op.modules and op.modules[-1] in self.leaf_modules:
-                place = _Place(path[:-1], True, call_name(path[-1], path[:-1], self.several), path[-1].type)
-            self.places[key] = place
-        self.last = key, place
-        return place
-
-    def _path(self, op: Op) -> tuple[ModuleCall, ...]:
-        """Return the functions, the call of the model if there are several, and the modules around an operation."""
-        path = self.paths.get(op.index, op.modules) if self.paths else op.modules
-        if op.root_call and self.boxed_root and op.kind == "op":
-            return (ModuleCall("", op.root_call, self.info.model), *path)
-        return path
-
-    def _standalone_items(self, op: Op, place: _Place) -> list[int]:
+    def _standalone_items(self, op: Op, place: Place) -> list[int]:
         """Add small items for parameters and buffers that are not part of a function's box."""
-        if op.kind == "input" or place.leaf:
+        if op.kind == "input" or place.leaf is not None:
             return []
         entering = []
         drawn = {edge.where for edge in op.parents}  # what an operation such as `weight.float()` gave back as it was
-        for entry in _drawn_parameters(op):
+        for entry in shown_parameters(op):
             if entry.where in drawn or (op.kind == "op" and _holds(op, entry, False)):
                 continue
             key = (entry.name, place.path)
@@ -307,14 +245,6 @@ def _labels_text(labels: list[str]) -> str:
     return ", ".join(labels) if len(labels) <= 3 else f"{labels[0]} … {labels[-1]}"
 
 
-def _drawn_parameters(op: Op) -> tuple[Stored, ...]:
-    """Return the parameters and buffers to draw.
-
-    Those of a fused kernel are drawn in its inside, where it is shown.
-    """
-    return op.stored if op.note != KERNEL else ()
-
-
 def _holds(op: Op, entry: Stored, leaf: bool) -> bool:
     """True if a parameter is part of the box of its function or module, not a standalone item."""
     if leaf:
@@ -322,90 +252,3 @@ def _holds(op: Op, entry: Stored, leaf: bool) -> bool:
     if op.name not in WEIGHTED or (entry.kind == "buffer" and not op.name.endswith("norm")):
         return False
     return "embedding" in op.name or entry.where[:1] not in ((0,), ("input",))
-
-
-def _same_calls(
-    paths: Iterable[tuple[ModuleCall, ...]], passes: Iterable[tuple[int, ...]]
-) -> dict[ModuleCall, ModuleCall]:
-    """Map each call that is a pass of another, as the operations in it are, to the first pass; and that to itself."""
-    paths = list(paths)
-    first: dict[ModuleCall, ModuleCall] = {}
-
-    def find(call: ModuleCall) -> ModuleCall:
-        while first.get(call, call) != call:
-            call = first[call]
-        return call
-
-    for members in passes:
-        for index in members[1:]:
-            for call, later_call in zip(paths[members[0]], paths[index]):
-                if call.address != later_call.address:
-                    break  # a function that is a frame in only one of the passes
-                low, high = sorted((find(call), find(later_call)))
-                first[high] = low
-    return {call: find(call) for call in {*first, *first.values()}}
-
-
-def several_calls(calls: Iterable[ModuleCall]) -> set[tuple[str, str]]:
-    """Return the modules and functions, by address and type, of which there is more than one call among these."""
-    first: dict[tuple[str, str], ModuleCall] = {}
-    return {(call.address, call.type) for call in calls if first.setdefault((call.address, call.type), call) != call}
-
-
-def address_of(path: Iterable[ModuleCall]) -> str:
-    """Return the address of the innermost module of a path."""
-    return next((call.address for call in reversed(tuple(path)) if call.type != FUNCTION), "")
-
-
-def call_name(call: ModuleCall, around: tuple[ModuleCall, ...], several: Container[tuple[str, str]]) -> str:
-    """Return a module's name relative to the boxes around it, with its call if there are several."""
-    is_numbered = (call.address, call.type) in several
-    if not call.address:  # the model itself
-        return f"call {call.call}" if is_numbered else ""
-    name = call.address.removeprefix(f"{address_of(around)}.")
-    return f"{name}:{call.call}" if is_numbered else name
-
-
-def _is_buffer_update(op: Op) -> bool:
-    """True for a counter in a buffer, such as batch norm's `num_batches_tracked += 1`."""
-    return bool(op.modules and op.stored and not op.parents and op.name.endswith("_") and op.stored[0].kind == "buffer")
-
-
-def _stacks(ops: list[Op], buffer_updates: set[int]) -> dict[tuple[ModuleCall, ...], int]:
-    """Count the operations in each module stack, without updates of buffers."""
-    count: dict[tuple[ModuleCall, ...], int] = {}
-    for index, op in enumerate(ops):
-        if op.modules and index not in buffer_updates:
-            count[op.modules] = count.get(op.modules, 0) + 1
-    return count
-
-
-def leaf_modules(stacks: dict[tuple[ModuleCall, ...], int]) -> set[ModuleCall]:
-    """Return the module calls in which exactly one operation ran, directly."""
-    inner = {call for modules in stacks for call in modules[:-1]}
-    return {modules[-1] for modules, number in stacks.items() if number == 1 and modules[-1] not in inner}
-
-
-def _add_badges(items: list[Item]) -> None:
-    """Give items that share weights the same badge."""
-    users: dict[str, list[Item]] = {}
-    for item in items:
-        for entry in item.stored:
-            if entry.kind == "parameter":
-                users.setdefault(entry.name, []).append(item)
-    badges: dict[tuple[int, ...], str] = {}
-    for members in users.values():
-        if len(members) > 1:
-            badge = badges.setdefault(tuple(item.number for item in members), _letters(len(badges)))
-            for item in members:
-                item.badge = item.badge or badge
-
-
-def _letters(number: int) -> str:
-    """Return a number as letters: A, B, …, Z, AA, …"""
-    text = ""
-    number += 1
-    while number:
-        number, letter = divmod(number - 1, 26)
-        text = chr(65 + letter) + text
-    return text

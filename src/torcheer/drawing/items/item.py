@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from torcheer.drawing.items.families import PLAIN_RESHAPES
 from torcheer.history import ModelHistory
+from torcheer.network.fold import Net
 from torcheer.records import ModuleCall, Stored
 from torcheer.terminal import human_shape
-
-Net = tuple[int, int]  # (number of an item, index of its result)
 
 # What a net carries: a value without or with a gradient, a value saved for backward, a gradient. Gradients are laid
 # out as if they flowed down, too.
@@ -72,6 +71,17 @@ class Item:
     step: int = -1  # index of the op of a backward pass that it belongs to: also of a rule, a leaf and the loss
     notes: tuple[str, ...] | None = None  # text at each result, if not its shape
     pair: int = -1  # the backward rule of an operation, and the reverse: they are drawn side by side
+
+    @property
+    def identity(self) -> object:
+        """What it does and how it looks: the same for items that are alike, wherever they stand."""
+        if self.form >= 0 and len(self.ops) == 1 and not (self.marks or self.badge or self.fill or self.stroke):
+            return self.form  # the common case
+        names = [entry.name for entry in self.stored] if self.badge else []
+        return (
+            self.form, self.look, self.kind, self.body, len(self.ops), self.varies, self.shapes, self.notes, self.marks,
+            self.badge, self.fill, self.stroke, *names,
+        )  # fmt: skip
 
     @property
     def plain(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from torcheer.drawing.items.item import FLOWS, Item, Net, net_kind
+from torcheer.drawing.items.item import FLOWS, Item, net_kind
 from torcheer.drawing.looks.style import Style
+from torcheer.network.fold import Net
 
 
 class StyleNode(NamedTuple):

@@ -59,6 +59,7 @@ class Picture:
     down: bool
     limit: float
     depth: int | None  # the level shown, None for all
+    once: bool  # of modules that repeat, only one is shown
 
     @property
     def boxes(self) -> int:
@@ -123,7 +124,7 @@ def _fit(scene: Scene, opener: _Opener, direction: str, level: int | None) -> Pi
             root = natural if limit == float("inf") else opener.view(scene.root, down, limit)
             score = _score(root, scene.wrap_cost) + (0.04 if down else 0.0)
             if best is None or score > best[0] + 1e-9:
-                best = score, Picture(scene, root, down, limit, level)
+                best = score, Picture(scene, root, down, limit, level, opener.once)
     assert best is not None
     return best[1]
 

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from torcheer.drawing.items.box_text import frozen_text, parameter_text
 from torcheer.drawing.items.families import family_of_class
-from torcheer.drawing.items.grouping import (
-    INSIDE,
-    OUTSIDE,
-    Group,
-    Member,
-    in_order,
-    join,
-    number_nets,
-    operands,
-    pills,
-    sort_into_boxes,
-    stack_of,
-    stacks,
-    wrap,
-)
-from torcheer.drawing.items.item import GRADIENT, Face, Item, Net, face_of, net_kind, note_at
+from torcheer.drawing.items.grouping import Member, OperationBox, flatten, operands, pills, stack_of, wrap
+from torcheer.drawing.items.item import GRADIENT, STILL, Face, Item, face_of, net_kind, note_at
 from torcheer.drawing.layout.box_layout import Layout, LayoutEdge, arrange
+from torcheer.network.fold import Box, Fold, Net, Wire
 from torcheer.records import ModuleCall
 from torcheer.terminal import plural
 
@@ -42,7 +30,6 @@ class BoxPlan:
     size: int  # items in it at any depth
     layout: Layout
     flows: tuple[int, ...]  # what each route carries: STILL, FLOWS, KEPT or GRADIENT of items/item.py
-    alike: int  # the same number for boxes that differ at most in where gradients flow
 
 
 @dataclass(slots=True)
@@ -56,98 +43,124 @@ class Scene:
     wrap_cost: float = 0.02  # penalty for each wrap, where the eye must jump
 
 
-_Ports = dict[Net, int] | None  # the position of each net; None if there is only one
+class _Contents(NamedTuple):
+    """What a box holds at any depth."""
+
+    operations: int = 0
+    parameters: int = 0  # number of elements; shared parameters are counted when it is drawn
+    shared: frozenset[tuple[str, int]] = frozenset()
+    states: frozenset[bool] = frozenset()  # whether its parameters are trainable
+    marks: frozenset[str] = frozenset()  # "edited", "unseen"
+
+
+class _Planned(NamedTuple):
+    """The plan of boxes that look the same, and what it takes to use it for another of them."""
+
+    plan: BoxPlan
+    contents: _Contents
+    order: tuple[int, ...]  # of the members, if the drawing moves some; else ()
 
 
 def plan_scene(
     items: list[Item], times: Mapping[ModuleCall, int] = MappingProxyType({}), *, rolled: bool = False
 ) -> Scene:
-    """Sort the items into boxes, connect them, and make one plan of each distinct box.
+    """Fold the items into boxes, and make one plan of each distinct box.
 
     `times` says how many calls a box stands for, if more than one. In a rolled view an operation and what prepares its
     operands are one box.
     """
-    root, around = sort_into_boxes(items, times)
-    planner = _Planner(items, join(items, around), rolled)
-    plan = planner.plan(root)
+    planner = _Planner(Fold(items, times), rolled)
+    plan = planner.plan(planner.fold.root)
     has_backward = any(item.look == "gradient" for item in items)
     flowing = any(any(item.carries) for item in items)
     return Scene(
-        plan, planner.plans, in_order(root), flowing, 0.1 if has_backward else 0.02
+        plan, planner.plans, list(_in_order(planner.fold.root)), flowing, 0.1 if has_backward else 0.02
     )  # with a backward pass the eye jumps twice
 
 
+def _in_order(box: Box[Item]) -> Iterator[Item]:
+    """Yield every item at any depth, in the order of the plans."""
+    stack: list[Member] = [box]
+    while stack:
+        member = stack.pop()
+        if isinstance(member, Box):
+            stack.extend(reversed(member.members))
+        else:
+            yield member
+
+
 class _Planner:
-    def __init__(self, items: list[Item], near_readers: dict[int, int], rolled: bool) -> None:
-        self.items, self.rolled = items, rolled
+    def __init__(self, fold: Fold[Item], rolled: bool) -> None:
+        self.fold, self.items, self.rolled = fold, fold.leaves, rolled
         self.plans: list[BoxPlan] = []
+        self.planned: dict[Box[Item], _Planned] = {}
+        self.planned_by_box: dict[object, _Planned] = {}
         self.plan_by_key: dict[object, BoxPlan] = {}
         self.faces: dict[Face, int] = {}
         self.looks: dict[object, tuple[Face, int]] = {}
-        self.alike: dict[object, int] = {}
-        self.near_readers = near_readers  # item -> how many of its readers are in the same box
-        self.used_outputs: dict[int, list[int]] = {}  # item -> the indices of its results that are read
-        for item in items:
-            for (number, output), _ in item.parents:
-                outputs = self.used_outputs.get(number)
-                if outputs is None:
-                    self.used_outputs[number] = [output]
-                elif output not in outputs:
-                    outputs.append(output)
-                    outputs.sort()
 
-    def plan(self, group: Group) -> BoxPlan:
-        for member in group.members:
-            if isinstance(member, Group) and member.plan is None:
-                self.plan(member)
-        if len(group.exits) > 1:
-            group.exits = dict.fromkeys(sorted(group.exits))
+    def plan(self, box: Box[Item]) -> BoxPlan:
+        """Return the plan of a box, made once for all that are alike, and in which the same gradients flow."""
+        inner = [self.plan(member).number for member in box.members if isinstance(member, Box)]
+        key = (box.alike, tuple(inner), self._flows(box.wires))
+        planned = self.planned_by_box.get(key)
+        if planned is None:
+            planned = self.planned_by_box[key] = self._planned(box)
+        elif planned.order:
+            box.members = [box.members[n] for n in planned.order]
+        self.planned[box] = planned
+        return planned.plan
+
+    def _flows(self, wires: list[tuple[Wire, Net]]) -> tuple[int, ...]:
+        """Return what each wire carries, as `net_kind` does."""
+        results = [(self.items[number].carries, output) for _, (number, output) in wires]
+        return tuple([carries[output] if output < len(carries) else STILL for carries, output in results])
+
+    def _planned(self, box: Box[Item]) -> _Planned:
+        """Plan the first of the boxes that are alike."""
+        members = list(box.members)
         if self.rolled:
-            self._wrap(group, operands(group))
+            self._wrap(box, operands(box))
         else:
-            self._wrap(group, [(run, Group("", f"reshape ×{len(run)}", "pill")) for run in pills(group)])
-        self._wrap(group, [(run, stack_of(run)) for run in stacks(group)])
-        group.plan = self._plan(group)
-        return group.plan
+            self._wrap(box, [(run, Box("", f"reshape ×{len(run)}", "pill")) for run in pills(box)])
+        self._wrap(box, [(run, stack_of(run)) for run in box.runs])
+        if len(box.members) == len(members):
+            return self._plan(box, box.wires)
+        planned = self._plan(box, self.fold.number_edges(box))
+        place = {id(member): n for n, member in enumerate(members)}
+        box.members = flatten(box.members)
+        return planned._replace(order=tuple([place[id(member)] for member in box.members]))
 
-    def _wrap(self, group: Group, runs: list[tuple[list[Member], Group]]) -> None:
-        if runs:
-            wrap(group, runs)
-            for _, box in runs:
-                self.plan(box)
+    def _wrap(self, box: Box[Item], runs: Sequence[tuple[Sequence[Member], Box[Item]]]) -> None:
+        if not runs:
+            return
+        wrap(box, runs)
+        for _, added in runs:
+            if len(added.exits) > 1:
+                added.exits = dict.fromkeys(sorted(added.exits))
+            self.planned[added] = self._plan(added, self.fold.number_edges(added))
 
-    def _plan(self, group: Group) -> BoxPlan:
+    def _plan(self, box: Box[Item], wires: list[tuple[Wire, Net]]) -> _Planned:
         parts: list[Face | BoxPlan] = []
         names: list[str] = []
         inner: list[int] = []  # numbers that distinguish the parts
-        entries: list[_Ports] = []
-        exits: list[_Ports] = []
-        for member in group.members:
+        for member in box.members:
             names.append(member.name)
-            if isinstance(member, Group):
-                assert member.plan is not None
-                parts.append(member.plan)
-                inner.append(member.plan.number)
-                entries.append(number_nets(member.entries))
-                exits.append(number_nets(member.exits))
+            if isinstance(member, Box):
+                plan = self.planned[member].plan
+                parts.append(plan)
+                inner.append(plan.number)
             else:
-                used = self.used_outputs.get(member.number, [])
-                parents = member.parents
-                face, number = self._face_of(member, used)
+                face, number = self._face_of(member, self.fold.used.get(member.number, []))
                 parts.append(face)
                 inner += (-1, number, member.form)
-                entries.append(number_nets([net for net, _ in parents]) if len(parents) > 1 else None)
-                exits.append(number_nets([(member.number, output) for output in used]) if len(used) > 1 else None)
-        edges, flows = self._edges(group, entries, exits)
-        face = self._face(group)
-        key = (group.sort, face, *names, *inner, *edges, *flows)
-        plan = self.plan_by_key.get(key)
-        if plan is None:
-            alike_inner = [part.alike if isinstance(part, BoxPlan) else part for part in parts]
-            alike_inner += [member.form for member in group.members if isinstance(member, Item)]
-            alike = self.alike.setdefault((group.sort, face, *names, *alike_inner, *edges), len(self.alike))
-            plan = self.plan_by_key[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
-        return plan
+        edges, flows = [wire for wire, _ in wires], self._flows(wires)
+        contents = self._contents(box)
+        face = self._face(box, contents)
+        key = (box.sort, face, *names, *inner, *edges, *flows)
+        if key not in self.plan_by_key:
+            self.plan_by_key[key] = self._new(box, face, tuple(names), parts, edges, flows)
+        return _Planned(self.plan_by_key[key], contents, ())
 
     def _face_of(self, item: Item, used: list[int]) -> tuple[Face, int]:
         """Return an item's face and the face's number, cached by the item's form."""
@@ -168,59 +181,33 @@ class _Planner:
         return entry
 
     def _new(
-        self, group: Group, face: Face, names: tuple[str, ...], parts: list[Face | BoxPlan], edges: list[LayoutEdge],
-        flows: tuple[int, ...], alike: int,
+        self, box: Box[Item], face: Face, names: tuple[str, ...], parts: list[Face | BoxPlan], edges: list[LayoutEdge],
+        flows: tuple[int, ...],
     ) -> BoxPlan:  # fmt: skip
-        count_in, count, count_out = len(group.entries), len(parts), len(group.exits)
+        count_in, count, count_out = len(box.entries), len(parts), len(box.exits)
         merges = {
             count_in + n
             for n, part in enumerate(parts)
             if isinstance(part, Face) and part.look == "merge" and not any(part.entries)
         }
-        layout = arrange(count_in, count, count_out, edges, merges, flows, _pairs(group, count_in))
+        layout = arrange(count_in, count, count_out, edges, merges, flows, _pairs(box, count_in))
         flow_of = dict(zip(edges, flows))
         first, size = [], 0
         for part in parts:
             first.append(size)
             size += part.size if isinstance(part, BoxPlan) else 1
         plan = BoxPlan(
-            len(self.plans), group.sort, face, names, tuple(parts), tuple(first), size, layout,
-            tuple(flow_of[r.source, r.exit, r.target, r.entry] for r in layout.routes), alike,
+            len(self.plans), box.sort, face, names, tuple(parts), tuple(first), size, layout,
+            tuple(flow_of[r.source, r.exit, r.target, r.entry] for r in layout.routes),
         )  # fmt: skip
         self.plans.append(plan)
         return plan
-
-    def _edges(
-        self, group: Group, entries: list[_Ports], exits: list[_Ports]
-    ) -> tuple[list[LayoutEdge], tuple[int, ...]]:
-        """Return the edges inside a group, numbered as `arrange` expects, and what each carries."""
-        ins, outs = number_nets(group.entries), number_nets(group.exits)
-        shift, end = len(ins), len(ins) + len(group.members)
-        pieces = []
-        for source, net, target in group.edges:
-            if source == INSIDE:
-                start = (ins[net], 0)
-            else:
-                ports = exits[source]
-                start = (shift + source, ports[net] if ports else 0)
-            if target == OUTSIDE:
-                stop = (end + outs[net], 0)
-            else:
-                ports = entries[target]
-                stop = (shift + target, ports[net] if ports else 0)
-            pieces.append((stop, start, net))
-        pieces.sort()
-        edges, flows = [], []
-        for stop, start, net in pieces:
-            edges.append(start + stop)
-            flows.append(net_kind(self.items, net))
-        return edges, tuple(flows)
 
     def _shows_shapes(self, item: Item, used: list[int]) -> bool:
         """True if an item's shapes are worth showing: a new shape, or several readers."""
         if item.look == "output" or not item.shapes:
             return False
-        if item.look in ("input", "parameter", "buffer") or self.near_readers.get(item.number, 0) > 1:
+        if item.look in ("input", "parameter", "buffer") or self.fold.near_readers.get(item.number, 0) > 1:
             return True
         if len(used) > 1 or not item.parents:
             return True
@@ -231,57 +218,58 @@ class _Planner:
                 return True
         return False
 
-    def _lines(self, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _lines(self, box: Box[Item]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what a box's entries and exits carry, if any carries a gradient."""
-        entries, exits = (tuple(net_kind(self.items, net) for net in nets) for nets in (group.entries, group.exits))
+        entries, exits = (tuple(net_kind(self.items, net) for net in nets) for nets in (box.entries, box.exits))
         return (entries, exits) if GRADIENT in entries + exits else ((), ())
 
-    def _face(self, group: Group) -> Face:
-        for member in group.members:
-            if isinstance(member, Group):
-                group.operations += member.operations
-                group.parameters += member.parameters
-                group.shared |= member.shared
-                group.states |= member.states
-                group.marks |= member.marks
+    def _contents(self, box: Box[Item]) -> _Contents:
+        """Add up what a box holds."""
+        operations, parameters, shared, states, marks = _Contents()
+        for member in box.members:
+            if isinstance(member, Box):
+                held = self.planned[member].contents
+                operations, parameters = operations + held.operations, parameters + held.parameters
+                shared, states, marks = shared | held.shared, states | held.states, marks | held.marks
                 continue
-            group.operations += bool(member.ops)
+            operations += bool(member.ops)
             if member.marks:
-                group.marks |= {
-                    mark for mark in member.marks if "frozen" not in mark and mark not in ("borrowed", "beside")
-                }
+                marks |= {mark for mark in member.marks if "frozen" not in mark and mark not in ("borrowed", "beside")}
             if member.states:
-                group.states |= member.states
+                states |= member.states
                 if member.badge:
-                    group.shared |= {(entry.name, entry.count) for entry in member.stored if entry.kind == "parameter"}
+                    shared |= {(entry.name, entry.count) for entry in member.stored if entry.kind == "parameter"}
                 else:
-                    group.parameters += member.parameters
-        states, root = group.states, group.root
-        words = [group.body] if group.body else []
-        words += [plural(group.operations, "op")] if group.sort in ("module", "function") else []
+                    parameters += member.parameters
+        return _Contents(operations, parameters, shared, states, marks)
+
+    def _face(self, box: Box[Item], contents: _Contents) -> Face:
+        root, states = (box.root if isinstance(box, OperationBox) else None), contents.states
+        words = [box.body] if isinstance(box, OperationBox) and box.body else []
+        words += [plural(contents.operations, "op")] if box.sort in ("module", "function") else []
         if states:
-            total = group.parameters + sum(count for _, count in group.shared)
+            total = contents.parameters + sum(count for _, count in contents.shared)
             words.append(parameter_text(total, states))
-        exits = tuple(note_at(self.items[number], output) for number, output in group.exits)
-        if root and not self._shows_shapes(root, self.used_outputs.get(root.number, [])):
+        exits = tuple(note_at(self.items[number], output) for number, output in box.exits)
+        if root and not self._shows_shapes(root, self.fold.used.get(root.number, [])):
             exits = ("",) * len(exits)
-        look, family = ("pill", "reshape") if group.sort == "pill" else ("module", family_of_class(group.kind))
+        look, family = ("pill", "reshape") if box.sort == "pill" else ("module", family_of_class(box.kind))
         return Face(
             root.look if root else look,
-            group.kind,
+            box.kind,
             " · ".join(words),
             root.family if root else family,
-            len(group.members) if group.sort == "stack" else group.times,
-            ("",) * len(group.entries),
+            len(box.members) if box.sort == "stack" else box.times,
+            ("",) * len(box.entries),
             exits,
-            marks=tuple(sorted({frozen_text(states).strip(), *group.marks} - {""})),
-            folded=group.sort != "pill",
-            lines=self._lines(group),
+            marks=tuple(sorted({frozen_text(states).strip(), *contents.marks} - {""})),
+            folded=box.sort != "pill",
+            lines=self._lines(box),
         )
 
 
-def _pairs(group: Group, shift: int) -> dict[int, int]:
-    """Map each backward rule in a group to its operation, both numbered as `arrange` expects."""
-    place = {member.number: shift + member.at for member in group.members if isinstance(member, Item)}
-    rules = [member for member in group.members if isinstance(member, Item) and member.look == "gradient"]
+def _pairs(box: Box[Item], shift: int) -> dict[int, int]:
+    """Map each backward rule in a box to its operation, both numbered as `arrange` expects."""
+    place = {member.number: shift + member.at for member in box.members if isinstance(member, Item)}
+    rules = [member for member in box.members if isinstance(member, Item) and member.look == "gradient"]
     return {shift + rule.at: place[rule.pair] for rule in rules if rule.pair in place}

@@ -6,114 +6,91 @@ rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 from torcheer.drawing.items.header_text import header_lines
 from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import rule_text
-from torcheer.network.function_frames import Paths, paths_with_functions
-from torcheer.network.rolled_passes import rolled_passes
+from torcheer.network.fold import Box, Fold
+from torcheer.network.pass_fold import OpLeaf, fold_pass
 from torcheer.records import BESIDE, ModuleCall, Op
 from torcheer.terminal import human_bytes, human_shape
 
 
-@dataclass(slots=True)
-class Branch:
-    """A module call and what ran inside it, in order."""
-
-    call: ModuleCall | None
-    parts: list[Branch | int] = field(default_factory=list)  # an int is the index of an op
-
-
-def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = None) -> str:
+def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = None, repeats_once: bool = False) -> str:
     """Return one line per operation (per layer when `rolled`), indented by its modules.
 
-    Modules more than `depth` levels deep are one line each; None shows all.
+    Modules more than `depth` levels deep are one line each; None shows all. With `repeats_once`, only the last of equal
+    modules that follow each other is opened.
     """
-    flow, facts = history.facts.backward, history.facts
-    passes = rolled_passes(facts) if rolled else list(zip(range(len(facts.ops))))
-    shown = [facts.ops[members[0]] for members in passes]
+    fold = fold_pass(history.facts, rolled=rolled)
     title = f"{history.model_name}{' (repeats rolled)' if rolled else ''}"
-    if flow:
-        shown = [op for op in shown if op.kind == "op"]
+    if history.facts.backward:
         title = " · ".join(header_lines(history, depth, rolled))
-    paths = {} if flow else paths_with_functions(facts.ops, history.info)
-    writer = _TreeLines(history, passes, paths, rolled)
-    lines = [title, *_draw(writer, _build_tree(shown, paths), "", depth or 10**9)]
-    if history.info.stopped:
-        lines.append(f"✗ stopped: {history.info.stopped}")
-    return "\n".join(lines) + "\n"
+    lines = _TreeLines(history, fold, rolled)
+    tree = _draw(lines, fold.root, "", depth or 10**9, repeats_once)
+    stopped = [f"✗ stopped: {history.info.stopped}"] if history.info.stopped else []
+    return "\n".join([title, *tree, *stopped]) + "\n"
 
 
-def _build_tree(ops: Iterable[Op], paths: Paths) -> Branch:
-    """Sort the operations into the calls of functions and modules they ran inside."""
-    root = Branch(None)
-    path = [root]
-    for op in ops:
-        calls, shared = paths.get(op.index, op.modules), 0
-        while shared < min(len(calls), len(path) - 1) and path[shared + 1].call == calls[shared]:
-            shared += 1
-        del path[shared + 1 :]
-        for call in calls[shared:]:
-            inner = Branch(call)
-            path[-1].parts.append(inner)
-            path.append(inner)
-        path[-1].parts.append(op.index)
-    return root
-
-
-def _draw(lines: _TreeLines, branch: Branch, indent: str, depth: int) -> Iterator[str]:
-    for position, part in enumerate(branch.parts):
-        last = position == len(branch.parts) - 1
-        stem, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        if isinstance(part, Branch) and len(part.parts) == 1 and isinstance(part.parts[0], int):
-            yield indent + stem + lines.op(part.parts[0], inside=part.call)  # a module of one op needs no branch
-        elif isinstance(part, Branch):
-            ops = list(_ops(part))
-            folded = f"  {len(ops)} operations" if depth == 1 else ""
-            yield indent + stem + lines.module(part.call) + folded
-            if depth > 1:
-                yield from _draw(lines, part, indent + deeper, depth - 1)
-            else:
-                lines.skip_to(ops[-1])
+def _draw(lines: _TreeLines, box: Box[OpLeaf], indent: str, depth: int, repeats_once: bool) -> Iterator[str]:
+    """Yield the lines of what is in a box."""
+    runs = {id(run[-1]): run for run in box.runs} if repeats_once else {}
+    hidden = {id(member) for run in runs.values() for member in run[:-1]}
+    shown = [member for member in box.members if id(member) not in hidden]
+    for position, member in enumerate(shown):
+        stem, deeper = ("└─ ", "   ") if position == len(shown) - 1 else ("├─ ", "│  ")
+        if isinstance(member, OpLeaf):
+            yield indent + stem + lines.op(member)
+            continue
+        run = runs.get(id(member), [member])
+        folded = f"  {lines.count(member)} operations{' each' if len(run) > 1 else ''}" if depth == 1 else ""
+        yield indent + stem + lines.box(run) + folded
+        if depth > 1:
+            lines.skip(run[-2:-1])
+            yield from _draw(lines, member, indent + deeper, depth - 1, repeats_once)
         else:
-            yield indent + stem + lines.op(part)
+            lines.skip([member])
 
 
-def _ops(branch: Branch) -> Iterator[int]:
-    for part in branch.parts:
-        if isinstance(part, Branch):
-            yield from _ops(part)
+def _leaves(box: Box[OpLeaf]) -> Iterator[OpLeaf]:
+    """Yield the operations in a box, at any depth."""
+    for member in box.members:
+        if isinstance(member, Box):
+            yield from _leaves(member)
         else:
-            yield part
+            yield member
 
 
 class _TreeLines:
     """Writes the lines of a tree, and remembers the operation of the line above."""
 
-    def __init__(self, history: ModelHistory, passes: Iterable[tuple[int, ...]], paths: Paths, rolled: bool) -> None:
+    def __init__(self, history: ModelHistory, fold: Fold[OpLeaf], rolled: bool) -> None:
         self._facts = history.facts
-        self._calls = {call.address: call.call for path in paths.values() for call in path}
-        self._calls |= history.facts.module_calls
         self._flow = history.facts.backward
         self._rolled = rolled
-        self._passes = {index: members for members in passes for index in members} if rolled else {}
+        self._first = {index: leaf.ops[0] for leaf in fold.leaves for index in leaf.ops} if rolled else {}
         self._above = -1
 
-    def module(self, call: ModuleCall | None) -> str:
-        """Return the line of a module call."""
+    def box(self, run: Sequence[Box[OpLeaf]]) -> str:
+        """Return the line of a box, or of several that repeat."""
+        names = [_address(box.call, box.name) for box in run if box.call]
+        call, number = run[-1].call, len(run) if len(run) > 1 else run[-1].times
         assert call is not None
-        number = f":{call.call}" if not self._rolled and self._calls[call.address] > 1 else ""
+        name = f"{names[0]} … {names[-1]}" if len(run) > 1 else names[0]
         is_composite = self._flow is not None and call.address.endswith(call.type)  # its name is its type
-        return f"{call.address}{number}" + ("" if is_composite else f" ({call.type})")
+        kind = (
+            "" if is_composite else f" ({call.type})" if name else call.type
+        )  # the only call of the model has no name
+        return name + kind + (f" ×{number}" if number > 1 else "")
 
-    def op(self, index: int, inside: ModuleCall | None = None) -> str:
-        """Return the line of an operation; `inside` is a module with no other operation."""
+    def op(self, leaf: OpLeaf) -> str:
+        """Return the line of an operation."""
+        index, inside = leaf.ops[0], leaf.call
         op, flow = self._facts.ops[index], self._flow
         shapes = " ".join(human_shape(meta.shape) for meta in op.outputs)
-        count = len(self._passes.get(index, ()))
-        sources = self._sources(index)
+        count = len(leaf.ops)
+        sources = self._sources(leaf)
         parts = [
             self._name(index),
             f" ×{count}" if count > 1 else "",
@@ -121,7 +98,7 @@ class _TreeLines:
             f"  {human_bytes(sum(stored.bytes for stored in op.stored))} of parameters"
             if op.stored and not flow
             else "",
-            f"  [{self.module(inside)}]" if inside else "",
+            f"  [{_address(inside, leaf.name)} ({inside.type})]" if inside else "",
             f"  ← {', '.join(sources)}" if sources and sources != [self._name(self._above)] else "",
             self._rule(op),
             f"  edited: {op.edited}" if op.edited else "",
@@ -130,9 +107,14 @@ class _TreeLines:
         self._above = index
         return "".join(parts)
 
-    def skip_to(self, index: int) -> None:
-        """Note that the line above covers operations up to this one."""
-        self._above = index
+    def skip(self, boxes: Sequence[Box[OpLeaf]]) -> None:
+        """Note that the line above covers these boxes."""
+        for box in boxes:
+            self._above = list(_leaves(box))[-1].ops[0]
+
+    def count(self, box: Box[OpLeaf]) -> int:
+        """Return the number of operations in a box, at any depth."""
+        return sum(1 for _ in _leaves(box))
 
     def _rule(self, op: Op) -> str:
         """Return an operation's backward rule, what it keeps, and how many gradients add up."""
@@ -143,10 +125,9 @@ class _TreeLines:
         uses = self._flow.uses[op.index]
         return f"  ↑ {rule_text(op.backward)}{keeps}" + (f"  += of {uses}" if uses > 1 else "")
 
-    def _sources(self, index: int) -> list[str]:
+    def _sources(self, leaf: OpLeaf) -> list[str]:
         """Return the names of all parents; when rolled, those of every pass."""
-        passes = self._passes.get(index, (index,))
-        parents = dict.fromkeys(edge.parent for each in passes for edge in self._facts.ops[each].parents)
+        parents = dict.fromkeys(edge.parent for index in leaf.ops for edge in self._facts.ops[index].parents)
         names = [self._name(parent) for parent in parents]
         return list(dict.fromkeys(names)) if self._rolled else names
 
@@ -156,4 +137,10 @@ class _TreeLines:
         layers, op = self._facts.layers, self._facts.ops[index]
         if self._flow:  # a leaf is called by its own name
             return f"{op.name}_{index}" if op.kind == "op" else op.name or "constant"
-        return layers.all[layers.of[self._passes[index][0]]].label if self._rolled else layers.label(index)
+        return layers.all[layers.of[self._first[index]]].label if self._rolled else layers.label(index)
+
+
+def _address(call: ModuleCall, name: str) -> str:
+    """Return the address of a call, numbered as the name of its box is; of the model its name."""
+    number = f":{call.call}" if name.endswith(f":{call.call}") else ""
+    return f"{call.address}{number}" if call.address else name

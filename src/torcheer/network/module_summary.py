@@ -1,16 +1,15 @@
-"""The summary table of modules: parameters, FLOPs, memory, time."""
+"""The summary table of modules: parameters, FLOPs, memory, time, and which repeat (×N)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torcheer.history import op_table
+from torcheer.history import ModelHistory, op_table
+from torcheer.network.module_tree import tree_of
+from torcheer.network.pass_fold import fold_pass
 from torcheer.terminal import format_table, human_bytes, human_flops, human_secs
-
-if TYPE_CHECKING:
-    from torcheer.history.model_history import ModelHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,7 @@ class ModuleRow:
     flops_unknown: int  # number of operations without a formula
     bytes: int  # of all outputs
     elapsed_secs: float
+    repeats: int = 1  # ×N: how many equal modules begin with it; 0 for the others among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,12 @@ def summarise(history: ModelHistory) -> ModuleSummary:
     """Summarise a history: one row per module in the order they ran, then those that did not run."""
     ran = history.facts.module_ops
     order = sorted(history.facts.module_types, key=lambda address: ran[address][0] if address in ran else len(history))
-    rows = tuple(_row(history, address) for address in order)
-    return ModuleSummary(rows, _row(history, ""))
+    repeats = {node.path: node.repeats for node in tree_of(fold_pass(history.facts))}
+    rows = tuple(_row(history, address, repeats.get(address, 1)) for address in order)
+    return ModuleSummary(rows, _row(history, "", 1))
 
 
-def _row(history: ModelHistory, address: str) -> ModuleRow:
+def _row(history: ModelHistory, address: str, repeats: int) -> ModuleRow:
     view = history.modules[address]
     return ModuleRow(
         address=address,
@@ -74,12 +75,14 @@ def _row(history: ModelHistory, address: str) -> ModuleRow:
         flops_unknown=view.flops_unknown,
         bytes=view.bytes,
         elapsed_secs=view.elapsed_secs,
+        repeats=repeats,
     )
 
 
 def _cells(row: ModuleRow) -> tuple[str, ...]:
+    times = f" ×{row.repeats}" if row.repeats > 1 else ""
     return (
-        "  " * row.address.count(".") + row.address if row.address else "total",
+        "  " * row.address.count(".") + row.address + times if row.address else "total",
         row.type,
         str(row.calls),
         f"{row.parameters:,}",

@@ -1,0 +1,102 @@
+"""The operations of a pass as leaves of its fold, and what makes two of them the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torcheer.history.derived_facts import HistoryFacts
+from torcheer.network.fold import Fold, Net, add_badges
+from torcheer.network.op_places import Path, Places
+from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
+
+
+class OpForms:
+    """Numbers of operations: the same for the same function, arguments, weights and results."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+
+    def number(self, op: Op, kind: str = "") -> int:
+        """Return the number of an operation; `kind` is the type of the module that has no other operation."""
+        outputs = op.outputs
+        held: tuple[object, ...] = ()
+        if len(outputs) == 1:  # the common case
+            results: object = (outputs[0].shape, outputs[0].dtype)
+        else:
+            results = tuple([(meta.shape, meta.dtype) for meta in outputs])
+        if op.stored:
+            held = tuple([(entry.kind, entry.shape, entry.trainable, entry.where) for entry in shown_parameters(op)])
+        arguments = tuple([edge.where for edge in op.parents]) if len(op.parents) > 1 else ()
+        key: object = (op.name, op.settings, results, held, kind, arguments)
+        try:
+            return self._numbers.setdefault(key, len(self._numbers))
+        except (TypeError, NotImplementedError):  # a slice or a packed weight among the arguments
+            return self._numbers.setdefault(repr(key), len(self._numbers))
+
+
+def shown_parameters(op: Op) -> tuple[Stored, ...]:
+    """Return the parameters and buffers to show.
+
+    Those of a fused kernel are shown in its inside, where it is shown.
+    """
+    return op.stored if op.note != KERNEL else ()
+
+
+@dataclass(slots=True, eq=False)
+class OpLeaf:
+    """One operation, or all passes of one in a rolled view."""
+
+    number: int
+    name: str  # of a module that has no other operation, relative to the boxes around it; "" for a function
+    ops: tuple[int, ...]
+    path: Path
+    call: ModuleCall | None  # the module that has no other operation
+    forms: tuple[int, ...]  # of its passes, each once
+    marks: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    stored: tuple[Stored, ...] = ()
+    parents: list[tuple[Net, str]] = field(default_factory=list)
+    badge: str = ""
+    at: int = 0
+
+    @property
+    def identity(self) -> object:
+        """What it does, and with which weights if others use them too."""
+        if len(self.ops) == 1 and not (self.marks or self.badge):
+            return self.forms[0]
+        names = [entry.name for entry in self.stored] if self.badge else []
+        return (len(self.ops), *self.forms, *self.marks, *names)
+
+
+def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
+    """Fold a pass; of a backward pass the operations without the leaves.
+
+    With `rolled`, what repeats in a loop is one leaf, and calls that are passes of each other are one box.
+    """
+    places, forms = Places(facts, rolled=rolled), OpForms()
+    leaf_of: dict[int, int] = {}
+    leaves: list[OpLeaf] = []
+    for members in places.passes:
+        op = facts.ops[members[0]]
+        if (facts.backward and op.kind != "op") or places.is_counter(op):
+            continue
+        place = places.of(op)
+        numbers = tuple(dict.fromkeys([forms.number(facts.ops[index], place.kind) for index in members]))
+        shapes = tuple([meta.shape for meta in op.outputs])
+        leaf = OpLeaf(len(leaves), place.name, members, place.path, place.leaf, numbers, _marks(op), shapes, op.stored)
+        leaves.append(leaf)
+        leaf_of.update(dict.fromkeys([facts.ops[index].index for index in members], leaf.number))
+    for leaf in leaves:
+        outputs: dict[object, int] = {}  # of `unbind`, each pass may read another
+        nets: dict[Net, None] = {}
+        for edge in [edge for index in leaf.ops for edge in facts.ops[index].parents if edge.parent in leaf_of]:
+            source = leaf_of[edge.parent]
+            nets[source, outputs.setdefault((source, edge.where), edge.output)] = None
+        leaf.parents = [(net, "") for net in nets]
+    add_badges(leaves)
+    return Fold(leaves, places.times)
+
+
+def _marks(op: Op) -> tuple[str, ...]:
+    marks = (op.edited, op.kind if op.kind != "op" else "", op.note if op.note == BESIDE else "")
+    return tuple(filter(None, marks))
