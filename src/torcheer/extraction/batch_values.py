@@ -18,7 +18,7 @@ from torcheer.capture.values.save_policy import Save
 from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_rows, model_inputs
-from torcheer.extraction.hook_values import HookReader
+from torcheer.extraction.hook_values import HookReader, same_bits
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
 from torcheer.history.lookup import named_matches
 from torcheer.inputs import call_arguments
@@ -51,17 +51,25 @@ class LayerReader:
     def run_trial(self, batch: Batch) -> Values:
         """Run the first batch: find the layers that were asked for, and the cheapest way to read them."""
         self.layers = self._find_layers(batch)
+        hooks = HookReader.for_layers(self.model, self.layers)
+        if hooks is not None and not hooks.closes_fast_paths:
+            self._hooks = hooks
         try:
             values = self.read(batch)
         except UnknownLayer:  # perhaps inside a fused operation, which the next run opens
             self._fused = False
             values = self.read(batch)
         self._stop_early = True
-        self._hooks = HookReader.for_layers(self.model, self.layers)
-        for _ in range(2):  # the first run may detect which values are overwritten in place later
+        if hooks is not None and self._hooks is None and not hooks.has_run:
+            self._try_hooks(hooks, batch, values)
+        return values
+
+    def _try_hooks(self, hooks: HookReader, batch: Batch, values: Values) -> None:
+        """Read by hooks from here on if they give what a capture gave."""
+        self._hooks = hooks
+        for _ in range(2):  # the second pass stops early
             if self._hooks is not None and not are_equal(self.read(batch), values):
                 self._hooks = None
-        return values
 
     def read(self, batch: Batch) -> Values:
         """Return the values of one batch, in memory that nothing else writes to."""
@@ -110,13 +118,13 @@ class LayerReader:
     def _raw_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
         """Return the layers' values.
 
-        By hooks where these agreed with a capture, otherwise by a capture.
+        By hooks where these give what a capture does, otherwise by a capture.
         """
         if self._hooks is not None:
             if (values := self._hooks.run(args, kwargs)) is not None:
                 return values
             self._misses += 1
-            if self._misses > 1:  # running every batch twice would cost more than a capture
+            if self._misses > 1 or not self._hooks.has_run:  # running every batch twice would cost more than a capture
                 self._hooks = None
         save = Save(list(self.layers), detach=True, stop_early=self._stop_early)
         history = log_forward_pass(self.model, args, input_kwargs=kwargs, layers_to_save=save, fused=self._fused)
@@ -264,17 +272,9 @@ def are_equal(first: Values, second: Values) -> bool:
     """Return whether two runs gave bit-equal values."""
     return all(
         len(_tensor_list(value)) == len(_tensor_list(second[name]))
-        and all(
-            a.dtype == b.dtype and a.shape == b.shape and torch.equal(_as_bytes(a), _as_bytes(b))
-            for a, b in zip(_tensor_list(value), _tensor_list(second[name]))
-        )
+        and all(same_bits(a, b) for a, b in zip(_tensor_list(value), _tensor_list(second[name])))
         for name, value in first.items()
     )
-
-
-def _as_bytes(tensor: Tensor) -> Tensor:
-    """Return a tensor's bytes: there NaN equals NaN, and -0 differs from 0."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor
 
 
 def record_events(values: Values) -> dict[torch.device, Any]:

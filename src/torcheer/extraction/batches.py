@@ -21,8 +21,8 @@ from torch.utils.data import (
 )
 
 from torcheer.data_workers import WorkerStart
-from torcheer.encoding import refusal, to_bytes
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.extraction.fingerprints import fingerprint
 
 BATCH_SIZE = 32
 _SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -300,13 +300,7 @@ def _to_json_id(index: Any) -> int | str:
 
 def _data_checksum(data: Any) -> int:
     """Return a checksum over all tensors in the data."""
-    crc = 0
-    for leaf in _iterate_leaves(data):
-        if isinstance(leaf, torch.Tensor):
-            content = leaf if not refusal(leaf) else torch.tensor(leaf.shape)  # sparse, nested: its shape says enough
-            name, shape, data_bytes = to_bytes(content)
-            crc = zlib.crc32(data_bytes, zlib.crc32(f"{name} {shape}".encode(), crc))
-    return crc
+    return fingerprint(("", leaf) for leaf in _iterate_leaves(data) if isinstance(leaf, torch.Tensor))
 
 
 def _type_name(value: Any) -> str:

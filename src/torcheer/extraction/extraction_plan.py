@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from torcheer.disk import explain_write_errors, read_json, write_file, write_once
-from torcheer.encoding import to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.terminal import short_repr
 
@@ -146,22 +143,3 @@ def _checksum(content: dict[str, Any]) -> int:
 def _verify_checksum(file: Path, document: dict[str, Any]) -> None:
     if document.pop("crc32", None) != _checksum(document):
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
-
-
-def weights_checksum(values: Iterable[tuple[str, Any]]) -> int:
-    """Return a checksum over the names and the whole content of tensors."""
-    crc = 0
-    for name, value in values:
-        for part in value if isinstance(value, (tuple, list)) else [value]:  # quantised modules pack their weights
-            type_and_shape = (str(part.dtype), tuple(part.shape)) if hasattr(part, "detach") else type(part).__name__
-            crc = zlib.crc32(_tensor_bytes(part), zlib.crc32(ascii((name, type_and_shape)).encode(), crc))
-    return crc
-
-
-def _tensor_bytes(value: Any) -> bytes | memoryview:
-    """Return a tensor's bytes; empty for anything else, and for layouts without plain data."""
-    if hasattr(value, "detach"):
-        with suppress(BadArgument, RuntimeError, TypeError):
-            dequantized = value.dequantize() if value.is_quantized else value
-            return to_bytes(dequantized.to_dense() if str(dequantized.layout) != "torch.strided" else dequantized)[2]
-    return b""

@@ -34,6 +34,7 @@ from torcheer.extraction.batch_values import (
 from torcheer.extraction.batches import Batch, Batches
 from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
+from torcheer.extraction.fingerprints import fingerprint
 from torcheer.extraction.shards import ShardWriter
 from torcheer.history.error_notes import annotate
 from torcheer.records import Sample
@@ -308,7 +309,7 @@ def _make_plan(
     weights = {**dict(reader.model.named_buffers()), **reader.model.state_dict()}  # non-persistent buffers too
     return ExtractionPlan(
         model=type(reader.model).__name__,
-        weights=plans.weights_checksum(weights.items()),
+        weights=fingerprint(weights.items()),
         layers=tuple(reader.layers),
         batch_size=batches.batch_size,
         samples=batches.samples,
