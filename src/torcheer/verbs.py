@@ -303,6 +303,7 @@ def extract(
     transform: Callable[[Any], Any] | None = None,
     ids: Sequence[Any] | None = None,
     workers: int = 0,
+    writers: int | None = None,
     shard_samples: int | None = None,
     codec: str = "raw",
     seed: int = 0,
@@ -319,6 +320,7 @@ def extract(
     - `transform`: makes the model's inputs of a sample.
     - `ids`: a name for each sample.
     - `workers`: further processes that share the work.
+    - `writers`: threads of each process that write, each a file of its own; 4 by default, 1 for what is small.
     - `shard_samples`: samples in a file; by default what makes files of about 256 MB.
     - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
     - `seed`: for models that draw random numbers, batch by batch.
@@ -329,7 +331,8 @@ def extract(
 
     return run(
         model, data, layers=layers, to=to, batch_size=batch_size, device=device, transform=transform, ids=ids,
-        workers=workers, shard_samples=shard_samples, codec=codec, seed=seed, dry_run=dry_run, progress=progress,
+        workers=workers, writers=writers, shard_samples=shard_samples, codec=codec, seed=seed, dry_run=dry_run,
+        progress=progress,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torcheer.archive.format.archive_writer import StreamedValue
 from torcheer.capture.forward_pass import log_forward_pass
 from torcheer.capture.values.save_policy import Save
+from torcheer.encoding import refusal as refusal_of_array
 from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_rows, model_inputs
@@ -24,6 +27,7 @@ from torcheer.history.lookup import named_matches
 from torcheer.inputs import call_arguments
 from torcheer.models import plain_name
 from torcheer.selection import keys_of, parse, refusal
+from torcheer.tap.device_copies import host_blocks
 
 TOLERANCE = 0.02  # relative difference up to which two runs count as the same
 Reduce = Callable[..., Any]
@@ -283,21 +287,13 @@ def record_events(values: Values) -> dict[torch.device, Any]:
     return {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in gpus}
 
 
-def fetch_to_cpu(values: Values, events: dict[torch.device, Any]) -> Values:
-    """Copy values to the CPU on a side stream, so that the next batch does not wait for them."""
-    if not events:
-        return values
-    streams = {gpu: torch.cuda.Stream(gpu) for gpu in events}  # type: ignore[no-untyped-call]
-    for gpu, event in events.items():
-        streams[gpu].wait_event(event)
-
-    def fetch(tensor: Tensor) -> Tensor:
-        if tensor.device not in streams:
-            return tensor
-        with torch.cuda.stream(streams[tensor.device]):
-            return tensor.cpu()
-
-    return _map_tensors(values, fetch)
+def streamed(tensor: Tensor, events: dict[torch.device, Any]) -> Tensor | StreamedValue:
+    """Return what the archive writes of a tensor: itself, or its bytes as they come off a GPU."""
+    if not tensor.is_cuda or not tensor.numel() or refusal_of_array(tensor):
+        return tensor
+    size = tensor.numel() * tensor.element_size()
+    blocks = partial(host_blocks, tensor, events[tensor.device])
+    return StreamedValue(type_name(tensor.dtype), tuple(tensor.shape), size, blocks)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -26,10 +27,10 @@ from torcheer.extraction.batch_values import (
     choose_device,
     count_samples,
     evaluation_mode,
-    fetch_to_cpu,
     is_close,
     layer_bytes,
     record_events,
+    streamed,
 )
 from torcheer.extraction.batches import Batch, Batches
 from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
@@ -41,6 +42,8 @@ from torcheer.records import Sample
 from torcheer.terminal import Progress, ProgressCallback, human_bytes, human_secs, human_shape, plural
 
 TRIAL_BATCHES = 4  # batches that a dry run measures
+WRITERS = 4  # threads that write
+_SMALL_BATCH_BYTES, _SMALL_BYTES = 4 << 20, 256 << 20  # of a batch, of all: below either, one thread writes as fast
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ def extract(
     transform: Callable[[Any], Any] | None = None,
     ids: Sequence[Any] | None = None,
     workers: int = 0,
+    writers: int | None = None,
     shard_samples: int | None = None,
     codec: str = "raw",
     seed: int = 0,
@@ -117,7 +121,8 @@ def extract(
     parameters) that returns one row per sample. `to`: the folder. `batch_size`: 32 by default; a DataLoader has its
     own. `device`: where to run, "auto" for a GPU if there is one; by default where the model is. `transform`: applied
     to each sample, or to each batch of a DataLoader. `ids`: a text or number per sample, by default its index.
-    `workers`: processes that share the work, 0 for this one alone. `shard_samples`: samples per shard, by default about
+    `workers`: processes that share the work, 0 for this one alone. `writers`: threads of each process that write, each
+    to a shard of its own; 4 by default, 1 for what is small. `shard_samples`: samples per shard, by default about
     256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for models that draw random
     numbers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how far it is;
     None: on a terminal and in a notebook.
@@ -141,11 +146,11 @@ def extract(
         if dry_run:
             return _measure(reader, batches, trial)
     job = ExtractionJob(
-        reader, batches, path, _make_plan(reader, batches, trial, shard_samples, codec, ids), ids, trial
+        reader, batches, path, _make_plan(reader, batches, trial, shard_samples, writers, codec, ids), ids, trial
     )
     job.plan = plans.write_or_match(path, job.plan)
     _check_first_batch(job)
-    if plans.read_shard_counts(path) is None:
+    if plans.read_completion(path) is None:
         _warn_if_disk_too_small(path, batches.samples, trial.values)
         del first, trial  # the job has them while they are needed
         with Progress(f"extracting to {path}", batches.samples, "samples", progress=progress) as shown:
@@ -224,7 +229,7 @@ def _read_batch(job: ExtractionJob, batch: Batch) -> Values:
     try:
         return job.reader.read(batch)
     except Exception as error:
-        annotate(error, shard=f"{shard_name(batch.number // job.plan.batches_per_shard)} in {job.path}")
+        annotate(error, shard=f"{shard_name(job.plan.place_of(batch.number)[0])} in {job.path}")
         raise
 
 
@@ -237,11 +242,13 @@ def _sample_maker(values: Values, number: int) -> Callable[[], list[Sample]]:
 
     def make() -> list[Sample]:
         samples: list[Sample] = []
-        for name, value in fetch_to_cpu(values, events).items():
+        for name, value in values.items():
             if isinstance(value, list):
-                samples += [Sample(number, name, "value", item, row) for item, row in enumerate(value)]
+                samples += [
+                    Sample(number, name, "value", item, streamed(row, events)) for item, row in enumerate(value)
+                ]
             else:
-                samples.append(Sample(number, name, "value", -1, value))
+                samples.append(Sample(number, name, "value", -1, streamed(value, events)))
         return samples
 
     return make
@@ -259,24 +266,25 @@ def _batch_metadata(job: ExtractionJob, batch: Batch, count: int) -> dict[str, A
 
 def _finish(job: ExtractionJob, batches: int) -> None:
     """Mark the extraction complete if every batch of the data is in its shard."""
-    sealed, per_shard = plans.list_sealed_shards(job.path), job.plan.batches_per_shard
-    total = -(-batches // per_shard)
+    sealed, total = plans.list_sealed_shards(job.path), job.plan.count_shards(batches)
     if sealed[:total] != list(range(total)):
         raise ArchiveBusy(
             f"{len(sealed)} of {total} shards are done in {job.path}, and another process is at work on the rest; "
             f"wait for it, or run this again"
         )
-    counts = []
+    sizes: dict[int, int] = {}
+    shard_sizes = []
     for number in sealed:
         archive = Archive(job.path / "shards" / shard_name(number))
-        numbers = range(number * per_shard, min((number + 1) * per_shard, batches))
-        if archive.steps != list(numbers):
+        numbers = [batch for batch in job.plan.batches_of(number) if batch < batches]
+        if archive.steps != numbers:
             raise ArchiveDamaged(
                 f"{archive.path} has {len(archive.steps)} batches, and {len(numbers)} are to be there: the data had "
                 f"another length when it was written. Extract to another folder"
             )
-        counts.append(_count_samples_in(archive))
-    plans.mark_complete(job.path, counts)
+        sizes |= {frame["step"]: int(frame["about"]["count"]) for frame in archive.frames}
+        shard_sizes.append(_count_samples_in(archive))
+    plans.mark_complete(job.path, shard_sizes, [sizes[number] for number in range(batches)])
 
 
 def _count_samples_in(archive: Archive) -> int:
@@ -297,6 +305,7 @@ def _make_plan(
     batches: Batches,
     trial: TrialBatch,
     shard_samples: int | None,
+    writers: int | None,
     codec: str,
     ids: Sequence[Any] | None,
 ) -> ExtractionPlan:
@@ -318,7 +327,19 @@ def _make_plan(
         batches_per_shard=max(1, per_shard),
         codec=check_codec(codec),
         seed=reader.seed,
+        lanes=_count_lanes(writers, batches.samples, trial.values),
     )
+
+
+def _count_lanes(writers: int | None, samples: int | None, values: Values) -> int:
+    """Return how many shards are written at the same time: one where all of it is small."""
+    if writers is not None:
+        if type(writers) is not int or writers < 1:
+            raise BadArgument(f"writers={writers!r}: give a whole number from 1 on")
+        return writers
+    batch_bytes = sum(layer_bytes(values).values())
+    total = math.inf if samples is None else samples * batch_bytes / max(1, count_samples(values))
+    return WRITERS if batch_bytes >= _SMALL_BATCH_BYTES and total >= _SMALL_BYTES else 1
 
 
 def _measure(reader: LayerReader, batches: Batches, trial: TrialBatch) -> Estimate:

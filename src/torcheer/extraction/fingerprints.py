@@ -50,7 +50,7 @@ def _fetch(sums: list[Any]) -> list[int]:
 @torch.no_grad()
 def _content_sum(tensor: Tensor, factors: dict[torch.device, Tensor]) -> Any:
     """Return the sum of a tensor's words; 0 for layouts without plain data."""
-    with suppress(RuntimeError, TypeError, NotImplementedError), torch._C.DisableTorchFunction():
+    with suppress(RuntimeError, TypeError, NotImplementedError):
         tensor = tensor.detach()
         tensor = tensor.dequantize() if tensor.is_quantized else tensor
         tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor
@@ -86,7 +86,7 @@ def _sum_numpy(words: NDArray[np.uint64]) -> int:
 def _sum_torch(words: Tensor, factors: Tensor) -> Tensor:
     rows = len(words) // _ROW_WORDS
     table = words[: rows * _ROW_WORDS].view(rows, _ROW_WORDS)
-    sums = [(part * factors).sum(1) for part in table.split(_PART_ROWS)]
+    sums = [(table[start : start + _PART_ROWS] * factors).sum(1) for start in range(0, rows, _PART_ROWS)]
     rest = words[rows * _ROW_WORDS :]
     sums.append((rest * factors[: len(rest)]).sum()[None])
     row_factors = torch.from_numpy(_row_factors(rows + 1).view(np.int64)).to(words.device, non_blocking=True)
