@@ -25,6 +25,7 @@ from torcheer.errors import BadArgument, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
 from torcheer.extraction.extraction_plan import ExtractionPlan
 from torcheer.extraction.extraction_run import _count_lanes
+from torcheer.extraction.value_rows import BatchValues
 from torcheer.extraction.writer_threads import WriterThreads
 from torcheer.records import Sample
 
@@ -136,9 +137,9 @@ def test_a_number_of_writers_that_is_none_is_told(tmp_path: Path, writers: Any) 
 
 def test_what_is_small_has_one_writer_and_what_is_large_four(tmp_path: Path) -> None:
     assert run(tmp_path / "x", writers=None).plan.lanes == 1
-    batch = {"0": torch.zeros(1, 1 << 18).expand(4, -1)}  # 4 MB, of one row's memory
+    batch = BatchValues({"0": torch.zeros(1, 1 << 18).expand(4, -1)}, 4)  # 4 MB, of one row's memory
     assert [_count_lanes(None, samples, batch) for samples in (None, 252, 256)] == [4, 1, 4]
-    assert _count_lanes(None, None, {"0": torch.zeros(3)}) == 1
+    assert _count_lanes(None, None, BatchValues({"0": torch.zeros(3)}, 3)) == 1
 
 
 def test_a_folder_of_the_old_version_is_read_and_not_gone_on_with(tmp_path: Path) -> None:

@@ -169,11 +169,11 @@ class _ShardReader:
         frames = {body["step"]: body for body in self.archive.frames}
         for number, body in frames.items():
             count, ids = body["about"].get("count"), body["about"].get("ids")
-            if (
-                type(count) is not int
-                or count < 0
-                or (ids is not None and (type(ids) is not list or len(ids) != count))
-            ):
+            lengths, masked = body["about"].get("lengths", []), body["about"].get("masked", [])
+            is_valid = type(count) is int and count >= 0 and type(lengths) is type(masked) is list
+            is_valid = is_valid and (ids is None or (type(ids) is list and len(ids) == count))
+            is_valid = is_valid and all(type(length) is int and length >= 0 for length in lengths)
+            if not is_valid or (masked and len(lengths) != count):
                 raise ArchiveDamaged(f"{self.folder} does not say which samples batch {number} has")
         total = sum(body["about"]["count"] for body in frames.values())
         if self._samples not in (None, total):
@@ -187,27 +187,39 @@ class _ShardReader:
 
     @cached_property
     def entries(self) -> dict[tuple[int | None, str, int], Entry]:
-        return {(entry.step, entry.layer, entry.item): entry for entry in self.archive.entries}
+        values = (entry for entry in self.archive.entries if entry.variable == "value")
+        return {(entry.step, entry.layer, entry.item): entry for entry in values}
 
     def values(self, layer: str, batch: int, count: int) -> NDArray[Any] | list[NDArray[Any]]:
         """Return a layer's values of a batch of so many samples."""
         if batch not in self.frames:
             raise ArchiveDamaged(f"{self.folder} does not hold batch {batch}")
-        entry = self.entries.get((batch, layer, -1))
-        if entry is not None and entry.shape[:1] == (count,):
+        entry, lengths = self.entries.get((batch, layer, -1)), self.lengths(layer, batch)
+        if entry is not None and lengths is not None and entry.shape[:1] == (sum(lengths),):
+            return np.split(self.archive.array(entry), np.cumsum(lengths)[:-1])
+        if entry is not None and lengths is None and entry.shape[:1] == (count,):
             return self.archive.array(entry)
         rows = [self.entries.get((batch, layer, item)) for item in range(count)]
         if None in rows:
             raise ArchiveDamaged(f"{self.folder}: layer {layer!r} is not whole in batch {batch}")
         return [self.archive.array(row) for row in rows if row is not None]
 
+    def lengths(self, layer: str, batch: int) -> list[int] | None:
+        """Return how many positions of each sample a mask left of a layer; None where it left it alone."""
+        about = self.frames[batch]["about"]
+        return about["lengths"] if layer in about.get("masked", ()) else None
+
     def shapes(self, layer: str) -> set[tuple[tuple[int, ...], str]]:
         """Return the shapes and types of a layer's samples in this shard."""
-        return {
-            (entry.shape[1:] if entry.item < 0 else entry.shape, entry.type)
-            for entry in self.archive.entries
-            if entry.layer == layer
-        }
+        shapes: set[tuple[tuple[int, ...], str]] = set()
+        for entry in self.archive.entries:
+            if entry.layer == layer and entry.variable == "value":
+                lengths = None if entry.step is None else self.lengths(layer, entry.step)
+                if lengths is not None:
+                    shapes |= {((length, *entry.shape[1:]), entry.type) for length in lengths}
+                else:
+                    shapes.add((entry.shape[1:] if entry.item < 0 else entry.shape, entry.type))
+        return shapes
 
 
 class ExtractedLayer(Sequence[Any]):
