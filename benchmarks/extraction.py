@@ -42,6 +42,7 @@ from zoo_torchvision import load
 import torcheer as tl
 
 FLOOR = 1.25  # of the limit
+READ_FLOOR = 0.8  # of the speed of plain reads
 WRITERS = 4  # what tl.extract uses, too
 BLOCK_BYTES = 16 << 20
 RAM_DISK = Path("/dev/shm")
@@ -268,6 +269,67 @@ def rows(workload: Workload, where: str, place: Path, rounds: int) -> list[list[
     return made_rows
 
 
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def reading_rows(workload: Workload, place: Path, rounds: int) -> list[list[str]]:
+    """A shuffled epoch of one layer, beside plain reads of the same files by as many threads; none from the cache."""
+    folder = Path(tempfile.mkdtemp(dir=place))
+    try:
+        layer = workload.layers[0]
+        stored: Any = tl.extract(
+            workload.model, workload.data, layers={layer: first_tensor}, to=folder / "x", progress=False,
+            batch_size=workload.batch_size, writers=WRITERS,
+        )  # fmt: skip
+        files = [shard.folder / "000000.data" for shard in stored.shards]
+        size = sum(file.stat().st_size for file in files) / 1e9
+        found: dict[str, list[float]] = {"plain reads, 4 threads": [], "features.stream, shuffled": []}
+        for _ in range(rounds):
+            for name, read in zip(found, (lambda: read_plainly(files), lambda: read_shuffled(stored, layer))):
+                forget(files)
+                start = time.perf_counter()
+                read()
+                found[name].append(time.perf_counter() - start)
+    finally:
+        shutil.rmtree(folder)
+    plain, shuffled = found.values()
+    share = statistics.median(a / b for a, b in zip(plain, shuffled))
+    met = f"≥{READ_FLOOR} {'floor met' if share >= READ_FLOOR else 'FLOOR MISSED'}"
+    title = f"{workload.name}, {size:.1f} GB read from the disk"
+    return [
+        [title, name, f"{statistics.median(secs):.2f}", "", text, floor]
+        for (name, secs), text, floor in zip(found.items(), ("1.00x", f"{share:.2f}x its speed"), ("", met))
+    ]
+
+
+def forget(files: list[Path]) -> None:
+    """Let the system forget the files' contents, which it keeps in memory."""
+    for path in files:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_plainly(files: list[Path]) -> None:
+    def read(own: list[Path]) -> None:
+        memory = bytearray(4 << 20)
+        for path in own:
+            with open(path, "rb", buffering=0) as file:
+                while file.readinto(memory):
+                    pass
+
+    threads = [threading.Thread(target=read, args=(files[number::WRITERS],)) for number in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def read_shuffled(stored: Any, layer: str) -> None:
+    for _ in stored.stream(layer, batch_size=4096, rows="tokens"):
+        pass
+
+
 # -- TorchLens ---------------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +380,8 @@ def main() -> None:
             workload = make(chosen.device, chosen.samples)
             for where, place in places.items():
                 made_rows += rows(workload, where, place, chosen.rounds)
+            if key == "residual":
+                made_rows += reading_rows(workload, places["disk"], chosen.rounds)
             del workload
     if chosen.device == "cpu" and not chosen.only:
         made_rows.append(torchlens_row())

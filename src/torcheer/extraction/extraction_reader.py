@@ -23,6 +23,7 @@ from torcheer.extraction import extraction_plan as plans
 from torcheer.terminal import did_you_mean, human_shape, plural
 
 if TYPE_CHECKING:
+    from torcheer.extraction.row_stream import RowStream
     from torcheer.extraction.torch_dataset import ExtractionDataset
 
 _BASIC_INDEX_TYPES = (int, np.integer, slice, type(None), type(Ellipsis))  # numpy's basic indexing
@@ -68,8 +69,8 @@ class Extraction:
             sizes = dict(enumerate(completion.batches))
         else:
             sizes = {number: size for shard in self._shards.values() for number, size in shard.sizes.items()}
-        self.batches = sorted(sizes)  # numbers of the batches that are there
-        self._starts = [0, *accumulate(sizes[number] for number in self.batches)]
+        self.batch_numbers = sorted(sizes)  # numbers of the batches that are there
+        self._starts = [0, *accumulate(sizes[number] for number in self.batch_numbers)]
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -109,6 +110,31 @@ class Extraction:
 
         return ExtractionDataset(self, layers or self.layers)
 
+    def stream(
+        self,
+        *layers: str,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        rows: str = "samples",
+        buffer_bytes: int = 256 << 20,
+        drop_last: bool = False,
+        with_samples: bool = False,
+    ) -> RowStream:
+        """Return a torch IterableDataset of batches of rows, read at the speed of the disk; see `RowStream`.
+
+        `layers`: all by default; the batch is a tensor, or a tuple of one for each. `batch_size`: rows in a batch.
+        `shuffle`: another random order in each epoch, by `seed`; False: the order of the samples. `rows`: "samples", or
+        "tokens": every vector along the last dimension. `buffer_bytes`: what is shuffled together; twice as much is in
+        memory. `drop_last`: leave out a last batch that is short. `with_samples`: add the index of each row's sample.
+        """
+        from torcheer.extraction.row_stream import RowStream
+
+        return RowStream(
+            self, layers or self.layers, batch_size=batch_size, shuffle=shuffle, seed=seed, rows=rows,
+            buffer_bytes=buffer_bytes, drop_last=drop_last, with_samples=with_samples,
+        )  # fmt: skip
+
     def verify(self) -> int:
         """Verify the checksum of every value; return how many there are."""
         return sum(shard.archive.verify() for shard in self._shards.values())
@@ -116,11 +142,11 @@ class Extraction:
     def locate(self, index: int) -> tuple[int, int, int]:
         """Return the number of a sample's batch, the batch's first sample, and the one after its last."""
         place = bisect_right(self._starts, index) - 1
-        return self.batches[place], self._starts[place], self._starts[place + 1]
+        return self.batch_numbers[place], self._starts[place], self._starts[place + 1]
 
     def batch_sizes(self) -> Iterator[tuple[int, int]]:
         """Yield the number of each batch, in order, and how many samples it has."""
-        for place, number in enumerate(self.batches):
+        for place, number in enumerate(self.batch_numbers):
             yield number, self._starts[place + 1] - self._starts[place]
 
     def shard_of(self, batch: int) -> _ShardReader:
@@ -192,20 +218,26 @@ class _ShardReader:
 
     def values(self, layer: str, batch: int, count: int) -> NDArray[Any] | list[NDArray[Any]]:
         """Return a layer's values of a batch of so many samples."""
-        if batch not in self.frames:
-            raise ArchiveDamaged(f"{self.folder} does not hold batch {batch}")
+        arrays = [(item, self.archive.array(entry)) for item, entry in self.layer_entries(layer, batch, count)]
+        if not arrays or arrays[0][0] >= 0:
+            return [array for _, array in arrays]
+        lengths = self.lengths(layer, batch)
+        return arrays[0][1] if lengths is None else np.split(arrays[0][1], np.cumsum(lengths)[:-1])
+
+    def layer_entries(self, layer: str, batch: int, count: int) -> list[tuple[int, Entry]]:
+        """Return a layer's arrays of a batch: one of all samples as number -1, or one of each."""
         entry, lengths = self.entries.get((batch, layer, -1)), self.lengths(layer, batch)
-        if entry is not None and lengths is not None and entry.shape[:1] == (sum(lengths),):
-            return np.split(self.archive.array(entry), np.cumsum(lengths)[:-1])
-        if entry is not None and lengths is None and entry.shape[:1] == (count,):
-            return self.archive.array(entry)
-        rows = [self.entries.get((batch, layer, item)) for item in range(count)]
-        if None in rows:
+        if entry is not None and entry.shape[:1] == (count if lengths is None else sum(lengths),):
+            return [(-1, entry)]
+        rows = [(item, self.entries.get((batch, layer, item))) for item in range(count)]
+        if any(entry is None for _, entry in rows):
             raise ArchiveDamaged(f"{self.folder}: layer {layer!r} is not whole in batch {batch}")
-        return [self.archive.array(row) for row in rows if row is not None]
+        return [(item, entry) for item, entry in rows if entry is not None]
 
     def lengths(self, layer: str, batch: int) -> list[int] | None:
         """Return how many positions of each sample a mask left of a layer; None where it left it alone."""
+        if batch not in self.frames:
+            raise ArchiveDamaged(f"{self.folder} does not hold batch {batch}")
         about = self.frames[batch]["about"]
         return about["lengths"] if layer in about.get("masked", ()) else None
 
@@ -233,18 +265,19 @@ class ExtractedLayer(Sequence[Any]):
         self.name, self.extraction = name, extraction
 
     @cached_property
-    def _shapes_and_types(self) -> set[tuple[tuple[int, ...], str]]:
+    def shapes_and_types(self) -> set[tuple[tuple[int, ...], str]]:
+        """Return the shapes and types of the samples."""
         return set().union(*(shard.shapes(self.name) for shard in self.extraction.shards))
 
     @property
     def is_ragged(self) -> bool:
         """Return whether samples have different shapes."""
-        return len({shape for shape, _ in self._shapes_and_types}) > 1
+        return len({shape for shape, _ in self.shapes_and_types}) > 1
 
     @property
     def shape(self) -> tuple[int | None, ...]:
         """Return the shape of all samples together; None for a dimension that differs."""
-        shapes = sorted({shape for shape, _ in self._shapes_and_types})
+        shapes = sorted({shape for shape, _ in self.shapes_and_types})
         if len({len(shape) for shape in shapes}) > 1:
             raise ValueUnavailable(
                 f"samples of {self.name!r} differ in their number of dimensions; ask them one by one"
