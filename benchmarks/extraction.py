@@ -1,10 +1,12 @@
-"""What it costs to keep four layers of ResNet-18 over a dataset, beside the bare forward loop and other ways.
+"""What it costs to keep four layers of a model over a dataset, beside the bare loop, raw writes and other ways.
 
-    python benchmarks/extraction.py [--images 2000] [--rounds 2] [--write docs/benchmarks.md]
+    python benchmarks/extraction.py [--device cuda] [--rounds 3] [--samples 512] [--disk FOLDER] [--write FILE]
 
-Each way goes through all the images in turn; the bare loop runs before and after each, and a way's throughput is
-given as a share of the mean of the two. TorchLens changes torch for good, so it has a process of its own, and few
-images.
+Two models, residual streams of a decoder and ResNet-18, each to a RAM disk and to a disk. In every round all ways take
+their turn; a way's time is given as a multiple of the limit of its round: the bare loop, or the same bytes written raw
+by as many threads, whichever takes longer. Every way ends when its bytes are synced to their files. On a GPU the sizes
+are 256 × 512 tokens of a Llama-shaped model of 1B parameters in bfloat16, and 2,048 images. TorchLens changes torch for
+good, so it has a process of its own, and few images.
 """
 
 from __future__ import annotations
@@ -12,161 +14,382 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils.data import DataLoader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
 from processes import processor
 from report import table, write_section
-from torch.utils.data import DataLoader
 from zoo_torchvision import load
 
 import torcheer as tl
 
-LAYERS = ["layer1", "layer2", "layer3", "layer4"]
-BATCH = 32
-FLOOR = 0.93
-TORCHLENS_IMAGES = 2 * BATCH
+FLOOR = 1.25  # of the limit
+READ_FLOOR = 0.8  # of the speed of plain reads
+WRITERS = 4  # what tl.extract uses, too
+BLOCK_BYTES = 16 << 20
+RAM_DISK = Path("/dev/shm")
+TORCHLENS_IMAGES = 64
 
 
-class Images(torch.utils.data.Dataset[Any]):
-    """Images made of few different ones: their content costs nothing here."""
+@dataclass
+class Workload:
+    """A model, its data, and the four layers to keep."""
 
-    def __init__(self, count: int) -> None:
-        self._count, self._some = count, torch.rand(64, 3, 224, 224)
+    name: str
+    model: Any
+    layers: list[str]
+    data: Any
+    batch_size: int
+    device: str
+    sizes: dict[str, tuple[tuple[int, ...], torch.dtype]] = field(default_factory=dict)  # of one sample's values
+
+    def batches(self) -> Iterator[Any]:
+        for batch in DataLoader(self.data, batch_size=self.batch_size):
+            yield batch.to(self.device, non_blocking=True)
+
+    def total_bytes(self) -> int:
+        return len(self.data) * sum(int(np.prod(shape)) * kind.itemsize for shape, kind in self.sizes.values())
+
+
+class Repeated(torch.utils.data.Dataset[Any]):
+    """Samples made of few different ones: their content costs nothing here."""
+
+    def __init__(self, some: torch.Tensor, count: int) -> None:
+        self._some, self._count = some, count
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return self._some[index % 64]
+        return self._some[index % len(self._some)]
 
 
-def bare(model: Any, images: Images, folder: Path) -> None:
-    """The forward loop and nothing else."""
-    with torch.no_grad():
-        for batch in DataLoader(images, batch_size=BATCH):
-            model(batch)
+def first_tensor(value: Any) -> torch.Tensor:
+    """The residual stream: some decoders' blocks return a tuple that begins with it."""
+    return value[0] if isinstance(value, tuple) else value
 
 
-def ours(model: Any, images: Images, folder: Path) -> None:
-    """tl.extract: checksums, shards, resumable."""
-    tl.extract(model, images, layers=LAYERS, to=folder / "ours", batch_size=BATCH, progress=False)
+def residual_streams(device: str, samples: int) -> Workload:
+    torch.manual_seed(0)
+    load()  # transformers imports torchvision
+    if device == "cuda":
+        from transformers import LlamaConfig, LlamaModel
+
+        shape = LlamaConfig(
+            hidden_size=2048, num_hidden_layers=16, intermediate_size=8192, num_attention_heads=32,
+            num_key_value_heads=8, vocab_size=32000, use_cache=False,
+        )  # fmt: skip
+        model, names = LlamaModel(shape).to(torch.bfloat16), [f"layers.{number}" for number in (3, 7, 11, 15)]
+        return made("residual streams", model, names, torch.randint(0, 32000, (64, 512)), samples or 256, 8, device)
+    from transformers import GPT2Config, GPT2Model
+
+    small = GPT2Config(n_embd=256, n_layer=4, n_head=4, vocab_size=1000, n_positions=128, use_cache=False)
+    names, tokens = [f"h.{number}" for number in range(4)], torch.randint(0, 1000, (64, 128))
+    return made("residual streams", GPT2Model(small), names, tokens, samples or 512, 16, device)
 
 
-def hooks(model: Any, images: Images, folder: Path) -> None:
-    """Forward hooks, and a torch.save for each batch."""
+def resnet(device: str, samples: int) -> Workload:
+    torch.manual_seed(0)
+    images, names = torch.rand(64, 3, 224, 224), ["layer1", "layer2", "layer3", "layer4"]
+    count, batch = (2048, 64) if device == "cuda" else (128, 32)
+    return made("ResNet-18", load().models.resnet18(), names, images, samples or count, batch, device)
+
+
+def made(name: str, model: Any, layers: list[str], some: Any, count: int, batch: int, device: str) -> Workload:
+    workload = Workload(name, model.to(device).eval(), layers, Repeated(some, count), batch, device)
+    with hooked(workload) as kept, torch.no_grad():
+        for _ in range(2):
+            workload.model(some[:batch].to(device))
+        workload.sizes = {name: (tuple(value.shape[1:]), value.dtype) for name, value in kept.items()}
+    return workload
+
+
+@contextmanager
+def hooked(workload: Workload) -> Iterator[dict[str, torch.Tensor]]:
+    """What forward hooks see of the last batch."""
     kept: dict[str, torch.Tensor] = {}
     handles = [
-        model.get_submodule(name).register_forward_hook(lambda _, __, out, name=name: kept.update({name: out}))
-        for name in LAYERS
+        workload.model.get_submodule(name).register_forward_hook(
+            lambda _, __, out, name=name: kept.update({name: first_tensor(out)})
+        )
+        for name in workload.layers
     ]
+    try:
+        yield kept
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+# -- the ways ----------------------------------------------------------------------------------------------------------
+
+
+def bare(workload: Workload, folder: Path) -> None:
+    """The forward loop and nothing else."""
     with torch.no_grad():
-        for number, batch in enumerate(DataLoader(images, batch_size=BATCH)):
-            model(batch)
-            torch.save(kept, folder / f"{number}.pt")
-    for handle in handles:
-        handle.remove()
+        for batch in workload.batches():
+            workload.model(batch)
+    if workload.device == "cuda":
+        torch.cuda.synchronize()
 
 
-def torchvision_extractor(model: Any, images: Images, folder: Path) -> None:
-    """torchvision's feature extraction, and a torch.save for each batch."""
-    from torchvision.models.feature_extraction import create_feature_extractor
+def raw(workload: Workload, folder: Path) -> None:
+    """The same bytes, by as many threads, a file for each."""
+    block, per_thread = os.urandom(1 << 20) * (BLOCK_BYTES >> 20), workload.total_bytes() // WRITERS
 
-    extractor = create_feature_extractor(model, LAYERS)
-    with torch.no_grad():
-        for number, batch in enumerate(DataLoader(images, batch_size=BATCH)):
-            torch.save(extractor(batch), folder / f"{number}.pt")
+    def write(number: int) -> None:
+        with open(folder / str(number), "wb", buffering=0) as file:
+            for start in range(0, per_thread, BLOCK_BYTES):
+                file.write(memoryview(block)[: min(BLOCK_BYTES, per_thread - start)])
+            os.fsync(file.fileno())
 
-
-def torchlens(model: Any, images: Images, folder: Path) -> None:
-    """TorchLens's trace of each batch, its values of the four layers saved with torch.save."""
-    import torchlens
-
-    for number, batch in enumerate(DataLoader(images, batch_size=BATCH)):
-        with torch.no_grad():
-            history = torchlens.trace(model, batch)
-        torch.save([history[name].out for name in LAYERS], folder / f"{number}.pt")
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
-WAYS: dict[str, Callable[[Any, Images, Path], None]] = {
+def ours(workload: Workload, folder: Path) -> None:
+    """tl.extract: checksums, shards, resumable."""
+    layers = dict.fromkeys(workload.layers, first_tensor)
+    tl.extract(
+        workload.model, workload.data, layers=layers, to=folder / "x", batch_size=workload.batch_size, progress=False
+    )
+
+
+def by_hooks(save: Callable[[dict[str, torch.Tensor], Path], Any]) -> Callable[[Workload, Path], None]:
+    """Forward hooks, and a file for each batch."""
+
+    def run(workload: Workload, folder: Path) -> None:
+        with torch.no_grad(), hooked(workload) as kept:
+            for number, batch in enumerate(workload.batches()):
+                workload.model(batch)
+                save({name: value.cpu() for name, value in kept.items()}, folder / f"{number}.file")
+        sync(folder)
+
+    return run
+
+
+def by_safetensors(values: dict[str, torch.Tensor], file: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({name: value.contiguous() for name, value in values.items()}, file)
+
+
+def by_memmap(workload: Workload, folder: Path) -> None:
+    """Forward hooks, and one numpy memmap for each layer; bfloat16 as its bits."""
+    maps = {}
+    for name, (shape, kind) in workload.sizes.items():
+        stored = "uint16" if kind is torch.bfloat16 else str(kind).removeprefix("torch.")
+        maps[name] = np.lib.format.open_memmap(
+            folder / f"{name}.npy", mode="w+", dtype=stored, shape=(len(workload.data), *shape)
+        )
+    with torch.no_grad(), hooked(workload) as kept:
+        start = 0
+        for batch in workload.batches():
+            workload.model(batch)
+            for name, value in kept.items():
+                value = value.cpu()
+                bits = value.view(torch.uint16) if value.dtype is torch.bfloat16 else value
+                maps[name][start : start + len(bits)] = bits.numpy()
+            start += len(batch)
+    for array in maps.values():
+        array.flush()
+
+
+def sync(folder: Path) -> None:
+    for file in folder.iterdir():
+        with open(file, "rb") as opened:
+            os.fsync(opened.fileno())
+
+
+WAYS: dict[str, Callable[[Workload, Path], None]] = {
+    "bare loop": bare,
+    f"raw bytes, {WRITERS} threads": raw,
     "tl.extract": ours,
-    "forward hooks + torch.save": hooks,
-    "torchvision feature extraction + torch.save": torchvision_extractor,
+    "hooks + torch.save": by_hooks(torch.save),
+    "hooks + safetensors": by_hooks(by_safetensors),
+    "hooks + numpy memmap": by_memmap,
 }
 
 
-def timed(way: Callable[[Any, Images, Path], None], model: Any, images: Images) -> float:
-    with tempfile.TemporaryDirectory() as folder:
+def timed(way: Callable[[Workload, Path], None], workload: Workload, place: Path) -> float:
+    folder = Path(tempfile.mkdtemp(dir=place))
+    try:
         start = time.perf_counter()
-        way(model, images, Path(folder))
+        way(workload, folder)
         return time.perf_counter() - start
+    finally:
+        shutil.rmtree(folder)
 
 
-def measure(count: int, rounds: int) -> dict[str, list[float]]:
-    """For each way, its throughput over that of the bare loop around it, once for each round."""
-    model, images = load().models.resnet18().eval(), Images(count)
-    bare(model, Images(2 * BATCH), Path())
-    found: dict[str, list[float]] = {name: [] for name in WAYS}
-    before = timed(bare, model, images)
-    for _ in range(rounds):
-        for name, way in WAYS.items():
-            took = timed(way, model, images)
-            after = timed(bare, model, images)
-            found[name].append((before + after) / 2 / took)
-            print(f"{name}: {took:.1f} s, bare {before:.1f} and {after:.1f} s", file=sys.stderr, flush=True)
-            before = after
+def measure(workload: Workload, place: Path, rounds: int) -> list[dict[str, float]]:
+    """The seconds of each way, once for each round."""
+    needed, free = workload.total_bytes() * 1.1, shutil.disk_usage(place).free
+    if free < needed:
+        sys.exit(f"{needed / 1e9:.1f} GB are needed in {place}, and {free / 1e9:.1f} GB are free")
+    found = []
+    for number in range(rounds):
+        found.append({name: timed(way, workload, place) for name, way in WAYS.items()})
+        text = ", ".join(f"{name} {secs:.2f} s" for name, secs in found[-1].items())
+        print(f"{workload.name}, {place}, round {number + 1}: {text}", file=sys.stderr, flush=True)
     return found
+
+
+def rows(workload: Workload, where: str, place: Path, rounds: int) -> list[list[str]]:
+    """The table's rows of one model on one disk."""
+    found, made_rows = measure(workload, place, rounds), []
+    bare_name, raw_name = list(WAYS)[:2]
+    for name in WAYS:
+        secs = statistics.median(times[name] for times in found)
+        of_limit = statistics.median(times[name] / max(times[bare_name], times[raw_name]) for times in found)
+        of_bare = statistics.median(times[name] / times[bare_name] for times in found)
+        met = "" if name != "tl.extract" else f"≤{FLOOR} {'floor met' if of_limit <= FLOOR else 'FLOOR MISSED'}"
+        title = f"{workload.name}, {workload.total_bytes() / 1e9:.1f} GB, {where}"
+        made_rows.append([title, name, f"{secs:.2f}", f"{of_bare:.2f}x", f"{of_limit:.2f}x", met])
+    return made_rows
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def reading_rows(workload: Workload, place: Path, rounds: int) -> list[list[str]]:
+    """A shuffled epoch of one layer, beside plain reads of the same files by as many threads; none from the cache."""
+    folder = Path(tempfile.mkdtemp(dir=place))
+    try:
+        layer = workload.layers[0]
+        stored: Any = tl.extract(
+            workload.model, workload.data, layers={layer: first_tensor}, to=folder / "x", progress=False,
+            batch_size=workload.batch_size, writers=WRITERS,
+        )  # fmt: skip
+        files = [shard.folder / "000000.data" for shard in stored.shards]
+        size = sum(file.stat().st_size for file in files) / 1e9
+        found: dict[str, list[float]] = {"plain reads, 4 threads": [], "features.stream, shuffled": []}
+        for _ in range(rounds):
+            for name, read in zip(found, (lambda: read_plainly(files), lambda: read_shuffled(stored, layer))):
+                forget(files)
+                start = time.perf_counter()
+                read()
+                found[name].append(time.perf_counter() - start)
+    finally:
+        shutil.rmtree(folder)
+    plain, shuffled = found.values()
+    share = statistics.median(a / b for a, b in zip(plain, shuffled))
+    met = f"≥{READ_FLOOR} {'floor met' if share >= READ_FLOOR else 'FLOOR MISSED'}"
+    title = f"{workload.name}, {size:.1f} GB read from the disk"
+    return [
+        [title, name, f"{statistics.median(secs):.2f}", "", text, floor]
+        for (name, secs), text, floor in zip(found.items(), ("1.00x", f"{share:.2f}x its speed"), ("", met))
+    ]
+
+
+def forget(files: list[Path]) -> None:
+    """Let the system forget the files' contents, which it keeps in memory."""
+    for path in files:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_plainly(files: list[Path]) -> None:
+    def read(own: list[Path]) -> None:
+        memory = bytearray(4 << 20)
+        for path in own:
+            with open(path, "rb", buffering=0) as file:
+                while file.readinto(memory):
+                    pass
+
+    threads = [threading.Thread(target=read, args=(files[number::WRITERS],)) for number in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def read_shuffled(stored: Any, layer: str) -> None:
+    for _ in stored.stream(layer, batch_size=4096, rows="tokens"):
+        pass
+
+
+# -- TorchLens ---------------------------------------------------------------------------------------------------------
+
+
+def torchlens(workload: Workload, folder: Path) -> None:
+    """TorchLens's trace of each batch, its values of the four layers saved with torch.save."""
+    import torchlens
+
+    for number, batch in enumerate(workload.batches()):
+        with torch.no_grad():
+            history = torchlens.trace(workload.model, batch)
+        torch.save([history[name].out for name in workload.layers], folder / f"{number}.pt")
 
 
 def alone() -> None:
     """TorchLens in a process of its own."""
-    model, images = load().models.resnet18().eval(), Images(TORCHLENS_IMAGES)
-    bare(model, images, Path())
-    base = timed(bare, model, images)
-    print(json.dumps(base / timed(torchlens, model, images)))
+    workload, place = resnet("cpu", TORCHLENS_IMAGES), Path(tempfile.gettempdir())
+    base = timed(bare, workload, place)
+    print(json.dumps(timed(torchlens, workload, place) / base))
 
 
-def rows(count: int, rounds: int) -> list[list[str]]:
-    """The table's rows."""
-    made = []
-    for name, shares in measure(count, rounds).items():
-        share = statistics.median(shares)
-        met = "" if name != "tl.extract" else f"≥{FLOOR} {'floor met' if share >= FLOOR else 'FLOOR MISSED'}"
-        made.append([name, f"{count:,}", f"{share:.2f}x", met])
-    if importlib.util.find_spec("torchlens"):
-        done = subprocess.run([sys.executable, __file__, "--alone"], capture_output=True, text=True)
-        share_text = f"{float(done.stdout):.2f}x" if done.returncode == 0 else done.stderr.strip().splitlines()[-1][:60]
-        made.append(["TorchLens trace + torch.save", str(TORCHLENS_IMAGES), share_text, ""])
-    else:
-        made.append(["TorchLens trace + torch.save", "", "not installed", "`make setup-peers`"])
-    return made
+def torchlens_row() -> list[str]:
+    title, name = f"ResNet-18, {TORCHLENS_IMAGES} images, disk", "TorchLens trace + torch.save"
+    if not importlib.util.find_spec("torchlens"):
+        return [title, name, "", "not installed", "", "`make setup-peers`"]
+    done = subprocess.run([sys.executable, __file__, "--alone"], capture_output=True, text=True)
+    text = f"{float(done.stdout):.1f}x" if done.returncode == 0 else done.stderr.strip().splitlines()[-1][:60]
+    return [title, name, "", text, "", ""]
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=0, help="how many, in place of the default of each model")
+    parser.add_argument("--only", default="", choices=["", "residual", "resnet"], help="one of the two models")
+    parser.add_argument("--disk", default=tempfile.gettempdir(), help="a folder on the disk")
     parser.add_argument("--write", default="", help="put the table into this file")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.alone:
         alone()
         return
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    needed = chosen.images * 1_600_000
-    if free < needed:
-        sys.exit(f"{needed / 1e9:.1f} GB are needed in {tempfile.gettempdir()}, and {free / 1e9:.1f} GB are free")
-    header = ["4 layers of ResNet-18, 224×224, kept on disk", "images", "throughput of the bare loop", "floor"]
-    text = f"{table(header, rows(chosen.images, chosen.rounds))}\n\n{processor()}, torch {torch.__version__}."
+    places = {"RAM disk": RAM_DISK, "disk": Path(chosen.disk)}
+    made_rows: list[list[str]] = []
+    for key, make in {"residual": residual_streams, "resnet": resnet}.items():
+        if chosen.only in ("", key):
+            workload = make(chosen.device, chosen.samples)
+            for where, place in places.items():
+                made_rows += rows(workload, where, place, chosen.rounds)
+            if key == "residual":
+                made_rows += reading_rows(workload, places["disk"], chosen.rounds)
+            del workload
+    if chosen.device == "cpu" and not chosen.only:
+        made_rows.append(torchlens_row())
+    header = ["four layers kept", "way", "seconds", "of the bare loop", "of the limit", "floor"]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    gpu = f", {torch.cuda.get_device_name()}" if chosen.device == "cuda" else ""
+    facts = f"{processor()}{gpu}, torch {torch.__version__}; at most {peak:.1f} GB resident."
+    text = f"{table(header, made_rows)}\n\nMedians of {chosen.rounds} rounds. {facts}"
     print(text)
     if chosen.write:
         write_section(Path(chosen.write), "extraction", text)

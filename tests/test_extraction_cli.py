@@ -34,6 +34,19 @@ class Rows(torch.utils.data.Dataset):
 
 def doubled(item):
     return item[0] * 2
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stream = torch.nn.Embedding(9, 2)
+    def forward(self, input_ids, attention_mask):
+        return self.stream(input_ids)
+
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return {"input_ids": torch.arange(5), "attention_mask": torch.arange(5) <= index}
 """
 
 
@@ -174,3 +187,9 @@ def test_an_interrupted_command_exits_with_130(tmp_path: Path, config: Any, monk
 
     monkeypatch.setattr("torcheer.extraction.extraction_run._run_all", interrupted)
     assert run(tmp_path, config) == 130
+
+
+def test_a_config_names_the_mask(tmp_path: Path, config: Any) -> None:
+    names = {"model": "my_rows.Words", "data": "my_rows.Texts", "layers": "stream", "mask": "attention_mask"}
+    assert run(tmp_path, {**config, **names, "writers": 2}) == 0
+    assert [len(row) for row in open_extraction(tmp_path / "out")["stream"]] == [1, 2, 3, 4]

@@ -649,5 +649,5 @@ def test_numbers_that_nobody_knows_yet_are_not_made_up(tmp_path: Path) -> None:
     shutil.rmtree(path / "shards" / "000001")
     part = open_extraction(path, partial=True)
     assert len(part) == 45
-    with pytest.raises(ValueUnavailable, match="shard 1"):
+    with pytest.raises(ValueUnavailable, match="batch 1"):
         part.ids  # noqa: B018

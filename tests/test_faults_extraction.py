@@ -34,15 +34,16 @@ class Slow(torch.utils.data.Dataset):
         return data[index]
 
 print("ready", flush=True)
-workers = int(sys.argv[2])
-tl.extract(model, Slow(), layers=["0", "1", "2"], to=sys.argv[1], batch_size=4, shard_samples=8, workers=workers)
+workers, writers = int(sys.argv[2]), int(sys.argv[3])
+options = dict(batch_size=4, shard_samples=8, workers=workers, writers=writers)
+tl.extract(model, Slow(), layers=["0", "1", "2"], to=sys.argv[1], **options)
 """
 KILLS, SHARDS = 50, 200
 
 
 @contextmanager
-def started(path: Path, workers: int) -> Iterator[Child]:
-    with Child("-c", SCRIPT, path, workers) as process:
+def started(path: Path, workers: int, writers: int) -> Iterator[Child]:
+    with Child("-c", SCRIPT, path, workers, writers) as process:
         assert process.line() == "ready"
         yield process
 
@@ -56,23 +57,25 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("workers", [0, 2])
-def test_fifty_kills_over_two_hundred_shards_leave_the_bytes_of_a_serial_run(tmp_path: Path, workers: int) -> None:
-    with started(tmp_path / "whole", 0) as whole:
+@pytest.mark.parametrize(("workers", "writers"), [(0, 1), (0, 4), (2, 4)])
+def test_fifty_kills_over_two_hundred_shards_leave_the_bytes_of_a_serial_run(
+    tmp_path: Path, workers: int, writers: int
+) -> None:
+    with started(tmp_path / "whole", 0, writers) as whole:
         whole.ends(secs=RUN_SECS)
     assert shards_of(tmp_path / "whole") == SHARDS
     draw, kills, path = random.Random(0), 0, tmp_path / "x"
     aim = KILLS if workers == 0 else 10
     while kills < aim:
         goal = min(SHARDS - 1, (kills + 1) * SHARDS // (aim + 1))  # the kills are spread over all the shards
-        with started(path, workers) as process:
+        with started(path, workers, writers) as process:
             wait_until(lambda goal=goal: shards_of(path) >= goal, f"{goal} shards", seen=lambda: shards_of(path))
             time.sleep(draw.random() * 0.02)
             process.kill()
             process.ends(-signal.SIGKILL)
         kills += 1
     print(f"{kills} kills, {shards_of(path)} of {SHARDS} shards were sealed before the last")
-    with started(path, workers) as last:
+    with started(path, workers, writers) as last:
         last.ends(secs=RUN_SECS)
     assert files_of(path) == files_of(tmp_path / "whole")
     assert open_extraction(path).verify() == 3 * 400

@@ -43,14 +43,18 @@ def encode(sample: Sample) -> tuple[dict[str, Any], memoryview]:
 
     Its step is stored apart, as many samples share one.
     """
+    name, shape, payload = to_bytes(sample.array)
+    return describe(sample, name, shape), payload
+
+
+def describe(sample: Sample, name: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the descriptor of a sample whose array has this type and shape."""
     if not isinstance(sample.layer, str) or not isinstance(sample.variable, str):
         raise BadArgument(f"layer {sample.layer!r} and variable {sample.variable!r} of a sample must be text")
-    name, shape, payload = to_bytes(sample.array)
-    descriptor = {
+    return {
         "layer": sample.layer, "variable": sample.variable, "item": whole_number(sample.item, "item"),
         "type": name, "shape": shape,
     }  # fmt: skip
-    return descriptor, payload
 
 
 def decode(descriptor: Mapping[str, Any], payload: Any, step: int) -> Sample:
@@ -173,6 +177,11 @@ def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
 def crc32(data: Any, start: int = 0) -> int:
     """Compute zlib's CRC-32, with isal if installed: ten times as fast, faster than a disk."""
     return int(_crc32()(data, start))
+
+
+def has_fast_crc32() -> bool:
+    """Return whether isal computes the checksums."""
+    return "isal" in str(_crc32().__module__)
 
 
 @cache

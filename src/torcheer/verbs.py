@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from torcheer.archive import Archive
     from torcheer.capture.proof.replay import Validation
     from torcheer.drawing import Drawing, Style
+    from torcheer.extraction.extracted_tensors import ExtractedTensors
+    from torcheer.extraction.extraction_estimate import Estimate
     from torcheer.extraction.extraction_reader import Extraction
-    from torcheer.extraction.extraction_run import Estimate
     from torcheer.host.live import Live
     from torcheer.monitor.watch import Every, Transport, Watch
     from torcheer.runlog.run_folder import RunFolder
@@ -297,28 +298,34 @@ def extract(
     data: Any,
     *,
     layers: Any,
-    to: StrPath,
+    to: StrPath | None,
     batch_size: int | None = None,
     device: Any = None,
     transform: Callable[[Any], Any] | None = None,
+    mask: str | Callable[[Any], Any] | None = None,
     ids: Sequence[Any] | None = None,
     workers: int = 0,
+    writers: int | None = None,
     shard_samples: int | None = None,
     codec: str = "raw",
     seed: int = 0,
     dry_run: bool = False,
     progress: bool | None = None,
-) -> Extraction | Estimate:
+) -> Extraction | ExtractedTensors | Estimate:
     """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
 
     - `data`: a tensor, a Dataset, a DataLoader, or any iterable of batches; of (input, label) the first is the input.
     - `layers`: one or a list, as for `layers_to_save`; a dict gives each a function of the value of a whole batch (a
-      tensor) that returns one row per sample, or None: {'Conv2d': lambda value: value.mean((-2, -1))}.
-    - `to`: the folder of the extraction.
+      tensor) that returns one row per sample, or None: {'Conv2d': lambda value: value.mean((-2, -1))}. A function of
+      two parameters is also given the batch, as the loader gave it.
+    - `to`: the folder of the extraction; None: return a dict of tensors in memory.
     - `batch_size`: of a tensor or Dataset, 32 by default. `device`: where the model runs; by default where it is.
     - `transform`: makes the model's inputs of a sample.
+    - `mask`: which positions of each sample are no padding, and kept: a key of the batch ("attention_mask"), or a
+      function of the batch as the loader gave it that returns a tensor of (samples, positions).
     - `ids`: a name for each sample.
     - `workers`: further processes that share the work.
+    - `writers`: threads of each process that write, each a file of its own; 4 by default, 1 for what is small.
     - `shard_samples`: samples in a file; by default what makes files of about 256 MB.
     - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
     - `seed`: for models that draw random numbers, batch by batch.
@@ -328,8 +335,9 @@ def extract(
     from torcheer.extraction.extraction_run import extract as run
 
     return run(
-        model, data, layers=layers, to=to, batch_size=batch_size, device=device, transform=transform, ids=ids,
-        workers=workers, shard_samples=shard_samples, codec=codec, seed=seed, dry_run=dry_run, progress=progress,
+        model, data, layers=layers, to=to, batch_size=batch_size, device=device, transform=transform, mask=mask,
+        ids=ids, workers=workers, writers=writers, shard_samples=shard_samples, codec=codec, seed=seed, dry_run=dry_run,
+        progress=progress,
     )  # fmt: skip
 
 

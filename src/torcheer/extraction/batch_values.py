@@ -18,7 +18,8 @@ from torcheer.capture.values.save_policy import Save
 from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_rows, model_inputs
-from torcheer.extraction.hook_values import HookReader
+from torcheer.extraction.hook_values import HookReader, same_bits
+from torcheer.extraction.value_rows import BatchValues, Mask, Values, check_mask, leave_out_padding, tensor_list
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
 from torcheer.history.lookup import named_matches
 from torcheer.inputs import call_arguments
@@ -27,16 +28,16 @@ from torcheer.selection import keys_of, parse, refusal
 
 TOLERANCE = 0.02  # relative difference up to which two runs count as the same
 Reduce = Callable[..., Any]
-Values = dict[str, Tensor | list[Tensor]]  # a tensor of the whole batch, or a list of one tensor for each sample
 
 
 class LayerReader:
     """Read the values of selected layers from a model's forward passes."""
 
     def __init__(
-        self, model: torch.nn.Module, layers: Any, *, device: torch.device, transformed: bool, seed: int
+        self, model: torch.nn.Module, layers: Any, *, device: torch.device, transformed: bool, seed: int, mask: Mask
     ) -> None:
         self.model, self.device, self.transformed, self.seed = model, device, transformed, seed
+        self._mask = check_mask(mask)
         self._requested = _parse_layers(layers)
         self.layers: dict[str, Reduce | None] = {}  # by name, once the trial has found them
         modules = {plain_name(name): module for name, module in model.named_modules() if name}
@@ -48,22 +49,35 @@ class LayerReader:
         self._hooks: HookReader | None = None
         self._misses = 0  # how often the hooks gave no result
 
-    def run_trial(self, batch: Batch) -> Values:
+    @property
+    def wants_batch(self) -> bool:
+        """Return whether the mask or a layer's function asks for the batch as it was given."""
+        return self._mask is not None or any(map(_takes_batch, self._requested.values()))
+
+    def run_trial(self, batch: Batch) -> BatchValues:
         """Run the first batch: find the layers that were asked for, and the cheapest way to read them."""
         self.layers = self._find_layers(batch)
+        hooks = HookReader.for_layers(self.model, self.layers)
+        if hooks is not None and not hooks.closes_fast_paths:
+            self._hooks = hooks
         try:
             values = self.read(batch)
         except UnknownLayer:  # perhaps inside a fused operation, which the next run opens
             self._fused = False
             values = self.read(batch)
         self._stop_early = True
-        self._hooks = HookReader.for_layers(self.model, self.layers)
-        for _ in range(2):  # the first run may detect which values are overwritten in place later
-            if self._hooks is not None and not are_equal(self.read(batch), values):
-                self._hooks = None
+        if hooks is not None and self._hooks is None and not hooks.has_run:
+            self._try_hooks(hooks, batch, values)
         return values
 
-    def read(self, batch: Batch) -> Values:
+    def _try_hooks(self, hooks: HookReader, batch: Batch, values: BatchValues) -> None:
+        """Read by hooks from here on if they give what a capture gave."""
+        self._hooks = hooks
+        for _ in range(2):  # the second pass stops early
+            if self._hooks is not None and not are_equal(self.read(batch).values, values.values):
+                self._hooks = None
+
+    def read(self, batch: Batch) -> BatchValues:
         """Return the values of one batch, in memory that nothing else writes to."""
         try:
             return self._read(batch)
@@ -72,10 +86,14 @@ class LayerReader:
             explain(error, self.model, extraction=text, history=NO_HISTORY)
             raise
 
-    def _read(self, batch: Batch) -> Values:
+    def _read(self, batch: Batch) -> BatchValues:
         args, kwargs = self._arguments(batch)
         count = count_rows((args, kwargs)) if batch.rows is None else batch.rows
-        return _copy_shared(self._values(args, kwargs, batch, count))
+        values = self._values(args, kwargs, batch, count)
+        if self._mask is None:
+            return BatchValues(_copy_shared(values), count)
+        values, lengths, masked = leave_out_padding(values, self._mask, batch.given, count)
+        return BatchValues(_copy_shared(values), count, lengths, masked)
 
     def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
         arguments = call_arguments(self.model, model_inputs(batch.data, transformed=self.transformed))
@@ -103,20 +121,20 @@ class LayerReader:
         values: Values = {}
         for name, reduce in self.layers.items():
             value = raw_values[name]
-            rows = _apply_reduce(reduce, value, batch.data) if reduce else value
+            rows = _apply_reduce(reduce, value, batch.given) if reduce else value
             values[name] = _check_rows(name, rows, count, reduce is not None)
         return values
 
     def _raw_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
         """Return the layers' values.
 
-        By hooks where these agreed with a capture, otherwise by a capture.
+        By hooks where these give what a capture does, otherwise by a capture.
         """
         if self._hooks is not None:
             if (values := self._hooks.run(args, kwargs)) is not None:
                 return values
             self._misses += 1
-            if self._misses > 1:  # running every batch twice would cost more than a capture
+            if self._misses > 1 or not self._hooks.has_run:  # running every batch twice would cost more than a capture
                 self._hooks = None
         save = Save(list(self.layers), detach=True, stop_early=self._stop_early)
         history = log_forward_pass(self.model, args, input_kwargs=kwargs, layers_to_save=save, fused=self._fused)
@@ -142,17 +160,21 @@ def _parse_layers(layers: Any) -> dict[Any, Reduce | None]:
     return table
 
 
-def _apply_reduce(reduce: Reduce, value: Any, data: Any) -> Any:
-    """Call a reduce function with the value, and with the batch if it takes two parameters."""
+def _apply_reduce(reduce: Reduce, value: Any, given: Any) -> Any:
+    """Call a reduce function with the value, and with the batch as it was given if it takes two parameters."""
+    return reduce(value, given) if _takes_batch(reduce) else reduce(value)
+
+
+def _takes_batch(reduce: Reduce | None) -> bool:
+    """Return whether a function has two parameters."""
+    if reduce is None:
+        return False
     try:
-        takes_two = len([
-            parameter for parameter in inspect.signature(reduce).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-            and parameter.default is parameter.empty
-        ]) > 1  # fmt: skip
+        parameters = inspect.signature(reduce).parameters.values()
     except (TypeError, ValueError):  # builtins have no signature
-        takes_two = False
-    return reduce(value, data) if takes_two else reduce(value)
+        return False
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return len([parameter for parameter in positional if parameter.default is parameter.empty]) > 1
 
 
 def _check_rows(name: str, value: Any, count: int, reduced: bool) -> Tensor | list[Tensor]:
@@ -184,7 +206,7 @@ def _copy_shared(values: Values) -> Values:
 
     Values are written to disk while the next batch is computed, which could overwrite shared storage.
     """
-    own_references = Counter(_storage_id(tensor) for value in values.values() for tensor in _tensor_list(value))
+    own_references = Counter(_storage_id(tensor) for value in values.values() for tensor in tensor_list(value))
     extra_references = _storage_refcount(torch.empty(1)) - 1  # the query itself adds references
 
     def copy_if_shared(tensor: Tensor) -> Tensor:
@@ -212,10 +234,6 @@ def _map_tensors(values: Values, make: Callable[[Tensor], Tensor]) -> Values:
     }
 
 
-def _tensor_list(value: Tensor | list[Tensor]) -> list[Tensor]:
-    return value if isinstance(value, list) else [value]
-
-
 def _to_dense(value: Tensor) -> Tensor:
     value = value.dequantize() if value.is_quantized else value
     return value if value.layout is torch.strided else value.to_dense()
@@ -237,19 +255,6 @@ def _move_to(data: Any, device: torch.device) -> Any:
     return data
 
 
-def count_samples(values: Values) -> int:
-    """Return how many samples the values have."""
-    return len(next(iter(values.values())))
-
-
-def layer_bytes(values: Values) -> dict[str, int]:
-    """Return the size of each layer's value in bytes."""
-    return {
-        name: sum(tensor.numel() * tensor.element_size() for tensor in _tensor_list(value))
-        for name, value in values.items()
-    }
-
-
 def is_close(value: Tensor, stored: NDArray[Any], kind: str) -> bool:
     """Return whether a stored value matches, up to thread count, device and a lossy codec."""
     if tuple(value.shape) != stored.shape or type_name(value.dtype) != kind:
@@ -263,41 +268,10 @@ def is_close(value: Tensor, stored: NDArray[Any], kind: str) -> bool:
 def are_equal(first: Values, second: Values) -> bool:
     """Return whether two runs gave bit-equal values."""
     return all(
-        len(_tensor_list(value)) == len(_tensor_list(second[name]))
-        and all(
-            a.dtype == b.dtype and a.shape == b.shape and torch.equal(_as_bytes(a), _as_bytes(b))
-            for a, b in zip(_tensor_list(value), _tensor_list(second[name]))
-        )
+        len(tensor_list(value)) == len(tensor_list(second[name]))
+        and all(same_bits(a, b) for a, b in zip(tensor_list(value), tensor_list(second[name])))
         for name, value in first.items()
     )
-
-
-def _as_bytes(tensor: Tensor) -> Tensor:
-    """Return a tensor's bytes: there NaN equals NaN, and -0 differs from 0."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor
-
-
-def record_events(values: Values) -> dict[torch.device, Any]:
-    """Record a CUDA event after the values on each GPU that holds some."""
-    gpus = {tensor.device for value in values.values() for tensor in _tensor_list(value) if tensor.is_cuda}
-    return {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in gpus}
-
-
-def fetch_to_cpu(values: Values, events: dict[torch.device, Any]) -> Values:
-    """Copy values to the CPU on a side stream, so that the next batch does not wait for them."""
-    if not events:
-        return values
-    streams = {gpu: torch.cuda.Stream(gpu) for gpu in events}  # type: ignore[no-untyped-call]
-    for gpu, event in events.items():
-        streams[gpu].wait_event(event)
-
-    def fetch(tensor: Tensor) -> Tensor:
-        if tensor.device not in streams:
-            return tensor
-        with torch.cuda.stream(streams[tensor.device]):
-            return tensor.cpu()
-
-    return _map_tensors(values, fetch)
 
 
 @contextmanager

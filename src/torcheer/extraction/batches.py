@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -21,8 +21,8 @@ from torch.utils.data import (
 )
 
 from torcheer.data_workers import WorkerStart
-from torcheer.encoding import refusal, to_bytes
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.extraction.fingerprints import fingerprint
 
 BATCH_SIZE = 32
 _SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -35,6 +35,7 @@ class Batch(NamedTuple):
     data: Any  # as the dataset or loader yields it, after `transform`
     rows: int | None  # how many samples it has; None if only its tensors show it
     ids: list[Any] | None  # indices of its samples in the dataset; None for data without indices
+    given: Any  # as the dataset or loader yields it, before `transform`
 
     def __str__(self) -> str:
         if not self.ids:
@@ -56,6 +57,7 @@ class Batches:
         if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
             raise BadArgument(f"batch_size={batch_size!r}: give a whole number from 1 on")
         self.data, self.transform = data, transform
+        self.keeps_given = False  # whether somebody asks for samples as they were before `transform`
         self.batch_size = None if self.is_loader else batch_size or BATCH_SIZE
         self._indexed = _is_indexed(data)
         self._stream: Iterator[Any] | None = None  # started by `first`; some data cannot be iterated twice
@@ -130,7 +132,8 @@ class Batches:
         for data in self._loader(_LazySampler(sampler)):
             number, indices = chosen.pop(0)
             ids = [_to_json_id(index) for index in indices]
-            yield Batch(number, self._apply_transform(data) if self.is_loader else data, len(ids), ids)
+            given, data = data if self._pairs else (data, self._apply_transform(data) if self.is_loader else data)
+            yield Batch(number, data, len(ids), ids, given)
         if chosen:  # a loader treats a StopIteration raised by its dataset as the end
             raise TorcheerError(f"the data ended inside of batch {chosen[0][0]}, though more samples were to come")
 
@@ -144,7 +147,8 @@ class Batches:
 
     def _loader(self, sampler: Any) -> DataLoader[Any]:
         if not self.is_loader:
-            return DataLoader(_TransformedItems(self.data, self.transform), batch_sampler=sampler, collate_fn=_collate)
+            items = _TransformedItems(self.data, self.transform, self._pairs)
+            return DataLoader(items, batch_sampler=sampler, collate_fn=_collate_pairs if self._pairs else _collate)
         loader = self.data
         return DataLoader(
             loader.dataset,
@@ -166,8 +170,14 @@ class Batches:
 
     def _make_batch(self, number: int, part: Any) -> Batch:
         if self.is_loader:
-            return Batch(number, self._apply_transform(part), None, None)
-        return Batch(number, _collate([self._apply_transform(item) for item in part]), len(part), None)
+            return Batch(number, self._apply_transform(part), None, None, part)
+        data = _collate([self._apply_transform(item) for item in part])
+        return Batch(number, data, len(part), None, _collate_given(part) if self._pairs else data)
+
+    @property
+    def _pairs(self) -> bool:
+        """Whether samples are kept twice: as given, and transformed."""
+        return self.keeps_given and self.transform is not None and not self.is_loader
 
     def _apply_transform(self, item: Any) -> Any:
         return item if self.transform is None else self.transform(item)
@@ -204,19 +214,27 @@ class _LazySampler:
 
 
 class _TransformedItems(Dataset[Any]):
-    """Transformed samples of anything with a length and an index."""
+    """Transformed samples of anything with a length and an index; `pairs`: (as given, transformed)."""
 
-    def __init__(self, data: Any, transform: Callable[[Any], Any] | None) -> None:
-        self._data, self._transform = data, transform
+    def __init__(self, data: Any, transform: Callable[[Any], Any] | None, pairs: bool) -> None:
+        self._data, self._transform, self._pairs = data, transform, pairs
 
     def __getitem__(self, index: int) -> Any:
         item = self._data[index]
-        return item if self._transform is None else self._transform(item)
+        made = item if self._transform is None else self._transform(item)
+        return (item, made) if self._pairs else made
 
 
 def model_inputs(data: Any, *, transformed: bool) -> Any:
     """Return the model's inputs in a batch: the first of (image, label), or all after a transform."""
     return data[0] if isinstance(data, (tuple, list)) and not transformed else data
+
+
+def batch_ids(batches: Batches, batch: Batch, sample_ids: Sequence[Any] | None) -> list[Any] | None:
+    """Return the ids of a batch's samples; None where they are simply the next indices."""
+    if sample_ids is not None and batch.ids is not None:
+        return [sample_ids[index] for index in batch.ids]
+    return batch.ids if batches.is_loader else None
 
 
 def count_rows(data: Any) -> int:
@@ -250,6 +268,18 @@ def _collate(items: list[Any]) -> Any:
             f"samples cannot be made a batch: {error}. Give a transform that makes them alike, batch_size=1, or a "
             f"DataLoader with its own collate_fn"
         ) from None
+
+
+def _collate_pairs(items: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    return _collate_given([given for given, _ in items]), _collate([made for _, made in items])
+
+
+def _collate_given(items: list[Any]) -> Any:
+    """Return samples as one batch, or as they are where they make none: images of any size."""
+    try:
+        return default_collate(items)
+    except (TypeError, RuntimeError):
+        return items
 
 
 class _CollateError(TorcheerError, TypeError):
@@ -300,13 +330,7 @@ def _to_json_id(index: Any) -> int | str:
 
 def _data_checksum(data: Any) -> int:
     """Return a checksum over all tensors in the data."""
-    crc = 0
-    for leaf in _iterate_leaves(data):
-        if isinstance(leaf, torch.Tensor):
-            content = leaf if not refusal(leaf) else torch.tensor(leaf.shape)  # sparse, nested: its shape says enough
-            name, shape, data_bytes = to_bytes(content)
-            crc = zlib.crc32(data_bytes, zlib.crc32(f"{name} {shape}".encode(), crc))
-    return crc
+    return fingerprint(("", leaf) for leaf in _iterate_leaves(data) if isinstance(leaf, torch.Tensor))
 
 
 def _type_name(value: Any) -> str:

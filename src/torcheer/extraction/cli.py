@@ -14,7 +14,19 @@ from torcheer.config.number_fields import misplaced_texts, signature_parameters
 from torcheer.selection import config_fault
 
 REQUIRED_KEYS = ("model", "data", "layers", "to")
-EXTRACT_KEYS = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")
+EXTRACT_KEYS = (
+    "layers",
+    "to",
+    "batch_size",
+    "device",
+    "workers",
+    "writers",
+    "mask",
+    "shard_samples",
+    "codec",
+    "seed",
+    "ids",
+)
 ALL_KEYS = (*EXTRACT_KEYS, "model", "data", "transform")
 SPEC_KEYS = ("class", "args", "kwargs")
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torcheer.disk import explain_write_errors, read_json, write_file, write_once
-from torcheer.encoding import to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.terminal import short_repr
 
 FORMAT = "torcheer extraction"
-VERSION = 1
+VERSION = 2
+OLD_VERSION = 1  # of folders whose weights have another checksum: they are read, and not gone on with
 SHARD_BYTES = 256 << 20
 KEPT = "What is complete there stays. "  # said where the system refuses a write
 _DIFFERENCES = {  # how to report a field whose checksum differs
@@ -40,17 +39,17 @@ class ExtractionPlan:
     batches_per_shard: int
     codec: str
     seed: int
+    lanes: int = 1  # shards that are written at the same time: batches are dealt out to so many
 
     def __post_init__(self) -> None:
         """Validate the field types: a file may hold anything."""
-        numbers = (self.weights, self.data, self.batches_per_shard, self.seed)
+        numbers = (self.weights, self.data, self.batches_per_shard, self.seed, self.lanes)
         optional_numbers = (self.batch_size, self.samples, self.ids)
         is_valid = all(type(number) is int for number in numbers) and all(
             number is None or type(number) is int for number in optional_numbers
         )
-        is_valid = (
-            is_valid and isinstance(self.model, str) and isinstance(self.codec, str) and self.batches_per_shard > 0
-        )
+        is_valid = is_valid and isinstance(self.model, str) and isinstance(self.codec, str)
+        is_valid = is_valid and self.batches_per_shard > 0 and self.lanes > 0
         if not is_valid or not all(isinstance(name, str) for name in self.layers):
             raise TypeError(f"{short_repr(self)} is no plan")
 
@@ -60,7 +59,29 @@ class ExtractionPlan:
 
         Every shard stores it, so that a foreign shard is detected.
         """
-        return _checksum(asdict(self))
+        content = asdict(self)
+        if self.lanes == 1:  # as it was before there were several
+            del content["lanes"]
+        return _checksum(content)
+
+    def place_of(self, batch: int) -> tuple[int, int]:
+        """Return the shard of a batch, and its place there.
+
+        `lanes` shards are filled together, batch by batch in turn, so that each can have a thread that writes it.
+        """
+        group, place = divmod(batch, self.lanes * self.batches_per_shard)
+        return group * self.lanes + place % self.lanes, place // self.lanes
+
+    def batches_of(self, shard: int) -> range:
+        """Return the numbers of the batches of a shard that is full."""
+        group, lane = divmod(shard, self.lanes)
+        size = self.lanes * self.batches_per_shard
+        return range(group * size + lane, (group + 1) * size, self.lanes)
+
+    def count_shards(self, batches: int) -> int:
+        """Return how many shards so many batches make."""
+        full, rest = divmod(batches, self.lanes * self.batches_per_shard)
+        return full * self.lanes + min(rest, self.lanes)
 
 
 def shard_metadata(plan: ExtractionPlan, number: int) -> dict[str, Any]:
@@ -79,9 +100,13 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
                 raise BadArgument(f"{path} is not empty and holds no extraction; give another folder")
             write_once(file, _checked_text({"format": FORMAT, "version": VERSION, "plan": asdict(plan)}))
     stored = read_plan(path)
+    if _read_document(path)["version"] == OLD_VERSION:
+        raise BadArgument(
+            f"{path} was begun by an older torcheer: it can be read as it is; to go on, use another folder"
+        )
     for field in fields(ExtractionPlan):
         old, new = getattr(stored, field.name), getattr(plan, field.name)
-        if old != new and field.name != "batches_per_shard":
+        if old != new and field.name not in ("batches_per_shard", "lanes"):
             difference = _DIFFERENCES.get(field.name) or f"{field.name}={short_repr(old)}, not {short_repr(new)}"
             raise BadArgument(f"{path} was begun with {difference}; go on with the same, or give another folder")
     return stored
@@ -89,16 +114,7 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
 
 def read_plan(path: Path) -> ExtractionPlan:
     """Read the plan of an extraction."""
-    file = path / "extraction.json"
-    document = read_json(file)
-    if document is None:
-        raise NotAnArchive(f"{path} holds no extraction: there is no {file.name} in it")
-    if document.get("format") != FORMAT:
-        raise NotAnArchive(f"{path} holds no extraction: {file.name} is not one of ours")
-    if document.get("version") != VERSION:
-        raise NotAnArchive(
-            f"{path} is of version {document.get('version')!r}, and this torcheer reads version {VERSION}: update it"
-        )
+    document, file = _read_document(path), path / "extraction.json"
     _verify_checksum(file, document)
     try:
         plan = document["plan"]
@@ -107,22 +123,51 @@ def read_plan(path: Path) -> ExtractionPlan:
         raise ArchiveDamaged(f"{file} cannot be read: {error}") from None
 
 
-def mark_complete(path: Path, counts: list[int]) -> None:
-    """Mark an extraction complete, with the sample count of each shard."""
-    write_file(path / "complete.json", _checked_text({"samples": sum(counts), "shards": counts}))
+def _read_document(path: Path) -> dict[str, Any]:
+    file = path / "extraction.json"
+    document = read_json(file)
+    if document is None:
+        raise NotAnArchive(f"{path} holds no extraction: there is no {file.name} in it")
+    if document.get("format") != FORMAT:
+        raise NotAnArchive(f"{path} holds no extraction: {file.name} is not one of ours")
+    if document.get("version") not in (OLD_VERSION, VERSION):
+        raise NotAnArchive(
+            f"{path} is of version {document.get('version')!r}, and this torcheer reads version {VERSION}: update it"
+        )
+    return document
 
 
-def read_shard_counts(path: Path) -> list[int] | None:
-    """Read the sample count of each shard; None while the extraction is incomplete."""
+class Completion(NamedTuple):
+    """Sample counts of a complete extraction."""
+
+    shards: list[int]
+    batches: list[int] | None  # None in a folder of the old version, where the shards say it
+
+
+def mark_complete(path: Path, shards: list[int], batches: list[int]) -> None:
+    """Mark an extraction complete, with the sample counts of shards and batches (as runs of equal ones)."""
+    runs = [[count, len(list(run))] for count, run in groupby(batches)]
+    content = {"samples": sum(shards), "shards": shards, "batches": runs}
+    write_file(path / "complete.json", _checked_text(content))
+
+
+def read_completion(path: Path) -> Completion | None:
+    """Read the sample counts; None while the extraction is incomplete."""
     file = path / "complete.json"
     document = read_json(file)
     if document is None:
         return None
     _verify_checksum(file, document)
-    counts = document.get("shards")
-    if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in counts):
+    shards, runs = document.get("shards"), document.get("batches")
+    if not isinstance(shards, list) or not all(type(count) is int and count >= 0 for count in shards):
         raise ArchiveDamaged(f"{file} does not say how many samples each shard has")
-    return counts
+    try:
+        batches = None if runs is None else [count for count, times in runs for _ in range(times)]
+        if batches is not None and sum(batches) != sum(shards):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ArchiveDamaged(f"{file} does not say how many samples each batch has") from None
+    return Completion(shards, batches)
 
 
 def shard_name(number: int) -> str:
@@ -146,22 +191,3 @@ def _checksum(content: dict[str, Any]) -> int:
 def _verify_checksum(file: Path, document: dict[str, Any]) -> None:
     if document.pop("crc32", None) != _checksum(document):
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
-
-
-def weights_checksum(values: Iterable[tuple[str, Any]]) -> int:
-    """Return a checksum over the names and the whole content of tensors."""
-    crc = 0
-    for name, value in values:
-        for part in value if isinstance(value, (tuple, list)) else [value]:  # quantised modules pack their weights
-            type_and_shape = (str(part.dtype), tuple(part.shape)) if hasattr(part, "detach") else type(part).__name__
-            crc = zlib.crc32(_tensor_bytes(part), zlib.crc32(ascii((name, type_and_shape)).encode(), crc))
-    return crc
-
-
-def _tensor_bytes(value: Any) -> bytes | memoryview:
-    """Return a tensor's bytes; empty for anything else, and for layouts without plain data."""
-    if hasattr(value, "detach"):
-        with suppress(BadArgument, RuntimeError, TypeError):
-            dequantized = value.dequantize() if value.is_quantized else value
-            return to_bytes(dequantized.to_dense() if str(dequantized.layout) != "torch.strided" else dequantized)[2]
-    return b""

@@ -23,6 +23,7 @@ from torcheer.extraction import extraction_plan as plans
 from torcheer.terminal import did_you_mean, human_shape, plural
 
 if TYPE_CHECKING:
+    from torcheer.extraction.row_stream import RowStream
     from torcheer.extraction.torch_dataset import ExtractionDataset
 
 _BASIC_INDEX_TYPES = (int, np.integer, slice, type(None), type(Ellipsis))  # numpy's basic indexing
@@ -43,24 +44,33 @@ class Extraction:
         self.path = Path(path)
         self.plan = plans.read_plan(self.path)
         self._partial = partial
-        counts = plans.read_shard_counts(self.path)
+        completion = plans.read_completion(self.path)
         sealed = plans.list_sealed_shards(self.path)
-        self.complete = counts is not None
-        if counts is None:
+        self.complete = completion is not None
+        counts: list[int] | None = None
+        if completion is None:
             if not partial:
                 raise ValueUnavailable(
                     f"{self.path} is not complete: {len(sealed)} shards are there. Run the extraction again to go on, "
                     f"or open it with partial=True"
                 )
-            self._shards = [_ShardReader(self.path, self.plan, number, None) for number in sealed]
         else:
+            counts = completion.shards
             if mismatched := set(range(len(counts))) ^ set(sealed):
                 fault = "is missing" if min(mismatched) < len(counts) else "is one too many"
                 raise ArchiveDamaged(
                     f"{self.path}: {len(counts)} shards were written, and number {min(mismatched)} {fault}"
                 )
-            self._shards = [_ShardReader(self.path, self.plan, number, count) for number, count in enumerate(counts)]
-        self._starts = [0, *accumulate(shard.samples for shard in self._shards)]
+        self._shards = {
+            number: _ShardReader(self.path, self.plan, number, None if counts is None else counts[number])
+            for number in sealed
+        }
+        if completion is not None and completion.batches is not None:
+            sizes = dict(enumerate(completion.batches))
+        else:
+            sizes = {number: size for shard in self._shards.values() for number, size in shard.sizes.items()}
+        self.batch_numbers = sorted(sizes)  # numbers of the batches that are there
+        self._starts = [0, *accumulate(sizes[number] for number in self.batch_numbers)]
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -86,12 +96,12 @@ class Extraction:
     def ids(self) -> list[Any]:
         """Return the id of each row: the caller's ids, or indices in the dataset."""
         sample_ids: list[Any] = []
-        for place, shard in enumerate(self._shards):
-            for number, count, ids in shard.batches:
-                start = number * self.plan.batch_size if self.plan.batch_size else len(sample_ids)
-                if ids is None and not self.plan.batch_size and shard.number != place:
-                    raise ValueUnavailable(f"{self.path}: shard {place}, from which the others count, is not there yet")
-                sample_ids += ids if ids is not None else range(start, start + count)
+        for place, (number, count) in enumerate(self.batch_sizes()):
+            ids = self.shard_of(number).frames[number]["about"].get("ids")
+            start = number * self.plan.batch_size if self.plan.batch_size else len(sample_ids)
+            if ids is None and not self.plan.batch_size and number != place:
+                raise ValueUnavailable(f"{self.path}: batch {place}, from which the others count, is not there yet")
+            sample_ids += ids if ids is not None else range(start, start + count)
         return sample_ids
 
     def dataset(self, *layers: str) -> ExtractionDataset:
@@ -100,14 +110,53 @@ class Extraction:
 
         return ExtractionDataset(self, layers or self.layers)
 
+    def stream(
+        self,
+        *layers: str,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        rows: str = "samples",
+        buffer_bytes: int = 256 << 20,
+        drop_last: bool = False,
+        with_samples: bool = False,
+    ) -> RowStream:
+        """Return a torch IterableDataset of batches of rows, read at the speed of the disk; see `RowStream`.
+
+        `layers`: all by default; the batch is a tensor, or a tuple of one for each. `batch_size`: rows in a batch.
+        `shuffle`: another random order in each epoch, by `seed`; False: the order of the samples. `rows`: "samples", or
+        "tokens": every vector along the last dimension. `buffer_bytes`: what is shuffled together; twice as much is in
+        memory. `drop_last`: leave out a last batch that is short. `with_samples`: add the index of each row's sample.
+        """
+        from torcheer.extraction.row_stream import RowStream
+
+        return RowStream(
+            self, layers or self.layers, batch_size=batch_size, shuffle=shuffle, seed=seed, rows=rows,
+            buffer_bytes=buffer_bytes, drop_last=drop_last, with_samples=with_samples,
+        )  # fmt: skip
+
     def verify(self) -> int:
         """Verify the checksum of every value; return how many there are."""
-        return sum(shard.archive.verify() for shard in self._shards)
+        return sum(shard.archive.verify() for shard in self._shards.values())
 
-    def locate(self, index: int) -> tuple[_ShardReader, int]:
-        """Return the shard of a sample, and its position there."""
-        shard = bisect_right(self._starts, index) - 1
-        return self._shards[shard], index - self._starts[shard]
+    def locate(self, index: int) -> tuple[int, int, int]:
+        """Return the number of a sample's batch, the batch's first sample, and the one after its last."""
+        place = bisect_right(self._starts, index) - 1
+        return self.batch_numbers[place], self._starts[place], self._starts[place + 1]
+
+    def batch_sizes(self) -> Iterator[tuple[int, int]]:
+        """Yield the number of each batch, in order, and how many samples it has."""
+        for place, number in enumerate(self.batch_numbers):
+            yield number, self._starts[place + 1] - self._starts[place]
+
+    def shard_of(self, batch: int) -> _ShardReader:
+        """Return the shard of a batch."""
+        return self._shards[self.plan.place_of(batch)[0]]
+
+    @property
+    def shards(self) -> Iterator[_ShardReader]:
+        """Return the shards that are there."""
+        return iter(self._shards.values())
 
     def __reduce__(self) -> Any:  # a DataLoader's workers reopen it
         return _reopen, (self.path, self._partial)
@@ -131,68 +180,78 @@ class _ShardReader:
 
     @cached_property
     def archive(self) -> Archive:
-        archive, first = Archive(self.folder), self.number * self._plan.batches_per_shard
+        archive, batches = Archive(self.folder), self._plan.batches_of(self.number)
         if not archive.sealed:
             raise ArchiveDamaged(f"{self.folder} is cut: its seal is gone")
         if archive.about != plans.shard_metadata(self._plan, self.number):
             raise ArchiveDamaged(f"{self.folder} is not the shard that was written: it is another's, or another one")
-        if archive.steps != list(range(first, first + len(archive.frames))):
-            raise ArchiveDamaged(f"{self.folder} holds other batches than those from {first} on")
+        if archive.steps != list(batches[: len(archive.frames)]):
+            raise ArchiveDamaged(f"{self.folder} holds other batches than those from {batches[0]} on")
         return archive
 
     @cached_property
-    def batches(self) -> list[tuple[int, int, list[Any] | None]]:
-        """Return for each batch its number, its sample count, and the ids if stored."""
-        batches = []
-        for body in self.archive.frames:
+    def frames(self) -> dict[int, dict[str, Any]]:
+        """Return the frame of each batch; raise where they do not say which samples they have."""
+        frames = {body["step"]: body for body in self.archive.frames}
+        for number, body in frames.items():
             count, ids = body["about"].get("count"), body["about"].get("ids")
-            if (
-                type(count) is not int
-                or count < 0
-                or (ids is not None and (type(ids) is not list or len(ids) != count))
-            ):
-                raise ArchiveDamaged(f"{self.folder} does not say which samples batch {body['step']} has")
-            batches.append((body["step"], count, ids))
-        return batches
+            lengths, masked = body["about"].get("lengths", []), body["about"].get("masked", [])
+            is_valid = type(count) is int and count >= 0 and type(lengths) is type(masked) is list
+            is_valid = is_valid and (ids is None or (type(ids) is list and len(ids) == count))
+            is_valid = is_valid and all(type(length) is int and length >= 0 for length in lengths)
+            if not is_valid or (masked and len(lengths) != count):
+                raise ArchiveDamaged(f"{self.folder} does not say which samples batch {number} has")
+        total = sum(body["about"]["count"] for body in frames.values())
+        if self._samples not in (None, total):
+            raise ArchiveDamaged(f"{self.folder} has {total} samples, and {self._samples} were written")
+        return frames
 
-    @cached_property
-    def samples(self) -> int:
-        return sum(count for _, count, _ in self.batches) if self._samples is None else self._samples
-
-    @cached_property
-    def starts(self) -> list[int]:
-        starts = [0, *accumulate(count for _, count, _ in self.batches)]
-        if starts[-1] != self.samples:
-            raise ArchiveDamaged(f"{self.folder} has {starts[-1]} samples, and {self.samples} were written")
-        return starts
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Return how many samples each batch has."""
+        return {number: body["about"]["count"] for number, body in self.frames.items()}
 
     @cached_property
     def entries(self) -> dict[tuple[int | None, str, int], Entry]:
-        return {(entry.step, entry.layer, entry.item): entry for entry in self.archive.entries}
+        values = (entry for entry in self.archive.entries if entry.variable == "value")
+        return {(entry.step, entry.layer, entry.item): entry for entry in values}
 
-    def batch(self, layer: str, index: int) -> tuple[int, int, NDArray[Any] | list[NDArray[Any]]]:
-        """Return the batch of a sample: its start and end in the shard, and its values."""
-        position = bisect_right(self.starts, index) - 1
-        number, count, _ = self.batches[position]
-        entry = self.entries.get((number, layer, -1))
-        if entry is not None and entry.shape[:1] == (count,):
-            return self.starts[position], self.starts[position + 1], self.archive.array(entry)
-        rows = [self.entries.get((number, layer, item)) for item in range(count)]
-        if None in rows:
-            raise ArchiveDamaged(f"{self.folder}: layer {layer!r} is not whole in batch {number}")
-        return (
-            self.starts[position],
-            self.starts[position + 1],
-            [self.archive.array(row) for row in rows if row is not None],
-        )
+    def values(self, layer: str, batch: int, count: int) -> NDArray[Any] | list[NDArray[Any]]:
+        """Return a layer's values of a batch of so many samples."""
+        arrays = [(item, self.archive.array(entry)) for item, entry in self.layer_entries(layer, batch, count)]
+        if not arrays or arrays[0][0] >= 0:
+            return [array for _, array in arrays]
+        lengths = self.lengths(layer, batch)
+        return arrays[0][1] if lengths is None else np.split(arrays[0][1], np.cumsum(lengths)[:-1])
+
+    def layer_entries(self, layer: str, batch: int, count: int) -> list[tuple[int, Entry]]:
+        """Return a layer's arrays of a batch: one of all samples as number -1, or one of each."""
+        entry, lengths = self.entries.get((batch, layer, -1)), self.lengths(layer, batch)
+        if entry is not None and entry.shape[:1] == (count if lengths is None else sum(lengths),):
+            return [(-1, entry)]
+        rows = [(item, self.entries.get((batch, layer, item))) for item in range(count)]
+        if any(entry is None for _, entry in rows):
+            raise ArchiveDamaged(f"{self.folder}: layer {layer!r} is not whole in batch {batch}")
+        return [(item, entry) for item, entry in rows if entry is not None]
+
+    def lengths(self, layer: str, batch: int) -> list[int] | None:
+        """Return how many positions of each sample a mask left of a layer; None where it left it alone."""
+        if batch not in self.frames:
+            raise ArchiveDamaged(f"{self.folder} does not hold batch {batch}")
+        about = self.frames[batch]["about"]
+        return about["lengths"] if layer in about.get("masked", ()) else None
 
     def shapes(self, layer: str) -> set[tuple[tuple[int, ...], str]]:
         """Return the shapes and types of a layer's samples in this shard."""
-        return {
-            (entry.shape[1:] if entry.item < 0 else entry.shape, entry.type)
-            for entry in self.archive.entries
-            if entry.layer == layer
-        }
+        shapes: set[tuple[tuple[int, ...], str]] = set()
+        for entry in self.archive.entries:
+            if entry.layer == layer and entry.variable == "value":
+                lengths = None if entry.step is None else self.lengths(layer, entry.step)
+                if lengths is not None:
+                    shapes |= {((length, *entry.shape[1:]), entry.type) for length in lengths}
+                else:
+                    shapes.add((entry.shape[1:] if entry.item < 0 else entry.shape, entry.type))
+        return shapes
 
 
 class ExtractedLayer(Sequence[Any]):
@@ -206,18 +265,19 @@ class ExtractedLayer(Sequence[Any]):
         self.name, self.extraction = name, extraction
 
     @cached_property
-    def _shapes_and_types(self) -> set[tuple[tuple[int, ...], str]]:
-        return set().union(*(shard.shapes(self.name) for shard in self.extraction._shards))
+    def shapes_and_types(self) -> set[tuple[tuple[int, ...], str]]:
+        """Return the shapes and types of the samples."""
+        return set().union(*(shard.shapes(self.name) for shard in self.extraction.shards))
 
     @property
     def is_ragged(self) -> bool:
         """Return whether samples have different shapes."""
-        return len({shape for shape, _ in self._shapes_and_types}) > 1
+        return len({shape for shape, _ in self.shapes_and_types}) > 1
 
     @property
     def shape(self) -> tuple[int | None, ...]:
         """Return the shape of all samples together; None for a dimension that differs."""
-        shapes = sorted({shape for shape, _ in self._shapes_and_types})
+        shapes = sorted({shape for shape, _ in self.shapes_and_types})
         if len({len(shape) for shape in shapes}) > 1:
             raise ValueUnavailable(
                 f"samples of {self.name!r} differ in their number of dimensions; ask them one by one"
@@ -228,7 +288,7 @@ class ExtractedLayer(Sequence[Any]):
     @cached_property
     def type(self) -> str:
         """Return the name of the values' type, also of one that numpy lacks: "bfloat16"."""
-        entries = (entry for shard in self.extraction._shards for entry in shard.archive.entries)
+        entries = (entry for shard in self.extraction.shards for entry in shard.archive.entries)
         return next((entry.type for entry in entries if entry.layer == self.name), "float32")
 
     @property
@@ -271,10 +331,13 @@ class ExtractedLayer(Sequence[Any]):
         """Return one sample; without ml_dtypes, a type that numpy lacks comes as its bits."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        shard, position = self.extraction.locate(index % len(self))
-        start, _, values = shard.batch(self.name, position)
-        row: NDArray[Any] = values[position - start]
+        batch, start, end = self.extraction.locate(index % len(self))
+        row: NDArray[Any] = self.batch(batch, end - start)[index % len(self) - start]
         return row
+
+    def batch(self, number: int, count: int) -> NDArray[Any] | list[NDArray[Any]]:
+        """Return the values of a batch of so many samples: an array, or a list where they were kept one by one."""
+        return self.extraction.shard_of(number).values(self.name, number, count)
 
     def _indices(self, key: Any) -> range | list[int]:
         if isinstance(key, slice):
@@ -311,11 +374,10 @@ class ExtractedLayer(Sequence[Any]):
             raise BadArgument(f"samples of {self.name!r} have different shapes; index them one by one")
         start_index = 0
         while start_index < len(indices):
-            shard, position = self.extraction.locate(indices[start_index])
-            start, end, values = shard.batch(self.name, position)
-            base = indices[start_index] - position + start  # the batch's first sample, among all
+            number, base, end = self.extraction.locate(indices[start_index])
+            values = self.batch(number, end - base)
             last = start_index
-            while last < len(indices) and base <= indices[last] < base + end - start:
+            while last < len(indices) and base <= indices[last] < end:
                 last += 1
             run = [index - base for index in indices[start_index:last]]
             if isinstance(values, list):
@@ -329,11 +391,8 @@ class ExtractedLayer(Sequence[Any]):
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         self._warn_about_bits()
-        for shard in self.extraction._shards:
-            position = 0
-            while position < shard.samples:
-                _, position, values = shard.batch(self.name, position)
-                yield from values
+        for number, count in self.extraction.batch_sizes():
+            yield from self.batch(number, count)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if self.is_ragged:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,63 +19,27 @@ from torcheer.archive import Archive
 from torcheer.archive.format.value_codecs import check_codec
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
 from torcheer.extraction import extraction_plan as plans
-from torcheer.extraction.batch_values import (
-    LayerReader,
-    Values,
-    choose_device,
-    count_samples,
-    evaluation_mode,
-    fetch_to_cpu,
-    is_close,
-    layer_bytes,
-    record_events,
-)
-from torcheer.extraction.batches import Batch, Batches
+from torcheer.extraction.batch_values import LayerReader, choose_device, evaluation_mode, is_close
+from torcheer.extraction.batches import Batch, Batches, batch_ids
+from torcheer.extraction.extracted_tensors import ExtractedTensors, collect_tensors
+from torcheer.extraction.extraction_estimate import Estimate, measure
 from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
+from torcheer.extraction.fingerprints import fingerprint
 from torcheer.extraction.shards import ShardWriter
+from torcheer.extraction.value_rows import BatchValues, Mask, sample_maker
 from torcheer.history.error_notes import annotate
-from torcheer.records import Sample
-from torcheer.terminal import Progress, ProgressCallback, human_bytes, human_secs, human_shape, plural
+from torcheer.terminal import Progress, ProgressCallback, human_bytes, plural
 
-TRIAL_BATCHES = 4  # batches that a dry run measures
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimated size and duration of an extraction."""
-
-    samples: int | None  # None if unknown before the end
-    bytes_per_sample: float
-    secs_per_sample: float
-    layers: dict[str, tuple[tuple[int, ...] | None, str]]  # shape and type of one sample; no shape where they differ
-
-    @property
-    def bytes(self) -> int | None:
-        return None if self.samples is None else round(self.samples * self.bytes_per_sample)
-
-    @property
-    def secs(self) -> float | None:
-        return None if self.samples is None else self.samples * self.secs_per_sample
-
-    def __str__(self) -> str:
-        lines = [
-            f"  {name}: {'of different shapes' if shape is None else human_shape(shape)} {kind}"
-            for name, (shape, kind) in self.layers.items()
-        ]
-        if self.bytes is None or self.secs is None:
-            secs = human_secs(self.secs_per_sample)
-            total = f"{human_bytes(self.bytes_per_sample)} and {secs} for each sample"
-        else:
-            total = f"{self.samples:,} samples: about {human_bytes(self.bytes)} in about {human_secs(self.secs)}"
-        return "\n".join([total, *lines])
+WRITERS = 4  # threads that write
+_SMALL_BATCH_BYTES, _SMALL_BYTES = 4 << 20, 256 << 20  # of a batch, of all: below either, one thread writes as fast
 
 
 class TrialBatch(NamedTuple):
     """The first batch and its values."""
 
     batch: Batch
-    values: Values
+    values: BatchValues
     checksum: int  # over what the model was given
 
 
@@ -97,29 +60,34 @@ def extract(
     data: Any,
     *,
     layers: Any,
-    to: str | os.PathLike[str],
+    to: str | os.PathLike[str] | None,
     batch_size: int | None = None,
     device: Any = None,
     transform: Callable[[Any], Any] | None = None,
+    mask: Mask = None,
     ids: Sequence[Any] | None = None,
     workers: int = 0,
+    writers: int | None = None,
     shard_samples: int | None = None,
     codec: str = "raw",
     seed: int = 0,
     dry_run: bool = False,
     progress: bool | None = None,
-) -> Extraction | Estimate:
+) -> Extraction | ExtractedTensors | Estimate:
     """Run `model` over `data` and save `layers` of every sample to a folder; a rerun resumes.
 
     `data`: a Dataset, DataLoader, tensor, list or iterable of samples. `layers`: one or a list in any form of
     `torcheer.selection`, or a dict from these to a function of the layer's value (and of the batch, if it takes two
-    parameters) that returns one row per sample. `to`: the folder. `batch_size`: 32 by default; a DataLoader has its
-    own. `device`: where to run, "auto" for a GPU if there is one; by default where the model is. `transform`: applied
-    to each sample, or to each batch of a DataLoader. `ids`: a text or number per sample, by default its index.
-    `workers`: processes that share the work, 0 for this one alone. `shard_samples`: samples per shard, by default about
-    256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for models that draw random
-    numbers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how far it is;
-    None: on a terminal and in a notebook.
+    parameters, as it was given before `transform`) that returns one row per sample. `to`: the folder; None: return the
+    tensors in memory. `batch_size`: 32 by default; a DataLoader has its own. `device`: where to run, "auto" for a GPU
+    if there is one; by default where the model is. `transform`: applied to each sample, or to each batch of a
+    DataLoader. `mask`: which positions of each sample to keep, the others are padding: a key of the batch
+    ("attention_mask") or a function of it; it applies to the layers that begin with its shape. `ids`: a text or number
+    per sample, by default its index. `workers`: processes that share the work, 0 for this one alone. `writers`: threads
+    of each process that write, each to a shard of its own; 4 by default, 1 for what is small. `shard_samples`: samples
+    per shard, by default about 256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for
+    models that draw random numbers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how
+    far it is; None: on a terminal and in a notebook.
 
     >>> found = extract(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(5, 2), layers=["0"], to=folder)
     >>> found["0"].shape
@@ -129,22 +97,29 @@ def extract(
         raise NotAModel(f"extract needs an nn.Module, got {type(model).__name__}")
     if type(seed) is not int:
         raise BadArgument(f"seed={seed!r}: give a whole number")
-    batches, path, target_device = Batches(data, batch_size, transform), Path(to), choose_device(model, device)
+    batches, target_device = Batches(data, batch_size, transform), choose_device(model, device)
     _check_ids(ids, batches)
     if dry_run and batches.is_single_pass:
         raise BadArgument("dry_run would use up the first samples of a generator; give data that can be begun again")
-    reader = LayerReader(model, layers, device=target_device, transformed=transform is not None, seed=seed)
+    transformed = transform is not None
+    reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
+    batches.keeps_given = reader.wants_batch
     with evaluation_mode(model, target_device):
         first = batches.first()
         trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
         if dry_run:
-            return _measure(reader, batches, trial)
-    job = ExtractionJob(
-        reader, batches, path, _make_plan(reader, batches, trial, shard_samples, codec, ids), ids, trial
-    )
+            return measure(reader, batches, first, trial.values)
+    plan = _make_plan(reader, batches, trial, shard_samples, writers, codec, ids)
+    if to is None:
+        if workers or codec != "raw":
+            raise BadArgument("to=None keeps tensors in memory: workers and codec go with a folder; give to='features'")
+        with Progress("extracting", batches.samples, "samples", progress=progress) as shown:
+            return collect_tensors(reader, batches, trial.values, ids, shown.add)
+    path = Path(to)
+    job = ExtractionJob(reader, batches, path, plan, ids, trial)
     job.plan = plans.write_or_match(path, job.plan)
     _check_first_batch(job)
-    if plans.read_shard_counts(path) is None:
+    if plans.read_completion(path) is None:
         _warn_if_disk_too_small(path, batches.samples, trial.values)
         del first, trial  # the job has them while they are needed
         with Progress(f"extracting to {path}", batches.samples, "samples", progress=progress) as shown:
@@ -163,11 +138,11 @@ def _check_first_batch(job: ExtractionJob) -> None:
         with suppress(NotAnArchive, ArchiveDamaged):  # missing; damage is reported by the reader
             archive = Archive(job.path / "shards" / name)
             stored = {(entry.layer, entry.item): entry for entry in archive.entries if entry.step == 0}
-            for sample in _sample_maker(job.trial.values, 0)() if stored else ():
-                entry = stored.get((sample.layer, sample.item))
-                if entry is None or not is_close(sample.array, archive.array(entry), entry.type):
+            for layer, item, value in job.trial.values.items() if stored else ():
+                entry = stored.get((layer, item))
+                if entry is None or not is_close(value, archive.array(entry), entry.type):
                     raise BadArgument(
-                        f"{job.path} holds other values of {sample.layer!r} for the first batch: the model, the "
+                        f"{job.path} holds other values of {layer!r} for the first batch: the model, the "
                         f"layer's function or torch's own settings differ; go on with the same, or give another folder"
                     )
 
@@ -206,9 +181,8 @@ def run_job(job: ExtractionJob, on_progress: ProgressCallback, *, is_helper: boo
             for batch in job.batches.select(writer.should_compute):
                 values = job.trial.values if job.trial and batch.number == 0 else _read_batch(job, batch)
                 job.trial = None
-                count = count_samples(values)
-                writer.write(batch.number, _sample_maker(values, batch.number), _batch_metadata(job, batch, count))
-                on_progress(count)
+                writer.write(batch.number, sample_maker(values, batch.number), _batch_metadata(job, batch, values))
+                on_progress(values.count)
             writer.seal_open_shards()
     except BaseException:
         with suppress(Exception):  # the first error is the one to report
@@ -219,63 +193,45 @@ def run_job(job: ExtractionJob, on_progress: ProgressCallback, *, is_helper: boo
         _finish(job, writer.batch_count)
 
 
-def _read_batch(job: ExtractionJob, batch: Batch) -> Values:
+def _read_batch(job: ExtractionJob, batch: Batch) -> BatchValues:
     try:
         return job.reader.read(batch)
     except Exception as error:
-        annotate(error, shard=f"{shard_name(batch.number // job.plan.batches_per_shard)} in {job.path}")
+        annotate(error, shard=f"{shard_name(job.plan.place_of(batch.number)[0])} in {job.path}")
         raise
 
 
-def _sample_maker(values: Values, number: int) -> Callable[[], list[Sample]]:
-    """Return a function that makes the samples to write.
-
-    It copies from a GPU while the next batch runs.
-    """
-    events = record_events(values)
-
-    def make() -> list[Sample]:
-        samples: list[Sample] = []
-        for name, value in fetch_to_cpu(values, events).items():
-            if isinstance(value, list):
-                samples += [Sample(number, name, "value", item, row) for item, row in enumerate(value)]
-            else:
-                samples.append(Sample(number, name, "value", -1, value))
-        return samples
-
-    return make
-
-
-def _batch_metadata(job: ExtractionJob, batch: Batch, count: int) -> dict[str, Any]:
-    """Return a batch's sample count, and its ids where they are not simply the next indices."""
-    metadata: dict[str, Any] = {"count": count}
-    if job.sample_ids is not None and batch.ids is not None:
-        metadata["ids"] = [job.sample_ids[index] for index in batch.ids]
-    elif job.batches.is_loader and batch.ids is not None:
-        metadata["ids"] = batch.ids
+def _batch_metadata(job: ExtractionJob, batch: Batch, values: BatchValues) -> dict[str, Any]:
+    """Return a batch's sample count, its ids where they are not simply the next indices, and what a mask left."""
+    metadata: dict[str, Any] = {"count": values.count}
+    if (ids := batch_ids(job.batches, batch, job.sample_ids)) is not None:
+        metadata["ids"] = ids
+    if values.lengths is not None:
+        metadata |= {"lengths": values.lengths, "masked": list(values.masked)}
     return metadata
 
 
 def _finish(job: ExtractionJob, batches: int) -> None:
     """Mark the extraction complete if every batch of the data is in its shard."""
-    sealed, per_shard = plans.list_sealed_shards(job.path), job.plan.batches_per_shard
-    total = -(-batches // per_shard)
+    sealed, total = plans.list_sealed_shards(job.path), job.plan.count_shards(batches)
     if sealed[:total] != list(range(total)):
         raise ArchiveBusy(
             f"{len(sealed)} of {total} shards are done in {job.path}, and another process is at work on the rest; "
             f"wait for it, or run this again"
         )
-    counts = []
+    sizes: dict[int, int] = {}
+    shard_sizes = []
     for number in sealed:
         archive = Archive(job.path / "shards" / shard_name(number))
-        numbers = range(number * per_shard, min((number + 1) * per_shard, batches))
-        if archive.steps != list(numbers):
+        numbers = [batch for batch in job.plan.batches_of(number) if batch < batches]
+        if archive.steps != numbers:
             raise ArchiveDamaged(
                 f"{archive.path} has {len(archive.steps)} batches, and {len(numbers)} are to be there: the data had "
                 f"another length when it was written. Extract to another folder"
             )
-        counts.append(_count_samples_in(archive))
-    plans.mark_complete(job.path, counts)
+        sizes |= {frame["step"]: int(frame["about"]["count"]) for frame in archive.frames}
+        shard_sizes.append(_count_samples_in(archive))
+    plans.mark_complete(job.path, shard_sizes, [sizes[number] for number in range(batches)])
 
 
 def _count_samples_in(archive: Archive) -> int:
@@ -296,19 +252,20 @@ def _make_plan(
     batches: Batches,
     trial: TrialBatch,
     shard_samples: int | None,
+    writers: int | None,
     codec: str,
     ids: Sequence[Any] | None,
 ) -> ExtractionPlan:
     if shard_samples is None:
-        per_shard = plans.SHARD_BYTES // max(1, sum(layer_bytes(trial.values).values()))
+        per_shard = plans.SHARD_BYTES // max(1, trial.values.bytes)
     elif type(shard_samples) is int and shard_samples > 0:
-        per_shard = shard_samples // max(1, count_samples(trial.values))
+        per_shard = shard_samples // max(1, trial.values.count)
     else:
         raise BadArgument(f"shard_samples={shard_samples!r}: give a whole number from 1 on")
     weights = {**dict(reader.model.named_buffers()), **reader.model.state_dict()}  # non-persistent buffers too
     return ExtractionPlan(
         model=type(reader.model).__name__,
-        weights=plans.weights_checksum(weights.items()),
+        weights=fingerprint(weights.items()),
         layers=tuple(reader.layers),
         batch_size=batches.batch_size,
         samples=batches.samples,
@@ -317,27 +274,22 @@ def _make_plan(
         batches_per_shard=max(1, per_shard),
         codec=check_codec(codec),
         seed=reader.seed,
+        lanes=_count_lanes(writers, batches.samples, trial.values),
     )
 
 
-def _measure(reader: LayerReader, batches: Batches, trial: TrialBatch) -> Estimate:
-    """Estimate size and duration from a few batches."""
-    values = trial.values
-    reader.read(trial.batch)  # warm-up: the trial captured everything and was slower
-    started, samples = time.perf_counter(), 0
-    for batch in islice(batches.select(lambda number: number < TRIAL_BATCHES), TRIAL_BATCHES):
-        samples += count_samples(reader.read(batch))
-    secs = (time.perf_counter() - started) / max(1, samples)
-    count = max(1, count_samples(values))
-    layers: dict[str, tuple[tuple[int, ...] | None, str]] = {
-        name: (None, str(value[0].dtype)) if isinstance(value, list) else (tuple(value.shape[1:]), str(value.dtype))
-        for name, value in values.items()
-    }
-    return Estimate(batches.samples, sum(layer_bytes(values).values()) / count, secs, layers)
+def _count_lanes(writers: int | None, samples: int | None, values: BatchValues) -> int:
+    """Return how many shards are written at the same time: one where all of it is small."""
+    if writers is not None:
+        if type(writers) is not int or writers < 1:
+            raise BadArgument(f"writers={writers!r}: give a whole number from 1 on")
+        return writers
+    total = math.inf if samples is None else samples * values.bytes / max(1, values.count)
+    return WRITERS if values.bytes >= _SMALL_BATCH_BYTES and total >= _SMALL_BYTES else 1
 
 
-def _warn_if_disk_too_small(path: Path, samples: int | None, values: Values) -> None:
-    needed = (samples or 0) * sum(layer_bytes(values).values()) / max(1, count_samples(values))
+def _warn_if_disk_too_small(path: Path, samples: int | None, values: BatchValues) -> None:
+    needed = (samples or 0) * values.bytes / max(1, values.count)
     free = shutil.disk_usage(path).free
     if needed > free:
         need_text = f"about {human_bytes(round(needed))} will be written to {path}"

@@ -1,4 +1,4 @@
-"""Outputs of modules read by forward hooks: cheaper than a capture, where both agree."""
+"""Outputs of modules read by forward hooks: as a capture gives them, without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from torcheer.capture.record.tensor_trees import direct_tensors
+
+_FAST_PATHS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
 
 class _StopForward(BaseException):
@@ -23,10 +27,11 @@ class HookReader:
     def __init__(self, model: torch.nn.Module, modules: dict[str, torch.nn.Module]) -> None:
         self._model, self._modules = model, modules
         self._copied_layers: set[str] = set()  # layers whose values are overwritten in place later
-        self._last_layer = ""  # the layer after which the pass may stop, once known
+        self._last_layer = ""  # the layer after which the pass may stop, known after the first pass
         self._thread = 0  # the thread of this call: other threads may run the model and trigger the hooks
         self._order: list[str] = []
         self._values: dict[str, Tensor] = {}
+        self._outputs: dict[str, Tensor] = {}  # of the first pass, beside copies of what they were
         self._versions: dict[str, int] = {}
 
     @classmethod
@@ -36,8 +41,21 @@ class HookReader:
         layers = list(layers)
         return cls(model, {name: modules[name] for name in layers}) if set(layers) <= set(modules) else None
 
+    @property
+    def closes_fast_paths(self) -> bool:
+        """Return whether hooks make the model compute otherwise: torch's attention looks for them."""
+        return any(isinstance(module, _FAST_PATHS) for module in self._model.modules())
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether a pass gave a value for every layer."""
+        return bool(self._last_layer)
+
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor] | None:
-        """Return the value of each layer; None where hooks cannot read it and a capture is needed."""
+        """Return the value of each layer; None where hooks cannot read it and a capture is needed.
+
+        The first pass copies every value, and finds those that are overwritten later by comparing.
+        """
         self._thread, self._order, self._values, self._versions = get_ident(), [], {}, {}
         handles = [module.register_forward_hook(self._make_hook(name)) for name, module in self._modules.items()]
         try:
@@ -47,12 +65,14 @@ class HookReader:
         finally:
             for handle in handles:
                 handle.remove()
-        order, values, self._values = self._order, self._values, {}
+        order, values, outputs = self._order, self._values, self._outputs
+        self._values, self._outputs = {}, {}
         if sorted(order) != sorted(self._modules):  # not called, or more than once
             return None
         if changed := [name for name, value in values.items() if value._version != self._versions[name]]:
             self._copied_layers.update(changed)
             return None
+        self._copied_layers.update(name for name, output in outputs.items() if not same_bits(output, values[name]))
         self._last_layer = order[-1]
         return values
 
@@ -60,12 +80,34 @@ class HookReader:
         def hook(module: torch.nn.Module, args: Any, output: Any) -> None:
             if get_ident() != self._thread:
                 return
-            if not isinstance(output, Tensor) or output.is_inference():
-                return  # several values, or one whose version counter does not show in-place writes
+            tensors = [output] if isinstance(output, Tensor) else direct_tensors(output)
+            if len(tensors) != 1 or not _is_readable(tensors[0]):
+                return
             self._order.append(name)
-            self._values[name] = output.detach().clone() if name in self._copied_layers else output.detach()
+            value = tensors[0].detach()
+            if not self._last_layer:
+                self._outputs[name] = value
+            copies = not self._last_layer or name in self._copied_layers
+            self._values[name] = value.clone() if copies else value
             self._versions[name] = self._values[name]._version
             if name == self._last_layer:
                 raise _StopForward
 
         return hook
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    """Return whether a tensor has plain bytes, and a version counter that shows in-place writes."""
+    plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+    return plain and not tensor.is_inference()
+
+
+def same_bits(first: Tensor, second: Tensor) -> bool:
+    """Return whether two tensors have the same type, shape and bytes: NaN equals NaN, and -0 differs from 0."""
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    return torch.equal(_as_bytes(first), _as_bytes(second))
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor

@@ -1,18 +1,20 @@
 """The one way off a device: copies on a side stream into pinned memory, without waiting.
 
-Sinks that want the same numbers of a value share one copy.
+Sinks that want the same numbers of a value share one copy. What is too large to be pinned goes through two blocks of
+the thread that reads it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+BLOCK_BYTES = 16 << 20  # of pinned memory, two for each thread that reads large tensors
 _STREAMS: dict[torch.device, Any] = {}  # the side stream of each device
 
 
@@ -36,8 +38,7 @@ def copy_to_host(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
     if device.type != "cuda":  # the same without waiting, for devices without streams
         return [tensor.cpu() for tensor in tensors], READY
     cuda: Any = torch.cuda  # it is not all annotated
-    side = _STREAMS.get(device) or cuda.Stream(device)
-    _STREAMS[device] = side
+    side = _side_stream(device)
     copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
     side.wait_stream(cuda.current_stream(device))
     with cuda.stream(side):
@@ -48,6 +49,52 @@ def copy_to_host(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
     for tensor in tensors:
         tensor.record_stream(side)
     return copies, arrived
+
+
+def _side_stream(device: torch.device) -> Any:
+    cuda: Any = torch.cuda
+    return _STREAMS.setdefault(device, _STREAMS.get(device) or cuda.Stream(device))
+
+
+class _Blocks(threading.local):
+    """Two pinned blocks of this thread, from the first copy to the thread's end."""
+
+    pair: list[Tensor] | None = None
+
+
+_BLOCKS = _Blocks()
+
+
+def host_blocks(tensor: Tensor, ready: Any) -> Iterator[memoryview]:
+    """Yield the bytes of a GPU's tensor, each block in pinned memory until the next is asked for.
+
+    The next block is on its way while this one is used. `ready`: the event after which the tensor holds its values;
+    nobody may overwrite it. Waits in this thread, and for no other work of the device.
+    """
+    cuda: Any = torch.cuda
+    side = _side_stream(tensor.device)
+    if _BLOCKS.pair is None:
+        _BLOCKS.pair = [torch.empty(BLOCK_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+    with cuda.stream(side), torch.no_grad():
+        side.wait_event(ready)
+        data = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    parts = [data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES)]
+    sent: list[tuple[Tensor, Any]] = []  # pinned bytes, and the event after which they are there
+
+    def send(number: int) -> None:
+        target = _BLOCKS.pair[number % 2][: len(parts[number])]  # type: ignore[index]
+        with cuda.stream(side):
+            target.copy_(parts[number], non_blocking=True)
+            sent.append((target, cuda.Event(blocking=True)))
+            sent[-1][1].record(side)
+
+    for number in range(len(parts) + 1):
+        if number < len(parts):
+            send(number)
+        if number:
+            block, arrived = sent[number - 1]
+            arrived.synchronize()
+            yield memoryview(block.numpy().data)
 
 
 class HostCopy:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Lock, get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from torcheer.archive.format.archive_folder import Segment, list_segments, write_header
 from torcheer.archive.format.index_frames import ALIGN
 from torcheer.archive.format.value_codecs import Codec, check_codec, codec_for, pack
 from torcheer.disk import explain_write_errors, lock_folder
-from torcheer.encoding import crc32, encode, whole_number
+from torcheer.encoding import crc32, describe, encode, whole_number
 from torcheer.errors import ArchiveClosed, BadArgument
 from torcheer.records import Sample
 
 SEGMENT_BYTES = 1 << 30
 FSYNC_MODES = ("step", "interval", "never")
 _SMALL_BYTES, _BUFFER_BYTES = 1 << 16, 1 << 20  # values below the first are buffered, up to the second
+
+
+class StreamedValue(NamedTuple):
+    """An array of a Sample that arrives in blocks, each valid until the next: what is still on a device."""
+
+    type: str
+    shape: tuple[int, ...]
+    bytes: int
+    blocks: Callable[[], Iterator[memoryview]]
 
 
 class Writer:
@@ -31,6 +40,7 @@ class Writer:
     the system. A killed process loses nothing that was committed, either way; a power loss may.
     `segment_bytes`: start a new segment beyond this size.
     `codec` compresses values: a name of `value_codecs.CODECS`, or a function from a Sample to one.
+    `checksum` computes CRC-32 of bytes, continued from a number: a faster one where there are several cores.
     """
 
     def __init__(
@@ -42,11 +52,13 @@ class Writer:
         interval_secs: float = 5.0,
         segment_bytes: int = SEGMENT_BYTES,
         codec: Codec = "raw",
+        checksum: Callable[[Any, int], int] = crc32,
     ) -> None:
         if fsync not in FSYNC_MODES:
             raise BadArgument(f"fsync={fsync!r}: use one of {', '.join(FSYNC_MODES)}")
         self.path = Path(to)
         self._codec = codec if callable(codec) else check_codec(codec)
+        self._checksum = checksum
         self._fsync, self._interval_secs, self._segment_bytes = fsync, interval_secs, segment_bytes
         self._fsyncs = fsync != "never"
         self._last_fsync = time.monotonic()
@@ -189,10 +201,36 @@ class _StepBuffer:
         return {"step": min(steps, default=None), "entries": self._entries}
 
     def _write(self, sample: Sample) -> dict[str, Any]:
-        descriptor, payload = encode(sample)
-        codec_fields, stored = pack(codec_for(self._writer._codec, sample), descriptor["type"], payload)
-        entry = {**descriptor, "offset": 0, "stored": len(stored), "crc32": crc32(stored), **codec_fields}
+        codec, value = codec_for(self._writer._codec, sample), sample.array
+        if isinstance(value, StreamedValue):
+            if codec == "raw" and value.bytes >= _SMALL_BYTES:
+                return self._write_blocks(sample, value)
+            descriptor, payload = (
+                describe(sample, value.type, value.shape),
+                memoryview(b"".join(map(bytes, value.blocks()))),
+            )
+        else:
+            descriptor, payload = encode(sample)
+        codec_fields, stored = pack(codec, descriptor["type"], payload)
+        crc = self._writer._checksum(stored, 0)
+        entry = {**descriptor, "offset": 0, "stored": len(stored), "crc32": crc, **codec_fields}
         entry["offset"] = self._add(stored)
+        self._entries.append(entry)
+        return entry
+
+    def _write_blocks(self, sample: Sample, value: StreamedValue) -> dict[str, Any]:
+        """Write a value block by block as it arrives."""
+        self.flush()
+        offset = self.end + -self.end % ALIGN
+        crc, end = 0, offset
+        for block in value.blocks():
+            crc = self._writer._checksum(block, crc)
+            with self._writer._explain_os_errors():
+                self._segment.write_values(block, end)
+            end += len(block)
+        self.end = end
+        descriptor = describe(sample, value.type, value.shape)
+        entry = {**descriptor, "offset": offset, "stored": end - offset, "crc32": crc}
         self._entries.append(entry)
         return entry
 

@@ -1,0 +1,109 @@
+"""Fingerprints of tensors: the same number on every device, at the speed of its memory."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_ROW_WORDS = 4096  # 64-bit words that are summed together
+_PART_ROWS = 1024  # rows at a time: products of more would only use memory
+
+
+def fingerprint(named: Iterable[tuple[str, Any]]) -> int:
+    """Return a checksum over the names and the whole content of tensors.
+
+    Each tensor's words are multiplied by odd numbers, one for each place, and summed modulo 2^64: a word that changes
+    alone always changes the sum. Sums on a GPU are fetched together, at the end.
+    """
+    headers: list[str] = []
+    sums: list[Any] = []
+    factors: dict[torch.device, Tensor] = {}  # on each GPU
+    for name, value in named:
+        for part in value if isinstance(value, (tuple, list)) else [value]:  # quantised modules pack their weights
+            is_tensor = isinstance(part, Tensor)
+            headers.append(ascii((name, str(part.dtype), tuple(part.shape)) if is_tensor else (name, type(part))))
+            sums.append(_content_sum(part, factors) if is_tensor else 0)
+    return zlib.crc32("\n".join([*headers, *map(str, _fetch(sums))]).encode())
+
+
+def _fetch(sums: list[Any]) -> list[int]:
+    """Return sums as numbers, those of each device in one copy."""
+    on_device: dict[torch.device, list[int]] = {}
+    for place, content in enumerate(sums):
+        if isinstance(content, Tensor):
+            on_device.setdefault(content.device, []).append(place)
+    for places in on_device.values():
+        numbers = torch.stack([sums[place] for place in places]).tolist()
+        for place, number in zip(places, numbers):
+            sums[place] = number
+    return [int(content) % 2**64 for content in sums]
+
+
+@torch.no_grad()
+def _content_sum(tensor: Tensor, factors: dict[torch.device, Tensor]) -> Any:
+    """Return the sum of a tensor's words; 0 for layouts without plain data."""
+    with suppress(RuntimeError, TypeError, NotImplementedError):
+        tensor = tensor.detach()
+        tensor = tensor.dequantize() if tensor.is_quantized else tensor
+        tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor
+        if not tensor.numel() or tensor.is_meta:
+            return 0
+        words = _words(tensor.resolve_conj().resolve_neg())
+        if words.is_cpu:
+            return _sum_numpy(words.numpy().view(np.uint64))
+        if words.device not in factors:
+            factors[words.device] = torch.from_numpy(_factors().view(np.int64)).to(words.device)
+        return _sum_torch(words, factors[words.device])
+    return 0
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """Return a tensor's bytes as 64-bit words, the last of them filled up with zeros."""
+    data = tensor.contiguous().reshape(-1).view(torch.uint8)
+    padding = -len(data) % 8
+    if padding or data.data_ptr() % 8 or data.storage_offset() % 8:
+        data = torch.cat([data, data.new_zeros(padding)])
+    return data.view(torch.int64)
+
+
+def _sum_numpy(words: NDArray[np.uint64]) -> int:
+    with np.errstate(over="ignore"):
+        rows = len(words) // _ROW_WORDS
+        sums = np.einsum("ij,j->i", words[: rows * _ROW_WORDS].reshape(rows, _ROW_WORDS), _factors())
+        rest = words[rows * _ROW_WORDS :]
+        sums = np.append(sums, (rest * _factors()[: len(rest)]).sum(dtype=np.uint64))
+        return int((sums * _row_factors(rows + 1)).sum(dtype=np.uint64))
+
+
+def _sum_torch(words: Tensor, factors: Tensor) -> Tensor:
+    rows = len(words) // _ROW_WORDS
+    table = words[: rows * _ROW_WORDS].view(rows, _ROW_WORDS)
+    sums = [(table[start : start + _PART_ROWS] * factors).sum(1) for start in range(0, rows, _PART_ROWS)]
+    rest = words[rows * _ROW_WORDS :]
+    sums.append((rest * factors[: len(rest)]).sum()[None])
+    row_factors = torch.from_numpy(_row_factors(rows + 1).view(np.int64)).to(words.device, non_blocking=True)
+    return (torch.cat(sums) * row_factors).sum()
+
+
+@cache
+def _factors() -> NDArray[np.uint64]:
+    """Return odd pseudo-random numbers, one for each place of a row (SplitMix64)."""
+    with np.errstate(over="ignore"):
+        mixed = np.arange(1, _ROW_WORDS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (mixed ^ (mixed >> np.uint64(31))) | np.uint64(1)
+
+
+def _row_factors(rows: int) -> NDArray[np.uint64]:
+    """Return an odd number for each row."""
+    with np.errstate(over="ignore"):
+        return np.arange(rows, dtype=np.uint64) * np.uint64(0xD1342543DE82EF94) + np.uint64(0x9E3779B97F4A7C15)
