@@ -25,7 +25,9 @@ class HandGPT(nn.Module):
         return F.linear(x, self.weight(name + ".weight").T, self.weight(name + ".bias"))
 
     def norm(self, x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], self.weight(name + ".weight"), self.weight(name + ".bias"))
+        return F.layer_norm(
+            x, x.shape[-1:], self.weight(name + ".weight"), self.weight(name + ".bias")
+        )  # bug: layer order
 
     def attend(self, x: Tensor, name: str) -> Tensor:
         q, k, v = self.linear(x, name + ".c_attn").unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
@@ -44,7 +46,7 @@ class HandGPT(nn.Module):
             x = F.dropout(x, 0.1, training=True)  # bug: dropout
         layers = list(range(self.config.n_layer))
         for layer in reversed(layers) if self.bug == "layer order" else layers:
-            x = x + self.attend(self.norm(x, f"h.{layer}.ln_1"), f"h.{layer}.attn")  # bug: layer order
+            x = x + self.attend(self.norm(x, f"h.{layer}.ln_1"), f"h.{layer}.attn")
             x = x + self.mlp(self.norm(x, f"h.{layer}.ln_2"), f"h.{layer}.mlp")
         x = self.norm(x, "ln_f") if self.bug != "final norm" else x
         table = self.weight("wpe.weight" if self.bug == "tied" else "wte.weight")

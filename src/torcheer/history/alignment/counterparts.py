@@ -57,13 +57,12 @@ def _paired(first: Side, second: Side, theirs: list[int]) -> Iterator[Ends]:
         pair = second.pairs.get(other)
         if pair is None:
             continue
-        if pair.order != AS_IS and (pair.order == REORDERED or pair.same_shape):
-            children = [child for child in first.values.children[pair.partner] if child in wrong]
-            sizes = {numel(first.values.slots[child].shape) for child in children}
-            follows = (
-                pair.partner not in wrong and len(children) == 1 and sizes == {numel(second.values.slots[other].shape)}
-            )
-            yield (children[0] if follows else pair.partner), other
+        if pair.order == REORDERED:  # a fault only where the first history arranges the same numbers otherwise
+            twin = first.values.twin
+            children = [n for n in first.values.children[pair.partner] if twin[n] == twin[pair.partner]]
+            yield from ((child, other) for child in children[:1] if child in wrong)
+        elif pair.order != AS_IS and not pair.firm:
+            yield pair.partner, other
         elif pair.partner in wrong and (pair.by != "label" or first.values.op_of(pair.partner).kind == "input"):
             if second.is_mutual(other, pair):
                 yield pair.partner, other

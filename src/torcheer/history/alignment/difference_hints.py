@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torcheer.history.alignment.number_patterns import describe_numbers, turned_weight
-from torcheer.history.alignment.orders import arranged, orders_of, relative_error
+from torcheer.history.alignment.number_patterns import describe_numbers, describe_order, turned_weight
+from torcheer.history.alignment.orders import REORDERED, arranged, orders_of, relative_error
 from torcheer.history.alignment.parameter_pairs import pair_parameters
 from torcheer.terminal import first_names, human_shape, short_repr
 
@@ -35,6 +35,7 @@ def describe_difference(first: Side, index: int | None, second: Side, other: int
     yield from _parameters(first.values, op, second.values, other_op)
     if not first.verdicts.good[index]:
         yield from _sources(first, index, second, other)
+    yield from _reordered(first, second, other)
     x, y = first.values.array(index), second.values.array(other)
     if x.size != y.size:
         yield f"shape {human_shape(x.shape)} against {human_shape(y.shape)}"
@@ -122,6 +123,17 @@ def _sources(first: Side, index: int, second: Side, other: int) -> Iterator[str]
 
 def _same_numbers(side: Side, index: int, other: int) -> bool:
     return side.values.twin[index] == side.values.twin[other]
+
+
+def _reordered(first: Side, second: Side, other: int) -> Iterator[str]:
+    """Yield the values on the way that hold the numbers of an agreeing one in another order."""
+    for index in sorted(second.region(other) - {other}):
+        pair = second.pairs.get(index)
+        if pair and pair.order == REORDERED:
+            x, y = first.values.array(pair.partner), second.values.array(index)
+            pattern = next(describe_order(x, y, LEAST), "") if x.shape == y.shape else ""
+            text = f"{second.values.label(index)} holds {first.values.label(pair.partner)} in another order"
+            yield f"{text}: {pattern}" if pattern else text
 
 
 def _half_precision(first: Side, index: int, second: Side, other: int, error: float) -> Iterator[str]:

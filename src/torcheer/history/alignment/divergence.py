@@ -25,6 +25,7 @@ class AgreeingInput:
     label: str  # in the first history
     other: str  # in the second
     error: float  # relative
+    order: tuple[int, ...] = ()  # exchange of the first's axes under which they agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Alignment:
                 first.values.label(second.pairs[source].partner),
                 second.values.label(source),
                 second.pairs[source].error,
+                second.pairs[source].order,
             )
             for source in (second.verdicts.sources[other] if other is not None else ())
         ]

@@ -32,7 +32,7 @@ def describe_numbers(
         return
     patterns: list[Callable[[], Iterator[str]]] = [
         lambda: _factor(x, y, limit),
-        lambda: _order(x, y, limit),
+        lambda: describe_order(x, y, limit),
         lambda: _shift(x, y, limit, vectors),
         lambda: _factors(x, y, limit, vectors),
         lambda: _activation(x, y, limit, sources),
@@ -83,7 +83,8 @@ def _factor(x: Array, y: Array, limit: float) -> Iterator[str]:
         yield "negated" if abs(factor + 1) < limit else f"{factor:.7g} times the first"
 
 
-def _order(x: Array, y: Array, limit: float) -> Iterator[str]:
+def describe_order(x: Array, y: Array, limit: float) -> Iterator[str]:
+    """Yield in which order the second holds the numbers of the first."""
     for order in orders_of(squeezed(x).shape):
         if _explains(arranged(x, order), y, limit):
             yield f"the first with its axes exchanged to {order} (transposed)"

@@ -36,12 +36,12 @@ class Pair:
     error: float  # relative; inf if they cannot be compared
     by: str = "value"  # or "dataflow", "parameters", "label", "position"
     order: Axes = AS_IS  # exchange of the partner's axes that makes them equal
-    same_shape: bool = True
+    meant: bool = True  # whether the axes are exchanged by a permute, or show in the shape
 
     @property
     def firm(self) -> bool:
-        """Whether it shows that both are right: an unexplained transposition of a square does not."""
-        return self.by in ("value", "position") and (self.order == AS_IS or not self.same_shape)
+        """Whether it shows that both are right: a product that comes out transposed does not."""
+        return self.by in ("value", "position") and self.order != REORDERED and (self.order == AS_IS or self.meant)
 
 
 Pairs = dict[int, Pair]
@@ -114,9 +114,16 @@ class Search:
         for other in [*ties[:NEAREST], *rest]:
             error = relative_error(self.values.array(index).reshape(-1), arranged(self.others.array(other), order))
             if error <= max(limit, CHANCE):
-                shapes = self.values.slots[index].shape, self.others.slots[other].shape
-                return Pair(other, error, order=order, same_shape=shapes[0] == shapes[1])
+                return Pair(other, error, order=order, meant=self._is_meant(index, other, order))
         return None
+
+    def _is_meant(self, index: int, other: int, order: Axes) -> bool:
+        """Whether an exchange of axes was made by a view, here or further up, or is seen in the shape."""
+        slot = self.values.slots[index]
+        above = [self.pairs[parent] for parent in slot.parents if parent in self.pairs]
+        if self.values.op_of(index).view or any(pair.order == order and pair.meant for pair in above):
+            return True
+        return slot.shape != self.others.slots[other].shape
 
     def _preference(self, index: int, other: int) -> tuple[object, ...]:
         """Rank equal candidates: those that read counterparts of what this one reads, then name, shape and place."""

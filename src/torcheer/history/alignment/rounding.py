@@ -132,7 +132,7 @@ def explained(values: HistoryValues, pairs: Pairs, verdicts: Verdicts) -> list[b
             elif fine[child]:
                 relative[index] = min(relative[index], relative[child])
                 absolute[index] = min(absolute[index], absolute[child])
-        error = min(pairs[index].error, 1.0) if index in pairs else 1.0
+        error = min(pairs[index].error, 1.0) if index in pairs and pairs[index].firm else 1.0
         left = max(relative[index], absolute[index] / slot.rms if slot.rms else relative[index])
         fine[index] = left < DILUTED * error or (index not in pairs and relative[index] < inf and not slot.telling)
     return fine

@@ -57,7 +57,10 @@ def _judgement(comparison: Comparison) -> list[str]:
 
 def divergence_lines(divergence: Divergence) -> list[str]:
     """Say which operations part, what goes in, what comes out and what the difference looks like."""
-    inputs = [f"{item.label} = {item.other} ({item.error:.1g})" for item in divergence.inputs]
+    inputs = [
+        f"{item.label} = {item.other} ({'axes exchanged, ' if item.order else ''}{item.error:.1g})"
+        for item in divergence.inputs
+    ]
     differ = f"differ by {divergence.error:.2g}" if divergence.error < inf else "cannot be compared number by number"
     expected = f"; rounding explains {divergence.expected:.1g}" if divergence.expected < inf else ""
     return [
