@@ -25,9 +25,8 @@ class HandGPT(nn.Module):
         return F.linear(x, self.weight(name + ".weight").T, self.weight(name + ".bias"))
 
     def norm(self, x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(
-            x, x.shape[-1:], self.weight(name + ".weight"), self.weight(name + ".bias")
-        )  # bug: layer order
+        scale, shift = self.weight(name + ".weight"), self.weight(name + ".bias")
+        return F.layer_norm(x, x.shape[-1:], scale, shift)  # bug: layer order
 
     def attend(self, x: Tensor, name: str) -> Tensor:
         q, k, v = self.linear(x, name + ".c_attn").unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
