@@ -1,18 +1,21 @@
-"""Comparison of two runs, layer by layer."""
+"""Comparison of two runs: value by value, and where they part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
+from torcheer.history.alignment.divergence import Alignment, Divergence
+from torcheer.history.alignment.matches import Match, value_rows
+from torcheer.history.op_table import Columns, to_pandas
 from torcheer.history.program_structure import structural_hash
+from torcheer.history.text.comparison_text import describe
 from torcheer.history.value_arrays import bits_equal, to_numpy
-from torcheer.terminal import cut, format_table, plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -31,6 +34,10 @@ class Difference:
     relative: float = NAN  # largest difference divided by largest absolute value
     cosine: float = NAN
     nan_mismatches: int = 0  # elements where one value is NaN or infinite and the other differs
+    other: str = ""  # its counterpart in the second run
+    error: float = NAN  # root mean square of the difference, relative
+    expected: float = NAN  # what rounding explains of `error`, estimated
+    agrees: bool = True  # whether it is within rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,8 @@ class Comparison:
     missing: tuple[str, ...]  # only in the first run
     extra: tuple[str, ...]  # only in the second
     same_structure: bool
+    divergences: tuple[Divergence, ...] = ()  # where inputs agree and results do not, in order of execution
+    precision: str = ""  # the type whose rounding is allowed for, "float32"; "" if all values are equal
 
     def __bool__(self) -> bool:
         return not self.missing and not self.extra and all(row.status == "equal" for row in self.rows)
@@ -50,48 +59,79 @@ class Comparison:
 
     @property
     def first_difference(self) -> str | None:
-        """Label of the first operation whose values differ."""
+        """Label of the first operation whose values differ, be it in the last bit."""
         return next((row.label for row in self.rows if row.status not in ("equal", "not saved")), None)
 
+    @property
+    def divergence(self) -> Divergence | None:
+        """The first operation whose inputs agree and whose result does not; None if all is within rounding."""
+        return self.divergences[0] if self.divergences else None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both runs compute the same, up to rounding."""
+        return not self.divergences
+
+    @property
+    def table(self) -> Columns:
+        """The rows as columns: names and a list of cells for each."""
+        names = Difference.__slots__
+        return {str(name): [getattr(row, name) for row in self.rows] for name in names}
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with one row per value of the first run."""
+        return to_pandas(self.table)
+
     def __str__(self) -> str:
-        counts = {status: sum(row.status == status for row in self.rows) for status in _in_order(self.rows)}
-        lines = [
-            f"{plural(len(self.rows), 'tensor')} compared: "
-            + (", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"),
-            f"Structure: {'the same' if self.same_structure else 'not the same'}",
-            f"First difference: {self.first_difference or 'none'}",
-            *([f"Only in the first: {', '.join(self.missing[:20])}"] if self.missing else []),
-            *([f"Only in the second: {', '.join(self.extra[:20])}"] if self.extra else []),
-        ]
-        rows = [_cells(row) for row in self.rows if row.status != "equal"]
-        head = ("layer", "", "largest", "mean", "relative", "cosine")
-        return "\n".join([*lines, *(cut(format_table([head, *rows], left=2), 60) if rows else [])])
+        return describe(self)
 
     __repr__ = __str__
 
 
 def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
-    """Match operations by layer number and pass, and compare their values."""
-    first_ops, second_ops = _by_name(first), _by_name(second)
-    rows: list[Difference] = []
-    for name, index in first_ops.items():
-        if name in second_ops:
-            rows += _op_differences(first, index, second, second_ops[name])
+    """Match the values of two runs and compare them.
+
+    Runs of one program are matched operation by operation, others by their numbers and along the dataflow.
+    """
+    same = structural_hash(first.ops) == structural_hash(second.ops)
+    if same:
+        rows = [row for index in range(len(first.ops)) for row in _op_differences(first, index, second, index)]
+        if all(row.status == "equal" for row in rows):
+            return Comparison(tuple(rows), (), (), same)
+    alignment = Alignment(first, second, same_program=same)
+    matches = value_rows(alignment)
+    if not same:
+        rows = [row for match in matches.values() for row in _matched_differences(first, second, match)]
+    judged = {match.label: match for match in matches.values()}
     return Comparison(
-        rows=tuple(rows),
-        missing=tuple(first.facts.layers.label(index) for name, index in first_ops.items() if name not in second_ops),
-        extra=tuple(second.facts.layers.label(index) for name, index in second_ops.items() if name not in first_ops),
-        same_structure=structural_hash(first.ops) == structural_hash(second.ops),
+        rows=tuple(_judged(row, judged.get(row.label)) for row in rows),
+        missing=() if same else alignment.unmatched(alignment.first, {match.index for match in matches.values()}),
+        extra=() if same else alignment.unmatched(alignment.second, {match.other for match in matches.values()}),
+        same_structure=same,
+        divergences=tuple(alignment.divergences()),
+        precision=alignment.precision,
     )
 
 
-def _by_name(history: ModelHistory) -> dict[str, int]:
-    """Return ops by label without position: an extra op at the start must not shift the others."""
-    return {
-        f"{layer.short}:{number}": index
-        for layer in history.facts.layers.all
-        for number, index in enumerate(layer.ops, 1)
-    }
+def _judged(row: Difference, match: Match | None) -> Difference:
+    """Add the counterpart of a value, and whether it agrees, to its row."""
+    if match is None:
+        return row
+    return replace(row, other=match.other_label, error=match.error, expected=match.expected, agrees=match.agrees)
+
+
+def _matched_differences(first: ModelHistory, second: ModelHistory, match: Match) -> Iterator[Difference]:
+    """Compare a value with its counterpart, which may have another shape or order."""
+    op, other = first.ops[match.op], second.ops[match.other_op]
+    if op.name == other.name and match.order == () and match.output == match.other_output:
+        if match.output == 0:
+            yield from _op_differences(first, op.index, second, other.index)
+    elif match.arrays is None:
+        yield Difference(match.label, "not saved")
+    elif match.arrays[0].size != match.arrays[1].size:
+        yield Difference(match.label, f"shape {match.arrays[0].shape} against {match.arrays[1].shape}")
+    else:
+        yield difference(match.label, *match.arrays)
 
 
 def _op_differences(
@@ -145,15 +185,3 @@ def difference(label: str, first: NDArray[Any], second: NDArray[Any], *, same_ty
 def _cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
     lengths = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
     return float(np.real(np.vdot(a, b))) / lengths if lengths else NAN
-
-
-def _in_order(rows: tuple[Difference, ...]) -> dict[str, None]:
-    return dict.fromkeys(row.status for row in rows)
-
-
-def _cells(row: Difference) -> tuple[str, ...]:
-    numbers = (row.max_abs, row.mean_abs, row.relative)
-    measured = ["" if np.isnan(number) else f"{number:.3g}" for number in numbers]
-    cosine = "" if np.isnan(row.cosine) else f"{row.cosine:.6f}"
-    odd = f", {plural(row.nan_mismatches, 'place')} with NaN or infinity" if row.nan_mismatches else ""
-    return (row.label, row.status + odd, *measured, cosine)

@@ -171,7 +171,11 @@ class ModelHistory(Doors):
         return op_table.to_arrow(op_table.columns(self))
 
     def compare(self, other: ModelHistory) -> compare.Comparison:
-        """Compare the values of another run, layer by layer."""
+        """Compare with another run that should compute the same, and name where the two part.
+
+        - `other`: a run of the same program, or of another with other operations, shapes or precision: a port, a
+          compiled graph, bfloat16. Its values are found by their numbers and along the dataflow.
+        """
         if not isinstance(other, ModelHistory):
             raise BadArgument(f"compare needs another history, got {type(other).__name__}")
         return compare.compare(self, other)

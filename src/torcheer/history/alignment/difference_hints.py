@@ -1,0 +1,152 @@
+"""What the difference of two results looks like; a hint is given only where the numbers bear it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torcheer.history.alignment.number_patterns import describe_numbers, describe_order, turned_weight
+from torcheer.history.alignment.orders import REORDERED, arranged, orders_of, relative_error
+from torcheer.history.alignment.parameter_pairs import pair_parameters
+from torcheer.terminal import first_names, human_shape, short_repr
+
+if TYPE_CHECKING:
+    from torcheer.history.alignment.side import Side
+    from torcheer.history.alignment.value_samples import Array, HistoryValues
+    from torcheer.records import Op
+
+LEAST = 1e-5  # relative error below which a pattern explains a difference, if rounding is not coarser
+HALF = {"torch.float16": 2**-11, "torch.bfloat16": 2**-8}
+
+
+def describe_difference(first: Side, index: int | None, second: Side, other: int | None) -> Iterator[str]:
+    """Yield what was found out about two results that should be equal."""
+    if index is None or other is None:
+        yield _one_sided(first, index)
+        return
+    op, other_op = first.values.op_of(index), second.values.op_of(other)
+    if op.kind == other_op.kind == "input":
+        yield "the two runs were given different inputs"
+    if op.name.strip("_") == other_op.name.strip("_"):
+        yield from _settings(op, other_op)
+    yield from _parameters(first.values, op, second.values, other_op)
+    if not first.verdicts.good[index]:
+        yield from _sources(first, index, second, other)
+    yield from _reordered(first, second, other)
+    x, y = first.values.array(index), second.values.array(other)
+    if x.size != y.size:
+        yield f"shape {human_shape(x.shape)} against {human_shape(y.shape)}"
+        return
+    x, error = turned(x, y)
+    yield from _half_precision(first, index, second, other, error)
+    limit = min(max(LEAST, 4 * second.verdicts.expected[other]), 0.1 * error)
+    sources = [second.values.array(source) for source in second.verdicts.sources[other]]
+    weights = [first.values.parameter(name) for name in first.parameters_read(index)]
+    hint = turned_weight(x, y, sources, [weight for weight in weights if weight is not None])
+    if hint:
+        yield hint
+        return
+    yield from describe_numbers(x, y, limit, sources, _arrays(first.values) | _arrays(second.values))
+
+
+def turned(first: Array, second: Array) -> tuple[Array, float]:
+    """Return the first array in the axes of the second, where exchanging them brings it nearer, and the error."""
+    best = first.reshape(second.shape), relative_error(first.reshape(-1), second.reshape(-1))
+    if first.shape != second.shape:
+        for order in orders_of(tuple(length for length in first.shape if length != 1)):
+            flat = arranged(first, order)
+            error = relative_error(flat, second.reshape(-1))
+            if error < best[1]:
+                best = flat.reshape(second.shape), error
+    return best
+
+
+def _one_sided(first: Side, index: int | None) -> str:
+    if index is None:
+        return "the first history holds nothing that does not agree: this is computed in the second only"
+    return f"the second history ends before it: nothing there corresponds to {first.values.label(index)}"
+
+
+def _settings(op: Op, other: Op) -> Iterator[str]:
+    ours: dict[Any, Any] = {tuple(where): value for where, value in op.settings}
+    theirs: dict[Any, Any] = {tuple(where): value for where, value in other.settings}
+    both = [
+        where
+        for where in dict.fromkeys([*ours, *theirs])
+        if isinstance(where[0], str) or (where in ours) == (where in theirs)
+    ]
+    for where in both:
+        values = [short_repr(side[where]) if where in side else "not given" for side in (ours, theirs)]
+        if values[0] != values[1] and not _same_axis(ours.get(where), theirs.get(where), len(op.outputs[0].shape)):
+            yield f"argument {'.'.join(map(str, where))}: {values[0]} against {values[1]}"
+
+
+def _same_axis(first: Any, second: Any, axes: int) -> bool:
+    return isinstance(first, int) and isinstance(second, int) and abs(first - second) == axes
+
+
+def _parameters(values: HistoryValues, op: Op, others: HistoryValues, other: Op) -> Iterator[str]:
+    """Yield parameters that stand where the first history has others."""
+    names = pair_parameters(others, values) if op.stored and other.stored else {}
+    ours = {stored.where: stored.name for stored in op.stored}
+    for stored in other.stored:
+        expected, actual = ours.get(stored.where), names.get(stored.name)
+        if op.name == other.name and expected and actual and expected != actual:
+            yield f"{stored.name} holds what is {actual} in the first history, where {expected} is read"
+        elif op.name == other.name and expected and not actual and names and _telling(values.parameter(expected)):
+            yield f"{stored.name} holds other numbers than {expected}"
+
+
+def _telling(array: Array | None) -> bool:
+    return array is not None and array.size > 1 and bool(np.ptp(array) > 0)
+
+
+def _sources(first: Side, index: int, second: Side, other: int) -> Iterator[str]:
+    """Yield where the two read different values, or the same in another order."""
+    ours = list(first.verdicts.sources[index])
+    theirs = [second.pairs[source].partner for source in second.verdicts.sources[other]]
+    missing = [n for n in ours if not any(_same_numbers(first, n, m) for m in theirs)]
+    extra = [m for m in theirs if not any(_same_numbers(first, n, m) for n in ours)]
+    if missing:
+        yield f"the first reads {first_names(map(first.values.label, missing))}, the second does not"
+    if extra:
+        yield f"the second reads {first_names(map(first.values.label, extra))}, which the first does not read there"
+    if not missing and not extra and len(ours) > 1:
+        order = [next(n for n, m in enumerate(ours) if _same_numbers(first, m, k)) for k in theirs]
+        if order != sorted(order):
+            names = [first.values.label(k) for k in theirs]
+            yield f"the second reads them in another order: {', then '.join(names[:4])}"
+
+
+def _same_numbers(side: Side, index: int, other: int) -> bool:
+    return side.values.twin[index] == side.values.twin[other]
+
+
+def _reordered(first: Side, second: Side, other: int) -> Iterator[str]:
+    """Yield the values on the way that hold the numbers of an agreeing one in another order."""
+    for index in sorted(second.region(other) - {other}):
+        pair = second.pairs.get(index)
+        if pair and pair.order == REORDERED:
+            x, y = first.values.array(pair.partner), second.values.array(index)
+            pattern = next(describe_order(x, y, LEAST), "") if x.shape == y.shape else ""
+            text = f"{second.values.label(index)} holds {first.values.label(pair.partner)} in another order"
+            yield f"{text}: {pattern}" if pattern else text
+
+
+def _half_precision(first: Side, index: int, second: Side, other: int, error: float) -> Iterator[str]:
+    """Yield that one side computes in a coarser type, if its rounding is as large as the difference."""
+    types = [{side.values.slots[n].dtype for n in side.region(end)} for side, end in ((first, index), (second, other))]
+    for which, mine, its in (("first", types[0], types[1]), ("second", types[1], types[0])):
+        for name in mine - its:
+            if name in HALF and error < 8 * HALF[name] and error != inf:
+                yield f"the {which} computes here in {name.removeprefix('torch.')}, whose rounding is as large as this"
+
+
+def _arrays(values: HistoryValues) -> dict[str, Array]:
+    """Return the vectors among the parameters, by name: biases and scales."""
+    names = dict.fromkeys(stored.name for op in values.ops for stored in op.stored if len(stored.shape) == 1)
+    arrays = {name: values.parameter(name) for name in names}
+    return {name: array for name, array in arrays.items() if array is not None and np.any(array)}

@@ -1,0 +1,110 @@
+"""What `print(history.compare(other))` shows."""
+
+from __future__ import annotations
+
+from math import inf, isnan
+from typing import TYPE_CHECKING
+
+from torcheer.terminal import cut, first_names, format_table, plural
+
+if TYPE_CHECKING:
+    from torcheer.history.alignment.divergence import Divergence
+    from torcheer.history.compare import Comparison, Difference
+    from torcheer.history.op_views import OpList, OpView
+
+MOST_ROWS = 60
+MOST_NAMES = 20
+
+
+def describe(comparison: Comparison) -> str:
+    """Return counts, where the two part, and a row for each value that is not equal."""
+    rows = comparison.rows
+    statuses = dict.fromkeys(row.status for row in rows)
+    counts = {status: sum(row.status == status for row in rows) for status in statuses}
+    lines = [
+        f"{plural(len(rows), 'tensor')} compared: "
+        + (", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"),
+        f"Structure: {'the same' if comparison.same_structure else 'not the same'}",
+        f"First difference: {comparison.first_difference or 'none'}",
+        *_judgement(comparison),
+        *_names("Only in the first", comparison.missing),
+        *_names("Only in the second", comparison.extra),
+    ]
+    shown = [row for row in rows if row.status != "equal"]
+    return "\n".join([*lines, *(cut(_table(shown, comparison.same_structure), MOST_ROWS) if shown else [])])
+
+
+def _names(title: str, labels: tuple[str, ...]) -> list[str]:
+    return [f"{title}: {first_names(labels, MOST_NAMES)}"] if labels else []
+
+
+def _judgement(comparison: Comparison) -> list[str]:
+    """Say where the runs part, or that rounding explains every difference."""
+    if not comparison.precision:
+        return []
+    unsaved = sum(row.status == "not saved" for row in comparison.rows)
+    note = [f"{plural(unsaved, 'value')} could not be compared: not saved in both"] if unsaved else []
+    if comparison.agrees:
+        errors = [row.error for row in comparison.rows if row.agrees and 0 < row.error < inf]
+        if not errors and not comparison.rows:
+            return ["Nothing could be compared: no value of the one corresponds to one of the other", *note]
+        largest = f": errors are at most {max(errors):.2g}" if errors else ""
+        return [f"They agree up to the rounding of {comparison.precision}{largest}", *note]
+    first, *others = comparison.divergences
+    more = [f"Independently they part at {', '.join(_ends(other) for other in others[:5])}"] if others else []
+    return [*divergence_lines(first), *more, *note]
+
+
+def divergence_lines(divergence: Divergence) -> list[str]:
+    """Say which operations part, what goes in, what comes out and what the difference looks like."""
+    inputs = [
+        f"{item.label} = {item.other} ({'axes exchanged, ' if item.order else ''}{item.error:.1g})"
+        for item in divergence.inputs
+    ]
+    differ = f"differ by {divergence.error:.2g}" if divergence.error < inf else "cannot be compared number by number"
+    expected = f"; rounding explains {divergence.expected:.1g}" if divergence.expected < inf else ""
+    return [
+        f"They part at {_ends(divergence)}",
+        f"  first:  {_place(divergence.op, divergence.ops)}",
+        f"  second: {_place(divergence.other_op, divergence.other_ops)}",
+        f"  their inputs agree: {first_names(inputs)}" if inputs else "  nothing goes in that could differ",
+        f"  their results {differ}{expected}",
+        *(f"  {hint}" for hint in divergence.hints),
+    ]
+
+
+def _ends(divergence: Divergence) -> str:
+    names = [op.label if op else "nothing" for op in (divergence.op, divergence.other_op)]
+    return names[0] if names[0] == names[1] else f"{names[0]} against {names[1]}"
+
+
+def _place(op: OpView | None, ops: OpList) -> str:
+    """Return an operation with its source line, and those that lead to it from the agreeing inputs."""
+    if op is None:
+        return "nothing corresponds"
+    before = [other for other in ops if other != op]
+    through = f", made by {first_names([*(other.label for other in before), op.label], 12)}" if before else ""
+    return f"{op.label}{_line(op)}{through}"
+
+
+def _line(op: OpView) -> str:
+    source = op.record.source
+    return f" ({source.file.rpartition('/')[2]}:{source.line})" if source else ""
+
+
+def _table(rows: list[Difference], same_structure: bool) -> list[str]:
+    head = ("layer", "", "largest", "mean", "relative", "cosine")
+    cells = [_cells(row) for row in rows]
+    if same_structure:
+        return format_table([head, *cells], left=2)
+    others = [(row.label, row.other, *cell[1:]) for row, cell in zip(rows, cells, strict=True)]
+    return format_table([("layer", "counterpart", *head[1:]), *others], left=3)
+
+
+def _cells(row: Difference) -> tuple[str, ...]:
+    numbers = (row.max_abs, row.mean_abs, row.relative)
+    measured = ["" if isnan(number) else f"{number:.3g}" for number in numbers]
+    cosine = "" if isnan(row.cosine) else f"{row.cosine:.6f}"
+    odd = f", {plural(row.nan_mismatches, 'place')} with NaN or infinity" if row.nan_mismatches else ""
+    within = "" if row.status != "different" or isnan(row.error) or not row.agrees else ", by rounding"
+    return (row.label, row.status + within + odd, *measured, cosine)
