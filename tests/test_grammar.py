@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from models import NamedLayers
+from tiny_decoders import Decoder, ids
 from torch import Tensor, nn
 
 import torcheer as tl
@@ -265,12 +266,7 @@ def test_every_form_means_the_same_to_every_verb_or_is_refused_by_one_text(
     layers, form, modules = LAYERS[case]
     follows_modules = verb in ("watch", "live")
     if form in selection.REFUSALS[verb]:
-        with pytest.raises(BadArgument) as caught:
-            LAYER_VERBS[verb](layers, tmp_path)
-        refused = selection.REFUSALS[verb]
-        honoured = ", ".join(example for other, (_, example) in selection.FORMS.items() if other not in refused)
-        what = f"{verb} cannot take {selection.FORMS[form][0]}, {layers!r}"
-        assert str(caught.value) == f"{what}: {refused[form]}. It takes {honoured}"
+        check_refusal(verb, layers, form, tmp_path)
     elif case == "pattern of labels" and follows_modules:
         with pytest.raises(UnknownLayer, match=r"nothing among 6 modules matches 'conv2d_\*'"):
             LAYER_VERBS[verb](layers, tmp_path)
@@ -278,4 +274,40 @@ def test_every_form_means_the_same_to_every_verb_or_is_refused_by_one_text(
         modules = modules - {""} if follows_modules else modules
         if verb == "live":  # an activation is shown as its convolution's
             modules = {{"features.1": "features.0"}.get(name, name) for name in modules}
+        assert LAYER_VERBS[verb](layers, tmp_path) == modules
+
+
+def check_refusal(verb: str, layers: Any, form: str, tmp_path: Path) -> None:
+    with pytest.raises(BadArgument) as caught:
+        LAYER_VERBS[verb](layers, tmp_path)
+    refused = selection.REFUSALS[verb]
+    honoured = ", ".join(example for other, (_, example) in selection.FORMS.items() if other not in refused)
+    what = f"{verb} cannot take {selection.FORMS[form][0]}, {layers!r}"
+    assert str(caught.value) == f"{what}: {refused[form]}. It takes {honoured}"
+
+
+# Roles are those of a decoder: what is given, its form, and the modules whose results it selects.
+ROLES: dict[str, tuple[Any, str, set[str]]] = {
+    "stream": ("resid[1]", "role", {"blocks.1"}),
+    "stream from the end": ("resid[-1]", "role", {"blocks.2"}),
+    "all streams": ("resid[*]", "role", {"blocks.0", "blocks.1", "blocks.2"}),
+    "attention": ("attn[1]", "role", {"blocks.1.attn.c_proj"}),
+    "logits": ("unembed", "role", {"head"}),
+    "queries": ("attn[1].q", "part", {"blocks.1.attn.c_attn"}),
+}
+
+
+@pytest.mark.parametrize("case", ROLES)
+@pytest.mark.parametrize("verb", LAYER_VERBS)
+def test_a_role_means_the_same_to_every_verb_or_is_refused_by_one_text(
+    verb: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "MODEL", Decoder())
+    monkeypatch.setattr(sys.modules[__name__], "X", ids())
+    layers, form, modules = ROLES[case]
+    if form in selection.REFUSALS[verb]:
+        check_refusal(verb, layers, form, tmp_path)
+    elif verb == "live":  # which shows a block's parts instead of the block
+        assert LAYER_VERBS[verb](layers, tmp_path) <= modules | {f"{name}.mlp.2" for name in modules}
+    else:
         assert LAYER_VERBS[verb](layers, tmp_path) == modules

@@ -29,11 +29,12 @@ ROOMS = {
     "lazy_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
     "inputs": set(),
-    "selection": set(),
+    "roles": set(),
+    "selection": {"roles"},
     "models": {"torch"},
-    "history": {"selection"},
+    "history": {"selection", "roles"},
     "tap": {"torch", "selection", "models"},
-    "capture": {"torch", "history", "tap", "inputs", "selection", "models"},
+    "capture": {"torch", "history", "tap", "inputs", "selection", "roles", "models"},
     "autograd": {"torch", "capture", "history"},
     "network": {"history", "wire"},
     "drawing": {"history", "network", "selection"},
@@ -45,8 +46,8 @@ ROOMS = {
     "inspector": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "monitor"},
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
-    "extraction": {"torch", "selection", "models", "capture", "tap", "archive", "history", "config", "data_workers",
-                   "inputs", "wire"},
+    "extraction": {"torch", "selection", "roles", "models", "capture", "tap", "archive", "history", "config",
+                   "data_workers", "inputs", "wire"},
     "host": {"torch", "selection", "models", "capture", "network", "tap", "wire", "control", "runlog", "history"},
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
                  "archive", "history", "config", "data_workers",

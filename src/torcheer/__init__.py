@@ -20,6 +20,7 @@ _HOMES = {
     "ModelHistory": "torcheer.history",
     "Save": "torcheer.capture.values.save_policy",
     "Style": "torcheer.drawing",
+    "Edit": "torcheer.capture.edits",
     "edits": "torcheer.capture.edits",
 }
 
@@ -27,6 +28,7 @@ __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
     from torcheer.capture import edits
+    from torcheer.capture.edits import Edit
     from torcheer.capture.values.save_policy import Save
     from torcheer.drawing import Style
     from torcheer.history import ModelHistory
