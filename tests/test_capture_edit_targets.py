@@ -299,6 +299,13 @@ def test_a_gradient_cannot_be_edited_where_none_is() -> None:
         tl.log_forward_pass(Decoder(), X, edits={"resid[1]": tl.Edit(plus, at="gradient")})
 
 
+def test_hooks_of_ones_own_are_called_as_often_as_without_an_edit() -> None:
+    model, calls = Decoder(), []
+    model.blocks[1].attn.c_proj.register_forward_hook(lambda *_: calls.append(1))
+    tl.log_forward_pass(model, X, edits={"attn[1]": tl.Edit(tl.edits.zero(), head=1)})
+    assert calls == [1]
+
+
 def test_heads_are_found_without_drawing_random_numbers_or_filling_the_cache() -> None:
     model = built("gpt2").train()
     torch.manual_seed(3)

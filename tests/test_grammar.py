@@ -18,6 +18,7 @@ import torcheer as tl
 from torcheer import selection
 from torcheer.errors import BadArgument, UnknownLayer, WrongInputs
 from torcheer.inputs import call_arguments
+from torcheer.interpret.place_hooks import Places
 
 A, B = torch.ones(2, 3), torch.full((2, 3), 2.0)
 
@@ -252,9 +253,13 @@ def live_layers(layers: Any, tmp_path: Path) -> set[str]:
         view.close()
 
 
+def swept_layers(layers: Any, tmp_path: Path) -> set[str]:
+    return {place.path for place in Places(MODEL, layers, "patch_sweep").named.values()}
+
+
 LAYER_VERBS: dict[str, Callable[[Any, Path], set[str]]] = {
     "layers_to_save": saved_layers, "find": found_layers, "edits": edited_layers, "extract": extracted_layers,
-    "watch": watched_layers, "live": live_layers,
+    "watch": watched_layers, "live": live_layers, "patch_sweep": swept_layers,
 }  # fmt: skip
 
 
@@ -264,11 +269,11 @@ def test_every_form_means_the_same_to_every_verb_or_is_refused_by_one_text(
     verb: str, case: str, tmp_path: Path
 ) -> None:
     layers, form, modules = LAYERS[case]
-    follows_modules = verb in ("watch", "live")
+    follows_modules = verb in ("watch", "live", "patch_sweep")
     if form in selection.REFUSALS[verb]:
         check_refusal(verb, layers, form, tmp_path)
     elif case == "pattern of labels" and follows_modules:
-        with pytest.raises(UnknownLayer, match=r"nothing among 6 modules matches 'conv2d_\*'"):
+        with pytest.raises(UnknownLayer, match=r"nothing among \d modules matches 'conv2d_\*'"):
             LAYER_VERBS[verb](layers, tmp_path)
     else:
         modules = modules - {""} if follows_modules else modules
@@ -282,7 +287,8 @@ def check_refusal(verb: str, layers: Any, form: str, tmp_path: Path) -> None:
         LAYER_VERBS[verb](layers, tmp_path)
     refused = selection.REFUSALS[verb]
     honoured = ", ".join(example for other, (_, example) in selection.FORMS.items() if other not in refused)
-    what = f"{verb} cannot take {selection.FORMS[form][0]}, {layers!r}"
+    key = layers[-1] if isinstance(layers, list) else layers
+    what = f"{verb} cannot take {selection.FORMS[form][0]}, {key!r}"
     assert str(caught.value) == f"{what}: {refused[form]}. It takes {honoured}"
 
 

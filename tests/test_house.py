@@ -54,6 +54,7 @@ ROOMS = {
                  "host", "wire"},  # the last two: a session is shown as a live loop is
     "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
+    "interpret": {"torch", "selection", "roles", "models", "inputs", "capture", "history", "network", "drawing"},
     "demo": {"torch", "verbs", "training", "config", "runlog"},
     "cli": {"verbs", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip
@@ -61,6 +62,7 @@ ALL = {"torch", "verbs", *ROOMS}
 ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
+    "interpret": {"pandas"},
     "terminal": {"rich"},
     "history": {"pandas", "pyarrow", "rich"},
     "runlog": {"pandas", "pyarrow", "torch"},
@@ -81,8 +83,11 @@ DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
                  "control", "history", "network", "drawing", "archive", "wire", "video", "studio")  # fmt: skip
-VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
-VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "extract", "load", "watch", "show", "live"}
+VERBS = (
+    "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
+    "patch_sweep",
+)  # fmt: skip
+VERBS_TODAY = set(VERBS)
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -14,12 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.records import Stored
-from torcheer.roles import Place, is_role, roles_of
 from torcheer.terminal import did_you_mean
+
+if TYPE_CHECKING:
+    from torcheer.roles import Place
 
 # Form -> what it is called, and an example, as errors and the table in the docs write them.
 FORMS: dict[str, tuple[str, str]] = {
@@ -44,6 +46,10 @@ _MODULES_ONLY = dict.fromkeys(
 _SLICES = {"slice": "positions are counted while the model runs"}
 _TEXT_ONLY = dict.fromkeys(("object", "predicate"), "a config holds texts and numbers")
 _WHOLE = {"part": "it keeps what whole modules return"}
+_BY_NAME = {form: why for form, why in _MODULES_ONLY.items() if form != "part"} | {
+    "all": "values of different shapes are no table", "none": "there would be nothing to read",
+    "predicate": "it hooks modules before the model has run",
+}  # fmt: skip
 # Verb -> the forms that it cannot take, and why.
 REFUSALS: dict[str, dict[str, str]] = {
     "layers_to_save": _SLICES,
@@ -53,6 +59,8 @@ REFUSALS: dict[str, dict[str, str]] = {
     "extract": _SLICES | _WHOLE | {"none": "there would be nothing to extract"},
     "watch": _MODULES_ONLY,
     "live": _MODULES_ONLY,
+    "patch_sweep": _BY_NAME,
+    "lens": _BY_NAME,
     "capture (config)": _SLICES | _TEXT_ONLY,
     "extract (config)": _SLICES | _WHOLE | _TEXT_ONLY | {"none": "there would be nothing to extract"},
     "watch (config)": _MODULES_ONLY | _TEXT_ONLY,
@@ -178,9 +186,8 @@ def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
         return Selector(key, "module", key)
     if address in modules and call.isdecimal():
         return Selector(key, "module", address, call=int(call))
-    if is_role(key):
-        call = key.rpartition(":")[2] if re.search(r":\d+$", key) else ""
-        return Selector(key, "role", call=int(call or 0), places=roles_of(modules).resolve(key))
+    if role := _parse_role(key, modules):
+        return role
     if label := _LABEL.match(key):
         name, number, index, passes = label.groups()
         return Selector(key, "label", name, int(number), int(index) if index else -1, int(passes or 0))
@@ -192,6 +199,15 @@ def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
     some = ", ".join(repr(name) for name in list(modules)[:4])
     hint = did_you_mean(address, [*modules, *classes], 3) or (f" There are {some} …" if modules else "")
     raise UnknownLayer(f"no layer or module named {key!r} among {len(modules)} modules.{hint}")
+
+
+def _parse_role(key: str, modules: Mapping[str, Any]) -> Selector | None:
+    from torcheer.roles import is_role, roles_of
+
+    if not is_role(key):
+        return None
+    call = key.rpartition(":")[2] if re.search(r":\d+$", key) else ""
+    return Selector(key, "role", call=int(call or 0), places=roles_of(modules).resolve(key))
 
 
 def class_name(module: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,10 +23,11 @@ from torcheer.capture.torch_state import DisableTorchFunction, version_of
 from torcheer.capture.values.save_policy import RowPruner, Save, StopEarly
 from torcheer.capture.values.saved_gradients import GradientLog
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.history.transformer.attention_ops import FUSED
 from torcheer.models import plain_name
-from torcheer.roles import Place
 from torcheer.selection import Selector, parse, parse_all
+
+if TYPE_CHECKING:
+    from torcheer.roles import Place
 
 
 class Requests:
@@ -92,7 +93,7 @@ class Requests:
     def _handle_op(self, node: int, call: Any, out: Any) -> Any:
         running = self._names.name(node) if self._names is not None else RunningOp(node, call.name, 0, node, 0, 0, 0)
         for target in self.edits.all:
-            if target.inside and call.name == FUSED and self._is_inside(target.inside):
+            if target.inside and target.is_attention(call.name) and self._is_inside(target.inside):
                 out = self._apply_edit(out, target, running.label, None, call.name)
             elif target.selector.for_ops and self._matches(target.selector, running, likely=True):
                 out = self._apply_edit(out, target, running.label, None, call.name)

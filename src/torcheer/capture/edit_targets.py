@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torcheer.capture.edits import Edit
-from torcheer.capture.head_columns import Columns, columns_before_call
 from torcheer.capture.tensor_parts import TensorPart, positions_in_call, positions_tensor, sequence_offset
 from torcheer.errors import BadArgument
-from torcheer.history.transformer.attention_ops import FUSED
-from torcheer.roles import Place, Roles, roles_of
 from torcheer.selection import Selector
 from torcheer.terminal import plural
 
+if TYPE_CHECKING:
+    from torcheer.capture.head_columns import Columns
+    from torcheer.roles import Place, Roles
 
-@dataclass(eq=False)
+ATTENTION = "scaled_dot_product_attention"
+
+
 class EditTarget:
     """One edit of what one key selects."""
 
-    selector: Selector
-    edit: Edit
-    places: tuple[Place, ...] = ()  # of a role, or of a module that has one
-    reached: bool = False  # whether one of its positions was
-    inside: str = ""  # the attention whose fused operation it edits, where no module receives its heads
+    def __init__(self, selector: Selector, edit: Edit, places: tuple[Place, ...] = (), inside: str = "") -> None:
+        self.selector, self.edit = selector, edit
+        self.places = places  # of a role, or of a module that has one
+        self.inside = inside  # the attention whose fused operation it edits, where no module receives its heads
+        self.reached = False  # whether one of its positions was
 
     @property
     def key(self) -> Any:
         """What was written for the layers."""
         return self.selector.key
+
+    def is_attention(self, name: str) -> bool:
+        """Whether an operation is torch's fused attention, which returns an axis of heads."""
+        return name == ATTENTION
 
     def place(self, address: str, call: int, kind: str, side: str) -> Place | None:
         """Return its place at one side of a module call; None if it is not there."""
@@ -43,23 +48,28 @@ class EditTarget:
             right_call = self.selector.call in (0, call)
             return next((p for p in self.places if right_call and p.path == address and p.at == side), None)
         own_side = "input" if self.edit.at == "input" else "output"
-        is_there = side == own_side and self.selector.for_modules and self.selector.matches_call(address, call, kind)
-        return Place("", address, side) if is_there else None
+        if side != own_side or not self.selector.for_modules or not self.selector.matches_call(address, call, kind):
+            return None
+        from torcheer.roles import Place
+
+        return Place("", address, side)
 
 
-@dataclass
 class EditTargets:
     """All edits of a capture, and what they need to know of the run: where in the sequence a call begins, heads."""
 
-    modules: Mapping[str, torch.nn.Module]
-    all: list[EditTarget] = field(default_factory=list)
-    saved: list[Place] = field(default_factory=list)  # of roles that are saved, and read later
-    offset: int = 0  # tokens before those of the current call of the model
-    columns: dict[str, Columns] = field(default_factory=dict)  # path of an attention -> its heads
+    def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
+        self.modules = modules
+        self.all: list[EditTarget] = []
+        self.saved: list[Place] = []  # of roles that are saved, and read later
+        self.offset = 0  # tokens before those of the current call of the model
+        self.columns: dict[str, Columns] = {}  # path of an attention -> its heads
 
     @cached_property
     def roles(self) -> Roles:
         """The roles of the model's modules."""
+        from torcheer.roles import roles_of
+
         return roles_of(self.modules)
 
     def add(self, selector: Selector, edit: Edit) -> None:
@@ -100,6 +110,8 @@ class EditTargets:
         return beside[0]
 
     def _input_of(self, place: Place) -> Place:
+        from torcheer.roles import Place
+
         inside = self.roles.places.get(f"{place.role.removesuffix('.out')}.in")
         same = inside is not None and (inside.path == place.path or inside.path.startswith(f"{place.attention}."))
         return inside if inside is not None and same else Place(place.role, place.path, "input")
@@ -125,6 +137,8 @@ class EditTargets:
             inside = {
                 letter: path.removeprefix(f"{address}.") for letter, path in self.roles.projections(place).items()
             }
+            from torcheer.capture.head_columns import columns_before_call
+
             self.columns[address] = columns_before_call(module, args, kwargs, inside)
 
     def part(self, target: EditTarget, place: Place | None, x: Tensor, name: str) -> TensorPart | None:
@@ -158,7 +172,7 @@ class EditTargets:
             return (None if torch.equal(chosen, torch.arange(x.shape[-1])) else chosen), -1
         if heads is None:
             return None, -1
-        if name != FUSED or x.ndim != 4:
+        if name != ATTENTION or x.ndim != 4:
             raise BadArgument(
                 f"edits[{target.key!r}] is for a head, but {name} of shape {tuple(x.shape)} has none; give an "
                 "attention ('attn[0]', its module) or 'scaleddotproductattention_1'"

@@ -8,8 +8,9 @@ there is a recorded call, the attention first runs on copies of its arguments, a
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -50,6 +51,7 @@ def columns_before_call(
                 stack.enter_context(context)
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
+            stack.enter_context(_without_hooks(attention))
             args, kwargs = _copied((args, dict(kwargs)))
             with recording(attention) as history:
                 attention(*args, **kwargs)
@@ -66,6 +68,20 @@ def columns_of_run(history: Any, attention: nn.Module, path: str, projections: M
         except ValueUnavailable:
             raise ValueUnavailable(_NOT_KEPT.format(path)) from None
     return _known[attention]
+
+
+@contextmanager
+def _without_hooks(model: nn.Module) -> Iterator[None]:
+    """Set the hooks of a module and its parts aside: they count calls, or change values, of the real run alone."""
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    before = [(module, name, getattr(module, name)) for module in model.modules() for name in names]
+    for module, name, _ in before:
+        setattr(module, name, OrderedDict())
+    try:
+        yield
+    finally:
+        for module, name, hooks in before:
+            setattr(module, name, hooks)
 
 
 def _copied(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,13 +11,11 @@ from torch import Tensor
 from torcheer.errors import BadArgument
 
 
-@dataclass(frozen=True)
 class TensorPart:
     """Some indices along one axis, and some positions along the last axis but one; None for all."""
 
-    indices: Tensor | None = None
-    axis: int = -1  # of `indices`
-    positions: Tensor | None = None
+    def __init__(self, indices: Tensor | None = None, axis: int = -1, positions: Tensor | None = None) -> None:
+        self.indices, self.axis, self.positions = indices, axis, positions  # `axis` is that of `indices`
 
     @property
     def is_empty(self) -> bool:

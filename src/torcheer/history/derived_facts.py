@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from torcheer.history.backward_flow import BackwardFlow
 from torcheer.history.flops import count_flops
 from torcheer.history.layers.cycles import nodes_on_cycles
 from torcheer.history.layers.layer_names import LayerTable, assign_layers
 from torcheer.records import ModuleRun, Op, RunInfo, Stored
-from torcheer.roles import Roles, roles_of
+
+if TYPE_CHECKING:
+    from torcheer.roles import Roles
 
 
 class HistoryFacts:
@@ -69,6 +72,8 @@ class HistoryFacts:
     @cached_property
     def roles(self) -> Roles:
         """What the modules of a transformer are for."""
+        from torcheer.roles import roles_of
+
         return roles_of(self.structure)
 
     @cached_property

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import AmbiguousLayer, UnknownLayer
 from torcheer.history.op_views import LayerView, OpList, OpView
-from torcheer.history.transformer.role_views import by_role, role_views
 from torcheer.records import ModuleCall
-from torcheer.roles import is_role
 from torcheer.selection import WILD, Selector, is_module, keys_of, parse
 from torcheer.terminal import did_you_mean, plural
 
@@ -52,7 +50,7 @@ def _find(history: ModelHistory, key: Any) -> list[int]:
     try:
         selector = parse(key, history.facts.structure, "find")
     except UnknownLayer:
-        if is_role(key):
+        if _is_role(key):
             raise
         raise unknown_layer_error(history, key) from None
     if selector.form in ("all", "none"):
@@ -60,7 +58,7 @@ def _find(history: ModelHistory, key: Any) -> list[int]:
     if selector.test is not None:
         return [op.record.index for op in history if selector.test(op)]
     if selector.form == "role":
-        return sorted({view.record.index for _, view in role_views(history, key)})
+        return sorted({index for _, index in _role_matches(history, key)})
     if selector.form in ("pattern", "class"):
         return [index for index in range(len(history)) if _matches(history, index, selector)]
     match = lookup(history, key)
@@ -99,14 +97,26 @@ def _names(history: ModelHistory, index: int) -> tuple[str, ...]:
 
 def named_matches(history: ModelHistory, what: Any) -> list[tuple[str, int]]:
     """Return the name and position of each match: the path of the module where that was meant, a role, or the label."""
-    if is_role(what) and what not in history.facts.module_types:
-        return [(view.role, view.record.index) for _, view in role_views(history, what)]
+    if _is_role(what) and what not in history.facts.module_types:
+        return _role_matches(history, what)
     selectors = [parse(key, history.facts.structure, "find") for key in keys_of(what, "find") if not is_module(key)]
     matches = []
     for index in find(history, what):
         calls = [call for call in history.facts.ops[index].output_of if any(s.matches_call(*call) for s in selectors)]
         matches.append((_call_name(history, calls[0]) if calls else history.facts.layers.label(index), index))
     return matches
+
+
+def _is_role(key: Any) -> bool:
+    from torcheer.roles import is_role
+
+    return is_role(key)
+
+
+def _role_matches(history: ModelHistory, key: str) -> list[tuple[str, int]]:
+    from torcheer.history.transformer.role_views import role_views
+
+    return [(view.role, view.record.index) for _, view in role_views(history, key)]
 
 
 def _call_name(history: ModelHistory, call: ModuleCall) -> str:
@@ -119,7 +129,9 @@ def _by_name(history: ModelHistory, key: str) -> OpView | LayerView | OpList:
     if not colon or not number.isdecimal():
         name, number = key, ""
     layer, outputs = history.facts.layer_keys.get(name), history.facts.module_outputs.get(name)
-    if layer is None and outputs is None and is_role(key):
+    if layer is None and outputs is None and _is_role(key):
+        from torcheer.history.transformer.role_views import by_role
+
         return by_role(history, key)
     if layer is None and outputs is None:
         raise unknown_layer_error(history, key)

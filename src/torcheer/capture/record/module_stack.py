@@ -75,8 +75,11 @@ def paused() -> Iterator[None]:
 @contextmanager
 def set_aside() -> Iterator[None]:
     """Set this thread's captures aside, so that another may begin and end inside the block."""
-    aside, recorders = -_ident(), _active.pop(_ident(), [])
-    _active[aside] = recorders  # the module calls stay replaced for them
+    aside = -_ident()
+    if _ident() not in _active:
+        yield
+        return
+    _active[aside] = _active.pop(_ident())  # the module calls stay replaced for them
     try:
         yield
     finally:
