@@ -140,6 +140,15 @@ class EditTargets:
             from torcheer.capture.head_columns import columns_before_call
 
             self.columns[address] = columns_before_call(module, args, kwargs, inside)
+            self._edit_inside(address)
+
+    def _edit_inside(self, address: str) -> None:
+        """Edit the fused operation of an attention whose heads are mixed before a module receives them: by a norm."""
+        found = self.columns[address]
+        for target in self.all:
+            is_mixed = any(place.attention == address and place.heads == "z" for place in target.places)
+            if is_mixed and target.edit.head is not None and found and "z" not in found:
+                target.inside = address
 
     def part(self, target: EditTarget, place: Place | None, x: Tensor, name: str) -> TensorPart | None:
         """Return the part of a value that an edit changes: None for all of it, or if none of its positions are here."""

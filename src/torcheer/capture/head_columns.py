@@ -103,7 +103,10 @@ def _columns(history: Any, path: str, projections: Mapping[str, str]) -> Columns
         ref = next((item.parent << SLOT_BITS | item.output for item in side if item.parent >= 0), None)
         if ref is None:
             continue
-        columns = _z_columns(recorder, op, ref) if letter == "z" else _letter_columns(recorder, op, letter, ref)
+        try:
+            columns = _z_columns(recorder, op, ref) if letter == "z" else _letter_columns(recorder, op, letter, ref)
+        except RuntimeError:  # another order of axes: samples are not first
+            columns = None
         if columns is not None:
             found[letter] = columns
     return found
@@ -114,7 +117,7 @@ def _letter_columns(recorder: Recorder, op: AttentionOp, letter: str, ref: int) 
     leaf, values = _replayed(recorder, ref, op.op.index)
     node, output = op.source(letter)
     heads = values.get(node << SLOT_BITS | output)
-    if heads is None:
+    if heads is None or not heads.requires_grad:
         return None
     heads = heads.swapaxes(-1, -2) if op.is_transposed(letter) else heads
     heads = heads.reshape(leaf.shape[0], -1, *heads.shape[-2:])
@@ -168,7 +171,7 @@ def _z_columns(recorder: Recorder, op: AttentionOp, ref: int) -> list[Tensor] | 
     """
     leaf, values = _replayed(recorder, op.op.index << SLOT_BITS, (ref >> SLOT_BITS) + 1)
     z = values.get(ref)
-    if z is None:
+    if z is None or not z.requires_grad:
         return None
     index = torch.arange(1, z.shape[-1] + 1, device=z.device).to(z.dtype).expand_as(z)
     (scaled,) = torch.autograd.grad(z, leaf, index, retain_graph=True)

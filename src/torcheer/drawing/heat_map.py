@@ -102,7 +102,8 @@ class HeatMap:
 
     def _cell(self, row: int, column: int, number: float, x: float, y: float, width: float, look: Theme) -> Group:
         fill, ink = self.colours(number, look)
-        shapes: list[Shape] = [Rect(width - 1, CELL - 1, fill, radius=2)]
+        border = look.frame if self.signed else ""  # of cells around zero, which look like the paper
+        shapes: list[Shape] = [Rect(width - 1, CELL - 1, fill, border, radius=2)]
         if self.texts is not None:
             text = shortened(self.texts[row][column], LONGEST)
             shapes.append(

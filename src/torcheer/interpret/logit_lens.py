@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,32 +100,60 @@ def lens(
     """Return what a decoder would say after each block: the logits that its own end makes of the residual streams."""
     places = Places(model, layers, "lens")
     names = list(places.named)
-    last = places.roles.resolve("resid[-1]")[0]
-    places.named[""] = last
+    last = places.named[_END] = places.roles.resolve("resid[-1]")[0]
     args, kwargs = call_arguments(model, inputs, input_kwargs)
-    streams: dict[str, Tensor] = {}
-    chosen: list[int] = []
+    reading = _Reading(names, positions)
+    with torch.no_grad():
+        try:
+            with places.hooked(reading.handlers() | {_END: reading.hand_on_all}):
+                logits = _logits(model(*args, **kwargs), len(names))
+        except RuntimeError:
+            if not reading.handed_on:
+                raise
+            each = []  # its end counts the samples: one pass per layer
+            for name in names:
+                with places.hooked({_END: partial(reading.hand_on, name)}):
+                    each.append(_logits(model(*args, **kwargs), 1))
+            logits = torch.cat(each)
+    if not reading.handed_on:
+        raise UnknownLayer(f"lens: {last.path} was not called: its output is where the layers are read")
+    return Lens(tuple(names), logits, tuple(reading.chosen), _decoder(tokenizer))
 
-    def keep(name: str) -> Any:
-        def handler(x: Tensor) -> None:
-            if name in streams:
-                raise BadArgument(f"lens: {name} is called several times in one pass, so it is no layer of its own")
-            streams[name] = x
 
-        return handler
+_END = ""  # the name of the place where the end of the model begins
 
-    def hand_on(x: Tensor) -> Tensor:
-        missing = [name for name in names if name not in streams]
+
+class _Reading:
+    """The streams of one pass, and what the end of the model receives instead of the last."""
+
+    def __init__(self, names: list[str], positions: Any) -> None:
+        self.names, self.positions = names, positions
+        self.streams: dict[str, Tensor] = {}
+        self.chosen: list[int] = []
+        self.handed_on = False
+
+    def handlers(self) -> dict[str, Any]:
+        """Return a handler per layer, which keeps its stream."""
+        return {name: partial(self._keep, name) for name in self.names}
+
+    def _keep(self, name: str, x: Tensor) -> None:
+        if name in self.streams:
+            raise BadArgument(f"lens: {name} is called several times in one pass, so it is no layer of its own")
+        self.streams[name] = x
+
+    def hand_on_all(self, x: Tensor) -> Tensor:
+        """Return the streams of all layers as one batch."""
+        missing = [name for name in self.names if name not in self.streams]
         if missing:
             raise UnknownLayer(f"lens: {missing[0]!r} had not run when the last block ended; give residual streams")
-        chosen[:] = _chosen(positions, x.shape[1])
-        return torch.cat([_rows(streams[name], chosen, x) for name in names])
+        self.chosen = _chosen(self.positions, x.shape[1])
+        streams = [_rows(self.streams[name], self.chosen, x) for name in self.names]
+        self.handed_on = True
+        return torch.cat(streams)
 
-    with torch.no_grad(), places.hooked({name: keep(name) for name in names} | {"": hand_on}):
-        logits = _logits(model(*args, **kwargs), len(names))
-    if not chosen:
-        raise UnknownLayer(f"lens: {last.path} was not called: its output is where the layers are read")
-    return Lens(tuple(names), logits, tuple(chosen), _decoder(tokenizer))
+    def hand_on(self, name: str, x: Tensor) -> Tensor:
+        """Return the stream of one layer."""
+        return _rows(self.streams[name], self.chosen, x)
 
 
 def _rows(stream: Tensor, positions: list[int], like: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class PatchSweep:
         caption = f"{self.method}; clean {self.clean:.4g}, corrupted {self.corrupted:.4g}"
         heat_map = HeatMap(
             self.effects.tolist(), self.layers, [str(column) for column in self.columns], title="Patching",
-            caption=f"{caption}, {self.agreement}" if self.agreement else caption, value="change of the metric",
+            caption=f"{caption}; {self.agreement}" if self.agreement else caption, value="change of the metric",
             axis=self.axis, signed=True,
         )  # fmt: skip
         if path is not None:
