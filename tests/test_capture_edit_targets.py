@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer.capture import torch_state
+from torcheer.capture.head_columns import columns_before_call
 from torcheer.errors import BadArgument
 
 X = ids()
@@ -317,3 +318,30 @@ def test_heads_are_found_without_drawing_random_numbers_or_filling_the_cache() -
     assert torch.equal(torch.rand(1), after)
     assert cache.get_seq_length() == plain.get_seq_length() == 6
     assert torch.equal(cache.layers[1].keys, plain.layers[1].keys)
+
+
+class GatedAttention(nn.Module):
+    """Wide, in few bits, with heads in reversed order and a gate beside the queries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj = nn.Linear(64, 2 * 1024), nn.Linear(64, 512)
+        self.v_proj, self.o_proj = nn.Linear(64, 512), nn.Linear(1024, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, gate = self.q_proj(x).unflatten(-1, (16, 128)).chunk(2, -1)
+        k, v = (part(x).unflatten(-1, (8, 64)).transpose(1, 2) for part in (self.k_proj, self.v_proj))
+        z = nn.functional.scaled_dot_product_attention(q.transpose(1, 2), k, v, enable_gqa=True).transpose(1, 2)
+        return self.o_proj((z * gate.sigmoid()).flip(2).flatten(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_heads_are_found_through_gates_groups_and_few_bits(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    attention = GatedAttention().to(dtype)
+    paths = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "z": "o_proj"}
+    columns = columns_before_call(attention, (torch.rand(2, 5, 64, dtype=dtype),), {}, paths)
+    assert [c.tolist() for c in columns["q"]] == [[*range(128 * h, 128 * h + 64)] for h in range(16)]
+    assert [c.tolist() for c in columns["k"]] == [[*range(64 * h, 64 * h + 64)] for h in range(8)]
+    assert [c.tolist() for c in columns["v"]] == [[*range(64 * h, 64 * h + 64)] for h in range(8)]
+    assert [c.tolist() for c in columns["z"]] == [[*range(64 * (15 - h), 64 * (16 - h))] for h in range(16)]

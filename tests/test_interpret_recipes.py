@@ -340,3 +340,10 @@ def test_a_table_is_rows_where_pandas_is_not_installed(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pandas", None)
     table = tl.patch_sweep(Decoder(), CLEAN, CORRUPTED, metric=metric, layers="resid[0]", positions=[2]).table
     assert isinstance(table, list) and set(table[0]) == {"layer", "position", "value", "effect", "recovered"}
+
+
+def test_a_recipe_of_the_docs_has_at_most_fifteen_lines() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
+    recipes = re.findall(r"## (.+?)\n.*?```python\n(.*?)```", page, re.DOTALL)
+    assert len(recipes) >= 9
+    assert [title for title, code in recipes if len([line for line in code.splitlines() if line.strip()]) > 15] == []

@@ -8,6 +8,7 @@ there is a recorded call, the attention first runs on copies of its arguments, a
 from __future__ import annotations
 
 import copy
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,6 +34,7 @@ _NOT_KEPT = (
     "which columns are a head's of {} is found from a run that saves everything, or that saves or edits a part of it "
     "('attn[0].q')"
 )
+_BASE = 16
 _known: WeakKeyDictionary[nn.Module, Columns] = WeakKeyDictionary()
 
 
@@ -167,19 +169,22 @@ def _distinct(columns: Sequence[Tensor]) -> list[Tensor]:
 def _z_columns(recorder: Recorder, op: AttentionOp, ref: int) -> list[Tensor] | None:
     """Return where the numbers of each head go in what the output projection receives.
 
-    They are moved, perhaps times a gate: the gradient of column times index, over that of the column, is the index.
+    They are moved, perhaps times a gate: the gradient of column times number, over that of the column, is the number.
     """
     leaf, values = _replayed(recorder, op.op.index << SLOT_BITS, (ref >> SLOT_BITS) + 1)
     z = values.get(ref)
     if z is None or not z.requires_grad:
         return None
-    index = torch.arange(1, z.shape[-1] + 1, device=z.device).to(z.dtype).expand_as(z)
-    (scaled,) = torch.autograd.grad(z, leaf, index, retain_graph=True)
-    (plain,) = torch.autograd.grad(z, leaf, torch.ones_like(z))
-    places = (scaled.double() / plain.double()).reshape(z.shape[0], -1, *leaf.shape[-2:])
-    places = places.movedim(1, 0).movedim(-1, 1).flatten(2).nanmedian(-1).values  # (heads, size)
-    columns = places.round().long() - 1
-    is_whole = bool((places - places.round()).abs().max() < 0.1)
-    if not is_whole or sorted(columns.flatten().tolist()) != list(range(z.shape[-1])):
+    (plain,) = torch.autograd.grad(z, leaf, torch.ones_like(z), retain_graph=True)
+    index, columns = torch.arange(z.shape[-1], device=z.device), torch.zeros(1, dtype=torch.long, device=z.device)
+    rest = torch.zeros(1, device=z.device)
+    for power in range(math.ceil(math.log(max(z.shape[-1], 2), _BASE))):  # digit by digit: bfloat16 has few
+        digit = (index // _BASE**power % _BASE + 1).to(z.dtype).expand_as(z)
+        (scaled,) = torch.autograd.grad(z, leaf, digit, retain_graph=True)
+        places = (scaled.double() / plain.double()).reshape(z.shape[0], -1, *leaf.shape[-2:])
+        places = places.movedim(1, 0).movedim(-1, 1).flatten(2).nanmedian(-1).values  # (heads, size)
+        columns = columns + (places.round().long() - 1) * _BASE**power
+        rest = torch.maximum(rest, (places - places.round()).abs().max())
+    if not rest < 0.3 or sorted(columns.flatten().tolist()) != list(range(z.shape[-1])):
         return None
     return [each.cpu() for each in columns]
