@@ -345,3 +345,13 @@ def test_heads_are_found_through_gates_groups_and_few_bits(dtype: torch.dtype) -
     assert [c.tolist() for c in columns["k"]] == [[*range(64 * h, 64 * h + 64)] for h in range(8)]
     assert [c.tolist() for c in columns["v"]] == [[*range(64 * h, 64 * h + 64)] for h in range(8)]
     assert [c.tolist() for c in columns["z"]] == [[*range(64 * (15 - h), 64 * (16 - h))] for h in range(16)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_edits_lens_and_sweeps_run_on_a_gpu() -> None:
+    model, x = Decoder().cuda(), X.cuda()
+    edits = {"attn[1].q": tl.Edit(plus, head=1, positions=[2, -1]), "attn[2]": tl.Edit(tl.edits.zero(), head=0)}
+    assert tl.log_forward_pass(model, x, edits=edits).validate()
+    assert torch.allclose(tl.lens(model, x).logits[-1], model(x), atol=1e-4)
+    sweep = tl.patch_sweep(model, x, x.flip(0), metric=lambda out: out[0, -1, 3], layers="attn[*]", heads="all")
+    assert sweep.values.shape == (3, HEADS)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_decoders import built, ids
 from torch import Tensor
 
 import torcheer as tl
-from torcheer.errors import UnknownLayer
+from torcheer.errors import UnknownLayer, ValueUnavailable
 from torcheer.roles import roles_of
 
 
@@ -192,6 +194,28 @@ LAYOUTS = {  # architecture -> settings, path of the projection, and where rows 
         lambda w: [part.reshape(-1, 8, 32) for part in w.split([32, 16, 16])],
     ),
 }
+
+
+def test_heads_are_found_in_inference_mode() -> None:
+    with torch.inference_mode():
+        model = built("falcon")
+        edits = {"attn[1].q": tl.Edit(tl.edits.zero(), head=[0, 1])}
+        history = tl.log_forward_pass(model, {"input_ids": ids(words=60)}, edits=edits)
+        assert history["attn[1].q"].head(0).abs().sum() == 0 and history["attn[1].q"].head(2).abs().sum() > 0
+        assert history["attn[0].v"].heads == 1 and history["attn[0].q"].heads == 4
+
+
+def test_a_history_from_a_file_has_roles_too(tmp_path: Path) -> None:
+    model = built("llama")
+    history = tl.log_forward_pass(model, {"input_ids": ids(words=60)})
+    history.save(tmp_path / "h")
+    loaded: Any = tl.load(tmp_path / "h")
+    assert np.array_equal(loaded["resid[1]"].tensor_contents, history["resid[1]"].tensor_contents.detach())
+    assert np.array_equal(loaded.attention("attn[1]").weights, history.attention("attn[1]").weights)
+    with pytest.raises(
+        ValueUnavailable, match=r"attn\[1\].q is some columns at model.layers.1.self_attn.q_proj: .* is all"
+    ):
+        loaded["attn[1].q"].tensor_contents  # noqa: B018
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

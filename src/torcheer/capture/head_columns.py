@@ -129,7 +129,7 @@ def _letter_columns(recorder: Recorder, op: AttentionOp, letter: str, ref: int) 
 
 def _replayed(recorder: Recorder, ref: int, last: int) -> tuple[Tensor, dict[int, Tensor]]:
     """Run what depends on a value again, up to a row, with gradients; return the value and all results by ref."""
-    leaf = recorder.exact_value(ref).detach().clone().requires_grad_()
+    leaf = _constant(recorder.exact_value(ref)).clone().requires_grad_()
     values = {ref: leaf}
     for node in range((ref >> SLOT_BITS) + 1, last):
         row = recorder.row(node)
@@ -137,7 +137,7 @@ def _replayed(recorder: Recorder, ref: int, last: int) -> tuple[Tensor, dict[int
             continue
         if isinstance(row.args, ReleasedArguments):
             raise ValueUnavailable(_NOT_KEPT)
-        parents = [values[r] if r in values else recorder.exact_value(r).detach() for r in row.refs]
+        parents = [values[r] if r in values else _constant(recorder.exact_value(r)) for r in row.refs]
         if row.call.mark:
             results = [parents[0]]
         else:
@@ -145,6 +145,11 @@ def _replayed(recorder: Recorder, ref: int, last: int) -> tuple[Tensor, dict[int
             results = leaves(row.call.function(*replace(row.args, fresh), **replace(row.kwargs or {}, fresh)))
         values |= {node << SLOT_BITS | slot: result for slot, result in enumerate(results)}
     return leaf, values
+
+
+def _constant(value: Tensor) -> Tensor:
+    """Return a value without a gradient; a copy of one from inference mode, which autograd refuses."""
+    return value.clone() if value.is_inference() else value.detach()
 
 
 def _dependence(heads: Tensor, head: int, leaf: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torcheer.errors import UnknownLayer
+from torcheer.errors import UnknownLayer, ValueUnavailable
 from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.records import Op
 from torcheer.roles import ROLE, Place
@@ -34,12 +34,13 @@ class RoleView(OpView):
         if not self.place.heads:
             return None
         projections = self.history.facts.roles.projections(self.place)
-        columns = self.history.trace.head_columns(self.history, self.place.attention, projections)
+        whole = f"history[{self.label!r}] is all of them"
+        try:
+            columns = self.history.trace.head_columns(self.history, self.place.attention, projections)
+        except ValueUnavailable as error:
+            raise ValueUnavailable(f"{self.role} is some columns at {self.place.path}: {error}; {whole}") from None
         if self.place.heads not in columns:
-            raise UnknownLayer(
-                f"which columns of {self.place.path} are {self.role} could not be found; history[{self.label!r}] is "
-                "all of them"
-            )
+            raise UnknownLayer(f"which columns of {self.place.path} are {self.role} could not be found; {whole}")
         found: list[Any] = columns[self.place.heads]
         return found
 
