@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from models import NamedLayers
+from tiny_decoders import Decoder, ids
 from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer import selection
 from torcheer.errors import BadArgument, UnknownLayer, WrongInputs
 from torcheer.inputs import call_arguments
+from torcheer.interpret.place_hooks import Places
 
 A, B = torch.ones(2, 3), torch.full((2, 3), 2.0)
 
@@ -251,9 +253,13 @@ def live_layers(layers: Any, tmp_path: Path) -> set[str]:
         view.close()
 
 
+def swept_layers(layers: Any, tmp_path: Path) -> set[str]:
+    return {place.path for place in Places(MODEL, layers, "patch_sweep").named.values()}
+
+
 LAYER_VERBS: dict[str, Callable[[Any, Path], set[str]]] = {
     "layers_to_save": saved_layers, "find": found_layers, "edits": edited_layers, "extract": extracted_layers,
-    "watch": watched_layers, "live": live_layers,
+    "watch": watched_layers, "live": live_layers, "patch_sweep": swept_layers,
 }  # fmt: skip
 
 
@@ -263,19 +269,51 @@ def test_every_form_means_the_same_to_every_verb_or_is_refused_by_one_text(
     verb: str, case: str, tmp_path: Path
 ) -> None:
     layers, form, modules = LAYERS[case]
-    follows_modules = verb in ("watch", "live")
+    follows_modules = verb in ("watch", "live", "patch_sweep")
     if form in selection.REFUSALS[verb]:
-        with pytest.raises(BadArgument) as caught:
-            LAYER_VERBS[verb](layers, tmp_path)
-        refused = selection.REFUSALS[verb]
-        honoured = ", ".join(example for other, (_, example) in selection.FORMS.items() if other not in refused)
-        what = f"{verb} cannot take {selection.FORMS[form][0]}, {layers!r}"
-        assert str(caught.value) == f"{what}: {refused[form]}. It takes {honoured}"
+        check_refusal(verb, layers, form, tmp_path)
     elif case == "pattern of labels" and follows_modules:
-        with pytest.raises(UnknownLayer, match=r"nothing among 6 modules matches 'conv2d_\*'"):
+        with pytest.raises(UnknownLayer, match=r"nothing among \d modules matches 'conv2d_\*'"):
             LAYER_VERBS[verb](layers, tmp_path)
     else:
         modules = modules - {""} if follows_modules else modules
         if verb == "live":  # an activation is shown as its convolution's
             modules = {{"features.1": "features.0"}.get(name, name) for name in modules}
+        assert LAYER_VERBS[verb](layers, tmp_path) == modules
+
+
+def check_refusal(verb: str, layers: Any, form: str, tmp_path: Path) -> None:
+    with pytest.raises(BadArgument) as caught:
+        LAYER_VERBS[verb](layers, tmp_path)
+    refused = selection.REFUSALS[verb]
+    honoured = ", ".join(example for other, (_, example) in selection.FORMS.items() if other not in refused)
+    key = layers[-1] if isinstance(layers, list) else layers
+    what = f"{verb} cannot take {selection.FORMS[form][0]}, {key!r}"
+    assert str(caught.value) == f"{what}: {refused[form]}. It takes {honoured}"
+
+
+# Roles are those of a decoder: what is given, its form, and the modules whose results it selects.
+ROLES: dict[str, tuple[Any, str, set[str]]] = {
+    "stream": ("resid[1]", "role", {"blocks.1"}),
+    "stream from the end": ("resid[-1]", "role", {"blocks.2"}),
+    "all streams": ("resid[*]", "role", {"blocks.0", "blocks.1", "blocks.2"}),
+    "attention": ("attn[1]", "role", {"blocks.1.attn.c_proj"}),
+    "logits": ("unembed", "role", {"head"}),
+    "queries": ("attn[1].q", "part", {"blocks.1.attn.c_attn"}),
+}
+
+
+@pytest.mark.parametrize("case", ROLES)
+@pytest.mark.parametrize("verb", LAYER_VERBS)
+def test_a_role_means_the_same_to_every_verb_or_is_refused_by_one_text(
+    verb: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "MODEL", Decoder())
+    monkeypatch.setattr(sys.modules[__name__], "X", ids())
+    layers, form, modules = ROLES[case]
+    if form in selection.REFUSALS[verb]:
+        check_refusal(verb, layers, form, tmp_path)
+    elif verb == "live":  # which shows a block's parts instead of the block
+        assert LAYER_VERBS[verb](layers, tmp_path) <= modules | {f"{name}.mlp.2" for name in modules}
+    else:
         assert LAYER_VERBS[verb](layers, tmp_path) == modules

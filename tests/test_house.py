@@ -29,11 +29,12 @@ ROOMS = {
     "lazy_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
     "inputs": set(),
-    "selection": set(),
+    "roles": set(),
+    "selection": {"roles"},
     "models": {"torch"},
-    "history": {"selection"},
+    "history": {"selection", "roles"},
     "tap": {"torch", "selection", "models"},
-    "capture": {"torch", "history", "tap", "inputs", "selection", "models"},
+    "capture": {"torch", "history", "tap", "inputs", "selection", "roles", "models"},
     "autograd": {"torch", "capture", "history"},
     "network": {"history", "wire"},
     "drawing": {"history", "network", "selection"},
@@ -45,14 +46,15 @@ ROOMS = {
     "inspector": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "monitor"},
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
-    "extraction": {"torch", "selection", "models", "capture", "tap", "archive", "history", "config", "data_workers",
-                   "inputs", "wire"},
+    "extraction": {"torch", "selection", "roles", "models", "capture", "tap", "archive", "history", "config",
+                   "data_workers", "inputs", "wire"},
     "host": {"torch", "selection", "models", "capture", "network", "tap", "wire", "control", "runlog", "history"},
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
                  "archive", "history", "config", "data_workers",
                  "host", "wire"},  # the last two: a session is shown as a live loop is
     "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
+    "interpret": {"torch", "selection", "roles", "models", "inputs", "capture", "history", "network", "drawing"},
     "demo": {"torch", "verbs", "training", "config", "runlog"},
     "cli": {"verbs", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip
@@ -60,6 +62,7 @@ ALL = {"torch", "verbs", *ROOMS}
 ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
+    "interpret": {"pandas"},
     "terminal": {"rich"},
     "history": {"pandas", "pyarrow", "rich"},
     "runlog": {"pandas", "pyarrow", "torch"},
@@ -80,8 +83,11 @@ DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
                  "control", "history", "network", "drawing", "archive", "wire", "video", "studio")  # fmt: skip
-VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
-VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "extract", "load", "watch", "show", "live"}
+VERBS = (
+    "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
+    "patch_sweep",
+)  # fmt: skip
+VERBS_TODAY = set(VERBS)
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

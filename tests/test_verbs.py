@@ -21,6 +21,7 @@ from torcheer.errors import BadArgument, NotAnArchive
 from torcheer.extraction import extract
 from torcheer.extraction.extraction_reader import Extraction
 from torcheer.host import live, show
+from torcheer.interpret import logit_lens, patching
 from torcheer.monitor import watch
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.table import Table
@@ -29,7 +30,8 @@ from torcheer.runlog.watch_reader import Watched
 OLD = Path(__file__).parent / "data" / "0.1"
 ROOMS = {  # each verb beside the function of its room
     "log_forward_pass": forward_pass.log_forward_pass, "recording": forward_pass.recording, "extract": extract,
-    "watch": watch.watch, "show": show.show, "live": live.live,
+    "watch": watch.watch, "show": show.show, "live": live.live, "lens": logit_lens.lens,
+    "patch_sweep": patching.patch_sweep,
 }  # fmt: skip
 ONLY_HERE = {"vis_opt", "vis_path"}
 

@@ -13,13 +13,17 @@ from torcheer.lazy_names import lazy_names
 __version__ = "0.1.0"
 
 # Public names and the module each lives in; imported when first used, so that readers start without torch.
-_VERBS = ("draw", "extract", "live", "load", "log_forward_pass", "recording", "show", "validate", "watch")
+_VERBS = (
+    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "show", "validate",
+    "watch",
+)  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_VERBS, "torcheer.verbs"),
     **dict.fromkeys(("Audio", "Confusion", "Image", "TableOf", "Text"), "torcheer.runlog.media.media_types"),
     "ModelHistory": "torcheer.history",
     "Save": "torcheer.capture.values.save_policy",
     "Style": "torcheer.drawing",
+    "Edit": "torcheer.capture.edits",
     "edits": "torcheer.capture.edits",
 }
 
@@ -27,10 +31,23 @@ __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
     from torcheer.capture import edits
+    from torcheer.capture.edits import Edit
     from torcheer.capture.values.save_policy import Save
     from torcheer.drawing import Style
     from torcheer.history import ModelHistory
     from torcheer.runlog.media.media_types import Audio, Confusion, Image, TableOf, Text
-    from torcheer.verbs import draw, extract, live, load, log_forward_pass, recording, show, validate, watch
+    from torcheer.verbs import (
+        draw,
+        extract,
+        lens,
+        live,
+        load,
+        log_forward_pass,
+        patch_sweep,
+        recording,
+        show,
+        validate,
+        watch,
+    )
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

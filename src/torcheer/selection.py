@@ -1,9 +1,10 @@
 """Which layers: the one grammar of every verb that takes layers.
 
 A layer is named by its label ('relu_1'), the path of a module ('features.6'), either with one pass ('relu_1:2'), a
-position (7, -1), a pattern ('features.*'), a module class ('Conv2d', nn.Conv2d), a module, or a predicate: a function
-that receives one layer and reads its label, module, shape, dtype, flops … 'all' and 'none' are what they say; a list is
-any of these. A verb that cannot take a form refuses it by one text.
+position (7, -1), a pattern ('features.*'), a role ('resid[5]', 'attn[5].q', 'unembed': see `roles`), a module class
+('Conv2d', nn.Conv2d), a module, or a predicate: a function that receives one layer and reads its label, module, shape,
+dtype, flops … 'all' and 'none' are what they say; a list is any of these. A verb that cannot take a form refuses it by
+one text.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.records import Stored
 from torcheer.terminal import did_you_mean
+
+if TYPE_CHECKING:
+    from torcheer.roles import Place
 
 # Form -> what it is called, and an example, as errors and the table in the docs write them.
 FORMS: dict[str, tuple[str, str]] = {
@@ -30,26 +34,35 @@ FORMS: dict[str, tuple[str, str]] = {
     "position from the end": ("a position from the end", "-1"),
     "slice": ("a slice of positions", "slice(2, 5)"),
     "pattern": ("a pattern", "'features.*'"),
+    "role": ("a role", "'resid[5]', 'attn[5]', 'unembed'"),
+    "part": ("a part of a role", "'attn[5].q', 'mlp[5].in'"),
     "class": ("a module class", "'Conv2d', nn.Conv2d"),
     "object": ("a module", "model.head"),
     "predicate": ("a predicate", "lambda layer: layer.shape[-1] == 512"),
 }
 _MODULES_ONLY = dict.fromkeys(
     ("label", "position", "position from the end", "slice"), "it follows modules, not single operations"
-) | {"pass": "it sees every call of a module"}
+) | {"pass": "it sees every call of a module", "part": "it follows what whole modules return"}
 _SLICES = {"slice": "positions are counted while the model runs"}
 _TEXT_ONLY = dict.fromkeys(("object", "predicate"), "a config holds texts and numbers")
+_WHOLE = {"part": "it keeps what whole modules return"}
+_BY_NAME = {form: why for form, why in _MODULES_ONLY.items() if form != "part"} | {
+    "all": "values of different shapes are no table", "none": "there would be nothing to read",
+    "predicate": "it hooks modules before the model has run",
+}  # fmt: skip
 # Verb -> the forms that it cannot take, and why.
 REFUSALS: dict[str, dict[str, str]] = {
     "layers_to_save": _SLICES,
     "edits": _SLICES
     | {"position from the end": "the end is not known while the model runs", "none": "an edit needs a layer"},
     "find": {},
-    "extract": _SLICES | {"none": "there would be nothing to extract"},
+    "extract": _SLICES | _WHOLE | {"none": "there would be nothing to extract"},
     "watch": _MODULES_ONLY,
     "live": _MODULES_ONLY,
+    "patch_sweep": _BY_NAME,
+    "lens": _BY_NAME,
     "capture (config)": _SLICES | _TEXT_ONLY,
-    "extract (config)": _SLICES | _TEXT_ONLY | {"none": "there would be nothing to extract"},
+    "extract (config)": _SLICES | _WHOLE | _TEXT_ONLY | {"none": "there would be nothing to extract"},
     "watch (config)": _MODULES_ONLY | _TEXT_ONLY,
 }
 
@@ -68,16 +81,17 @@ class Selector:
     index: int = -1  # the position; 7 of 'conv2d_3_7'
     call: int = 0  # number of the pass; 0 for all
     test: Callable[[Any], object] | None = None
+    places: tuple[Place, ...] = ()  # of a role
 
     @property
     def for_modules(self) -> bool:
         """Whether it can select the output of a module."""
-        return self.form in ("module", "class", "pattern")
+        return self.form in ("module", "class", "pattern", "role")
 
     @property
     def for_ops(self) -> bool:
         """Whether it can select an operation by itself."""
-        return self.form not in ("module", "class", "none")
+        return self.form not in ("module", "class", "none", "role")
 
     def matches_name(self, names: Iterable[str]) -> bool:
         """Whether a pattern matches one of these names."""
@@ -87,9 +101,15 @@ class Selector:
         """Whether it selects the result of one call of a module of class `kind`."""
         if self.form == "class":
             return kind == self.name
+        if self.form == "role":
+            return self.call in (0, call) and self.place_at(address, "output") is not None
         if self.form == "module":
             return address == self.name and self.call in (0, call)
         return self.form == "pattern" and self.matches_name((address, f"{address}:{call}", kind))
+
+    def place_at(self, address: str, side: str) -> Place | None:
+        """Return the place of a role at the output or the input of a module."""
+        return next((place for place in self.places if place.path == address and place.at == side), None)
 
 
 def parse_all(layers: Any, modules: Mapping[str, Any], verb: str) -> list[Selector]:
@@ -120,6 +140,8 @@ def parse(key: Any, modules: Mapping[str, Any], verb: str) -> Selector:
     is_object = not isinstance(key, str) and selector.form == "module"
     from_end = selector.form == "position" and selector.index < 0
     form = "pass" if is_pass else "object" if is_object else "position from the end" if from_end else selector.form
+    if any(place.heads or place.at == "input" for place in selector.places):
+        form = "part"
     if form in REFUSALS[verb]:
         raise BadArgument(refusal(verb, form, key))
     return selector
@@ -164,6 +186,8 @@ def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
         return Selector(key, "module", key)
     if address in modules and call.isdecimal():
         return Selector(key, "module", address, call=int(call))
+    if role := _parse_role(key, modules):
+        return role
     if label := _LABEL.match(key):
         name, number, index, passes = label.groups()
         return Selector(key, "label", name, int(number), int(index) if index else -1, int(passes or 0))
@@ -177,8 +201,19 @@ def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
     raise UnknownLayer(f"no layer or module named {key!r} among {len(modules)} modules.{hint}")
 
 
+def _parse_role(key: str, modules: Mapping[str, Any]) -> Selector | None:
+    from torcheer.roles import is_role, roles_of
+
+    if not is_role(key):
+        return None
+    call = key.rpartition(":")[2] if re.search(r":\d+$", key) else ""
+    return Selector(key, "role", call=int(call or 0), places=roles_of(modules).resolve(key))
+
+
 def class_name(module: Any) -> str:
-    """Return the name of a module's class; of a name, itself."""
+    """Return the name of a module's class; of a name, or a name with shapes of parameters, the name."""
+    if isinstance(module, tuple):
+        return str(module[0])
     return module if isinstance(module, str) else type(module).__name__
 
 

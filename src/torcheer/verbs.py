@@ -23,13 +23,18 @@ if TYPE_CHECKING:
     from torcheer.extraction.extraction_estimate import Estimate
     from torcheer.extraction.extraction_reader import Extraction
     from torcheer.host.live import Live
+    from torcheer.interpret.logit_lens import Lens
+    from torcheer.interpret.patching import PatchSweep
     from torcheer.monitor.watch import Every, Transport, Watch
     from torcheer.runlog.run_folder import RunFolder
     from torcheer.runlog.watch_reader import Watched
     from torcheer.samples import Alert
     from torcheer.wire.open_viewer import Viewer
 
-__all__ = ["draw", "extract", "live", "load", "log_forward_pass", "recording", "show", "validate", "watch"]
+__all__ = [
+    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "show", "validate",
+    "watch",
+]  # fmt: skip
 
 StrPath = str | os.PathLike[str]
 
@@ -338,6 +343,62 @@ def extract(
         model, data, layers=layers, to=to, batch_size=batch_size, device=device, transform=transform, mask=mask,
         ids=ids, workers=workers, writers=writers, shard_samples=shard_samples, codec=codec, seed=seed, dry_run=dry_run,
         progress=progress,
+    )  # fmt: skip
+
+
+def lens(
+    model: torch.nn.Module,
+    inputs: Any = (),
+    *,
+    input_kwargs: Mapping[str, Any] | None = None,
+    layers: Any = "resid[*]",
+    positions: int | slice | Sequence[int] | None = None,
+    tokenizer: Any = None,
+) -> Lens:
+    """Return the logit lens of a decoder: what it would say after each block, if its own end followed there.
+
+    It takes one pass, in which the end of the model sees the streams of all layers as one larger batch.
+
+    - `inputs`, `input_kwargs`: as for `log_forward_pass`.
+    - `layers`: residual streams: roles ('resid[*]', 'resid[0].in') or paths of blocks.
+    - `positions`: which positions to read; None for all.
+    - `tokenizer`: an object with `decode`, or a function from a word's number to its text, for tables and drawings.
+    """
+    from torcheer.interpret.logit_lens import lens as read
+
+    return read(model, inputs, input_kwargs=input_kwargs, layers=layers, positions=positions, tokenizer=tokenizer)
+
+
+def patch_sweep(
+    model: torch.nn.Module,
+    clean: Any,
+    corrupted: Any,
+    *,
+    metric: Callable[[Any], Any],
+    layers: Any = "resid[*]",
+    positions: Sequence[int] | None = None,
+    heads: Sequence[int] | str | None = None,
+    method: str = "exact",
+    check: bool = False,
+    progress: bool | None = None,
+) -> PatchSweep:
+    """Patch each value of a clean run into a corrupted one and measure what it changes: a table and a heat map.
+
+    - `clean`, `corrupted`: inputs of as many tokens, each as `inputs` of `log_forward_pass`.
+    - `metric`: from what the model returns to one number: lambda out: out.logits[0, -1, 5].
+    - `layers`: roles ('resid[*]', 'attn[*]', 'mlp[3].in'), module paths, patterns, classes or modules.
+    - `positions`: which positions, each by itself; None for all. With `heads`, where each head is patched.
+    - `heads`: which heads of 'attn[*]' (or its q, k, v), each by itself; "all" for every one; None: no heads.
+    - `method`: "exact" runs the model once per cell; "gradient" estimates all cells from two runs and one backward
+      pass, which then also needs a metric that is a tensor.
+    - `check`: with "gradient", also run the exact sweep and report the agreement.
+    - `progress`: show how far it is; None: on a terminal and in a notebook.
+    """
+    from torcheer.interpret.patching import patch_sweep as sweep
+
+    return sweep(
+        model, clean, corrupted, metric=metric, layers=layers, positions=positions, heads=heads, method=method,
+        check=check, progress=progress,
     )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torcheer.capture import edits as edits_module
+from torcheer.capture.edit_targets import EditTarget, EditTargets
 from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningView
 from torcheer.capture.random_states import random_state
 from torcheer.capture.record.op_rows import LiveTrace
@@ -17,12 +18,16 @@ from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import is_user_code
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import leaves, replace_one
-from torcheer.capture.torch_state import version_of
+from torcheer.capture.tensor_parts import TensorPart
+from torcheer.capture.torch_state import DisableTorchFunction, version_of
 from torcheer.capture.values.save_policy import RowPruner, Save, StopEarly
 from torcheer.capture.values.saved_gradients import GradientLog
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.models import plain_name
 from torcheer.selection import Selector, parse, parse_all
+
+if TYPE_CHECKING:
+    from torcheer.roles import Place
 
 
 class Requests:
@@ -36,7 +41,7 @@ class Requests:
         self.pruner: RowPruner | None = None
         self.log: GradientLog | None = None
         self.selectors: list[Selector] = []
-        self.edits: list[tuple[Selector, Any]] = []
+        self.edits = EditTargets({})
         self._matched_keys: set[Any] = set()  # keys that matched an operation or a module call
         self._selected_nodes: set[int] = set()  # nodes selected by a predicate or a module path
         self._undecided: dict[Any, set[int]] = {}  # key of a predicate -> nodes that it is asked about at the end
@@ -59,17 +64,23 @@ class Requests:
         self.save = save
         if not isinstance(save.layers, str):
             self.selectors = parse_all(save.layers, modules, "layers_to_save")
-        for key, edit in edits_module.check(edits or {}).items():
-            self.edits.append((parse(key, modules, "edits"), edit))
-        self.recorder.has_edits = bool(self.edits)
+        self.edits = EditTargets(modules)
+        for key, several in edits_module.check(edits or {}).items():
+            for edit in several:
+                self.edits.add(parse(key, modules, "edits"), edit)
+        self.recorder.has_edits = bool(self.edits.all)
+        self.edits.saved = [place for selector in self.selectors for place in selector.places]
+        if self.edits.need_entries:
+            self.recorder.on_entry = self._on_entry
         if not save.is_plain:
             window = max((-s.index for s in self.selectors if s.form == "position" and s.index < 0), default=0)
             self.pruner = RowPruner(save, self.recorder, window)
         self.recorder.keeps_gradients = save_gradients
         if save_gradients:
             self.log = self.trace.gradient_log = GradientLog()
-        named = [s for s in (*self.selectors, *(s for s, _ in self.edits)) if s.form in ("label", "pattern")]
-        patches = any(getattr(edit, "wants_key", False) for _, edit in self.edits)  # they look the layer up by name
+        targets = self.edits.all
+        named = [s for s in (*self.selectors, *(t.selector for t in targets)) if s.form in ("label", "pattern")]
+        patches = any(getattr(t.edit.function, "wants_key", False) for t in targets)  # they look the layer up by name
         self._names = RunningNames(self.recorder) if named or patches else None
         self._from_end = any(selector.form == "position" and selector.index < 0 for selector in self.selectors)
 
@@ -81,9 +92,11 @@ class Requests:
 
     def _handle_op(self, node: int, call: Any, out: Any) -> Any:
         running = self._names.name(node) if self._names is not None else RunningOp(node, call.name, 0, node, 0, 0, 0)
-        for selector, edit in self.edits:
-            if selector.for_ops and self._matches(selector, running, likely=True):
-                out = self._apply_edit(out, selector, edit, running.label)
+        for target in self.edits.all:
+            if target.inside and target.is_attention(call.name) and self._is_inside(target.inside):
+                out = self._apply_edit(out, target, running.label, None, call.name)
+            elif target.selector.for_ops and self._matches(target.selector, running, likely=True):
+                out = self._apply_edit(out, target, running.label, None, call.name)
         wanted = self._is_wanted(running)
         if self.log is not None and (wanted or self._from_end):
             for slot, tensor in enumerate(leaves(out)):
@@ -139,14 +152,43 @@ class Requests:
             return out
         call = self._module_calls[address] = self._module_calls.get(address, 0) + 1
         kind = type(module).__name__
-        for selector, edit in self.edits:
-            if selector.for_modules and selector.matches_call(address, call, kind):
-                out = self._apply_edit(out, selector, edit, f"{address}:{call}", scope)
+        for target in self.edits.all:
+            if (place := target.place(address, call, kind, "output")) is not None:
+                out = self._apply_edit(out, target, _name_in_history(target, address, call), place, kind, scope)
         for selector in self.selectors:
             if selector.for_modules and selector.matches_call(address, call, kind):
                 self._matched_keys.add(selector.key)
                 self._keep_module(out)
         return out
+
+    def _on_entry(self, scope: int, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        address = self._addresses.get(id(module), "")
+        self.edits.find_heads(address, module, args, kwargs)
+        with self.recorder.paused():
+            if self.recorder.scopes[4 * scope] < 0:
+                self.edits.begin_call(args, kwargs)
+            return self._handle_entry(address, module, args, kwargs) if address else (args, kwargs)
+
+    def _handle_entry(self, address: str, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Edit and keep what a module is about to receive."""
+        call, kind, received = self._module_calls.get(address, 0) + 1, type(module).__name__, (args, kwargs)
+        for target in self.edits.all:
+            if (place := target.place(address, call, kind, "input")) is not None:
+                label = _name_in_history(target, address, call)
+                received = self._apply_edit(received, target, label, place, kind, as_new_row=True)
+        for selector in self.selectors:
+            if selector.place_at(address, "input") is not None and selector.call in (0, call):
+                self._matched_keys.add(selector.key)
+                self._keep_module(leaves(received)[:1])
+        return received
+
+    def _is_inside(self, path: str) -> bool:
+        scope = self.recorder.scope
+        while scope >= 0:
+            scope, module = self.recorder.scopes[4 * scope : 4 * scope + 2]
+            if self._addresses.get(id(module)) == path:
+                return True
+        return False
 
     def _keep_module(self, out: Any) -> None:
         for tensor in leaves(out):
@@ -164,24 +206,58 @@ class Requests:
 
     # -- edits -------------------------------------------------------------------------------------------------------
 
-    def _apply_edit(self, out: Any, selector: Selector, edit: Any, label: str, scope: int | None = None) -> Any:
-        """Edit the first tensor of a result, or the one that the edit selects."""
-        tensors, number = leaves(out), getattr(edit, "output", 0)
+    def _apply_edit(
+        self,
+        out: Any,
+        target: EditTarget,
+        label: str,
+        place: Place | None,
+        name: str,
+        scope: int | None = None,
+        *,
+        as_new_row: bool = False,
+    ) -> Any:
+        """Edit the first tensor of a result, or the one that the edit selects; or its gradient."""
+        tensors, edit = leaves(out), target.edit
         if not tensors:
             return out
-        if number >= len(tensors):
-            raise BadArgument(f"edits[{selector.key!r}] is for output {number}, but {label} returned {len(tensors)}")
-        ref = self.recorder.ref_of(tensors[number])
+        if edit.output >= len(tensors):
+            raise BadArgument(f"edits[{target.key!r}] is for output {edit.output}, but {label} returned {len(tensors)}")
+        tensor = tensors[edit.output]
+        ref = self.recorder.ref_of(tensor)
         if ref < 0:
             return out
-        self._matched_keys.add(selector.key)
-        self._edited_nodes.setdefault(selector.key, set()).add(ref >> SLOT_BITS)
-        apply = (lambda x: edit(x, label)) if getattr(edit, "wants_key", False) else edit
-        text = getattr(edit, "__name__", "edited")
-        text = "edited by a function" if text == "<lambda>" else text
-        as_new_row = scope is not None and not self._ran_in(ref >> SLOT_BITS, scope)  # the module only returned it
-        new = self._replace_value(ref, tensors[number], apply, text, as_new_row)
-        return replace_one(out, tensors[number], new)
+        self._matched_keys.add(target.key)
+        self._edited_nodes.setdefault(target.key, set()).add(ref >> SLOT_BITS)
+        part = self.edits.part(target, place, tensor, name)
+        if part is not None and part.is_empty:
+            return out
+        apply = _application(target, part, label)
+        if edit.at == "gradient":
+            self._edit_gradient(tensor, ref, apply, target, label)
+            return out
+        if scope is not None:  # a module that only returned what another made
+            as_new_row = not self._ran_in(ref >> SLOT_BITS, scope)
+        new = self._replace_value(ref, tensor, apply, edit.text, as_new_row)
+        return replace_one(out, tensor, new)
+
+    def _edit_gradient(self, tensor: Tensor, ref: int, apply: Any, target: EditTarget, label: str) -> None:
+        """Hook a value, so that backward sends on what the edit makes of its gradient."""
+        if not tensor.requires_grad:
+            raise BadArgument(
+                f"edits[{target.key!r}] is for the gradient of {label}, which requires none: run with grad enabled, on "
+                "a model or inputs that require it"
+            )
+
+        def change(gradient: Tensor) -> Tensor:
+            with DisableTorchFunction():  # backward may run inside a recording
+                return apply(gradient)  # type: ignore[no-any-return]
+
+        tensor.register_hook(change)
+        if self.log is not None:
+            self.log.hook_again(tensor, ref)
+        node, edited = ref >> SLOT_BITS, self.recorder.edited
+        edited[node] = f"{edited[node]}, then {target.edit.text}" if node in edited else target.edit.text
 
     def _replace_value(
         self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str, as_new_row: bool
@@ -239,10 +315,11 @@ class Requests:
         if self.trace.stopped:
             return
         self._prune()
-        for selector in (*self.selectors, *(s for s, _ in self.edits)):
+        for selector in (*self.selectors, *(target.selector for target in self.edits.all)):
             if selector.key not in self._matched_keys and selector.form not in ("all", "none"):
                 self._raise_unmatched(selector)
         self._check_edits()
+        self.edits.check_reached()
 
     def _prune(self) -> None:
         if self.pruner is None or not any(s.form in ("label", "pattern") or s.test for s in self.selectors):
@@ -269,7 +346,7 @@ class Requests:
         if selector.test is not None:
             undecided = self._undecided.get(selector.key, ())
             return {node for node in undecided if selector.test(self.history[node])}
-        if selector.form in ("module", "class", "none"):
+        if selector.form in ("module", "class", "none", "role"):
             return set()
         try:
             return set(self.history.indices(selector.key))
@@ -288,7 +365,7 @@ class Requests:
         raise error
 
     def _check_edits(self) -> None:
-        for selector, _ in self.edits:
+        for selector in (target.selector for target in self.edits.all):
             if selector.form not in ("label", "pattern"):
                 continue
             wanted, edited = self._nodes(selector), self._edited_nodes.get(selector.key, set())
@@ -298,3 +375,19 @@ class Requests:
                     "edited: loops are numbered when the run is over. Edit by position, module path or a function "
                     "instead"
                 )
+
+
+def _name_in_history(target: EditTarget, address: str, call: int) -> str:
+    """Return the name by which a patch finds the same value in another history."""
+    key = target.key
+    return key if target.selector.form == "role" and len(target.places) == 1 and call == 1 else f"{address}:{call}"
+
+
+def _application(target: EditTarget, part: TensorPart | None, label: str) -> Callable[[Tensor], Tensor]:
+    """Return the edit as a function of the whole value."""
+    function = target.edit.function
+    apply = (lambda x: function(x, label)) if getattr(function, "wants_key", False) else function
+    if part is None:
+        return apply
+    whole = getattr(function, "takes_whole", False)
+    return lambda x: part.edit(x, apply, whole)

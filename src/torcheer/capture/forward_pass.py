@@ -159,7 +159,9 @@ class _Session:
             self.trace.finish()
             self.trace.on_follow = _no_op
             self.recorder.on_compile = None
-            self.recorder.on_op = self.recorder.on_module = None  # no cycles: a dropped history frees its tensors
+            self.recorder.on_op = self.recorder.on_module = self.recorder.on_entry = (
+                None  # no cycles: a dropped history frees its tensors
+            )
         if self.requests is not None:
             self.requests.finish()
 

@@ -110,7 +110,8 @@ class LayerReader:
         history = log_forward_pass(self.model, args, input_kwargs=kwargs, layers_to_save=save, fused=self._fused)
         layers: dict[str, Reduce | None] = {}
         for key, reduce in self._requested.items():
-            matches = [(key, 0)] if isinstance(key, str) and key in history else named_matches(history, key)
+            is_name = isinstance(key, str) and key in history and not isinstance(history[key], list)
+            matches = [(key, 0)] if is_name else named_matches(history, key)
             if not matches:
                 raise UnknownLayer(f"extract: nothing among {len(history)} operations matches {key!r}")
             layers |= {name: layers.get(name) or reduce for name, _ in matches}

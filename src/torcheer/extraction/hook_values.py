@@ -13,6 +13,8 @@ from torcheer.capture.record.tensor_trees import direct_tensors
 
 _FAST_PATHS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
+from torcheer.roles import is_role, roles_of
+
 
 class _StopForward(BaseException):
     """Ends a forward pass once every layer was read.
@@ -39,6 +41,8 @@ class HookReader:
         """Make a reader if all layers are modules; None otherwise."""
         modules = {name: module for name, module in model.named_modules() if name}
         layers = list(layers)
+        named = {name for name in layers if name not in modules and is_role(name)}
+        modules |= {name: modules[roles_of(modules).resolve(name)[0].path] for name in named}
         return cls(model, {name: modules[name] for name in layers}) if set(layers) <= set(modules) else None
 
     @property

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from torcheer.history.backward_flow import BackwardFlow
 from torcheer.history.flops import count_flops
 from torcheer.history.layers.cycles import nodes_on_cycles
 from torcheer.history.layers.layer_names import LayerTable, assign_layers
 from torcheer.records import ModuleRun, Op, RunInfo, Stored
+
+if TYPE_CHECKING:
+    from torcheer.roles import Roles
 
 
 class HistoryFacts:
@@ -53,6 +57,24 @@ class HistoryFacts:
                 if call.address not in types:
                     types[call.address] = call.type
         return types
+
+    @cached_property
+    def structure(self) -> dict[str, tuple[str, dict[str, tuple[int, ...]]]]:
+        """Address -> type and shapes of parameters of every module, in the model's order."""
+        structure: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {}
+        for address, kind in self.module_types.items():
+            names = self.info.modules[address].stored if address in self.info.modules else ()
+            stored = [self.info.stored[name] for name in names if name in self.info.stored]
+            shapes = {item.name.rpartition(".")[2]: item.shape for item in stored if item.kind == "parameter"}
+            structure[address] = (kind, shapes)
+        return structure
+
+    @cached_property
+    def roles(self) -> Roles:
+        """What the modules of a transformer are for."""
+        from torcheer.roles import roles_of
+
+        return roles_of(self.structure)
 
     @cached_property
     def module_calls(self) -> dict[str, int]:

@@ -85,6 +85,17 @@ class Doors:
             history, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style
         )
 
+    def attention(self, layer: Any) -> Any:
+        """Return the attention weights of a layer, recomputed where a fused operation hides them.
+
+        `layer`: a role ("attn[3]"), a module's path, or the label of the operation. The result says whether its
+        `weights`, of shape (batch, heads, positions, keys), were recomputed.
+        """
+        with _door("attention weights", "torcheer.interpret"):
+            from torcheer.interpret.attention_weights import attention
+        history: Any = self
+        return attention(history, layer)
+
     def report(self, path: StrPath) -> Any:
         """Write the history to the file `path`, a self-contained page."""
         with _door("reporting", "torcheer.drawing"):

@@ -48,13 +48,17 @@ def _find(history: ModelHistory, key: Any) -> list[int]:
     if is_module(key):
         key = _address(history, key)
     try:
-        selector = parse(key, history.facts.module_types, "find")
+        selector = parse(key, history.facts.structure, "find")
     except UnknownLayer:
+        if _is_role(key):
+            raise
         raise unknown_layer_error(history, key) from None
     if selector.form in ("all", "none"):
         return list(range(len(history))) if selector.form == "all" else []
     if selector.test is not None:
         return [op.record.index for op in history if selector.test(op)]
+    if selector.form == "role":
+        return sorted({index for _, index in _role_matches(history, key)})
     if selector.form in ("pattern", "class"):
         return [index for index in range(len(history)) if _matches(history, index, selector)]
     match = lookup(history, key)
@@ -92,8 +96,10 @@ def _names(history: ModelHistory, index: int) -> tuple[str, ...]:
 
 
 def named_matches(history: ModelHistory, what: Any) -> list[tuple[str, int]]:
-    """Return the name and position of each match: the path of the module where that was meant, else the label."""
-    selectors = [parse(key, history.facts.module_types, "find") for key in keys_of(what, "find") if not is_module(key)]
+    """Return the name and position of each match: the path of the module where that was meant, a role, or the label."""
+    if _is_role(what) and what not in history.facts.module_types:
+        return _role_matches(history, what)
+    selectors = [parse(key, history.facts.structure, "find") for key in keys_of(what, "find") if not is_module(key)]
     matches = []
     for index in find(history, what):
         calls = [call for call in history.facts.ops[index].output_of if any(s.matches_call(*call) for s in selectors)]
@@ -101,16 +107,32 @@ def named_matches(history: ModelHistory, what: Any) -> list[tuple[str, int]]:
     return matches
 
 
+def _is_role(key: Any) -> bool:
+    from torcheer.roles import is_role
+
+    return is_role(key)
+
+
+def _role_matches(history: ModelHistory, key: str) -> list[tuple[str, int]]:
+    from torcheer.history.transformer.role_views import role_views
+
+    return [(view.role, view.record.index) for _, view in role_views(history, key)]
+
+
 def _call_name(history: ModelHistory, call: ModuleCall) -> str:
     several = len(history.facts.module_outputs[call.address]) > 1
     return f"{call.address}:{call.call}" if several else call.address
 
 
-def _by_name(history: ModelHistory, key: str) -> OpView | LayerView:
+def _by_name(history: ModelHistory, key: str) -> OpView | LayerView | OpList:
     name, colon, number = key.rpartition(":")
     if not colon or not number.isdecimal():
         name, number = key, ""
     layer, outputs = history.facts.layer_keys.get(name), history.facts.module_outputs.get(name)
+    if layer is None and outputs is None and _is_role(key):
+        from torcheer.history.transformer.role_views import by_role
+
+        return by_role(history, key)
     if layer is None and outputs is None:
         raise unknown_layer_error(history, key)
     matches = [

@@ -39,6 +39,10 @@ class Trace(Protocol):
         """Return a parameter or buffer as it was when first read."""
         raise ValueUnavailable(f"the value of {name} was not kept")
 
+    def head_columns(self, history: Any, attention: str, projections: dict[str, str]) -> dict[str, Any]:
+        """Return the columns of each head of an attention's "q", "k", "v" and "z"; raises ValueUnavailable."""
+        raise ValueUnavailable("which columns are a head's is known only where the model ran")
+
     def below(self, index: int) -> list[Op]:
         """Return the aten operations that ran under one op, with `level="aten"`."""
         return []

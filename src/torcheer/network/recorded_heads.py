@@ -53,10 +53,15 @@ def weights_of(op: Op, read: Read, batch: int) -> Array | None:
         return None if weights is None else weights.reshape(batch, -1, *weights.shape[-2:])
     arguments = {edge.where[0]: read(edge.parent, edge.output) for edge in op.parents if len(edge.where) == 1}
     query, key = _argument(arguments, 0, "query"), _argument(arguments, 1, "key")
-    if query is None or key is None or query.shape[-1] != key.shape[-1] or query.shape[:-2] != key.shape[:-2]:
+    if query is None or key is None or query.ndim != 4 or key.ndim != 4 or query.shape[-1] != key.shape[-1]:
         return None
     settings = dict(op.settings)
-    scale = settings.get(("scale",)) or query.shape[-1] ** -0.5
+    if settings.get(("enable_gqa",), False) is True and query.shape[1] % key.shape[1] == 0:
+        key = key.repeat(query.shape[1] // key.shape[1], axis=1)  # several queries share a key
+    if query.shape[:-2] != key.shape[:-2]:
+        return None
+    scale = settings.get(("scale",), settings.get((6,)))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = real_numbers(query) @ real_numbers(key).swapaxes(-1, -2) * scale
     mask = _argument(arguments, 3, "attn_mask")
     if settings.get(("is_causal",), settings.get((5,))) is True:

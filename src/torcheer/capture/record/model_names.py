@@ -15,6 +15,7 @@ class ModelNames:
     """Maps modules, parameters and buffers of the root modules to their names."""
 
     def __init__(self, roots: list[torch.nn.Module]) -> None:
+        self._roots = roots
         self.title = type(getattr(roots[0], "_orig_mod", roots[0])).__name__ if roots else "recording"
         self.modules: dict[str, ModuleInfo] = {}
         self.stored: dict[str, Stored] = {}
@@ -53,6 +54,11 @@ class ModelNames:
     def address(self, module: torch.nn.Module) -> str:
         """Return a module's dotted name, or its type if it is in no root module."""
         return self._addresses.get(id(module), type(module).__name__)
+
+    def module_at(self, path: str) -> torch.nn.Module:
+        """Return the module at a path."""
+        modules = (module for root in self._roots for module in root.modules())
+        return next(module for module in modules if self._addresses.get(id(module)) == path)
 
     def path_of(self, module: torch.nn.Module) -> str:
         """Return the path of a module of the model; "" if it is none."""

@@ -72,6 +72,20 @@ def paused() -> Iterator[None]:
         recorders += recorders_before
 
 
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """Set this thread's captures aside, so that another may begin and end inside the block."""
+    aside = -_ident()
+    if _ident() not in _active:
+        yield
+        return
+    _active[aside] = _active.pop(_ident())  # the module calls stay replaced for them
+    try:
+        yield
+    finally:
+        _active[_ident()] = _active.pop(aside)
+
+
 def watch(wrapper: CallWrapper) -> None:
     """Run every module call of this thread through `wrapper(module, call)`, without a recorder."""
     _WRAPPERS.start(wrapper)
@@ -136,6 +150,8 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     scopes += (outer, self, caller.f_code, caller.f_lasti)
     if outer < 0:
         recorder.add_root_inputs(self, args, kwargs)
+    if recorder.on_entry is not None:
+        args, kwargs = recorder.on_entry(scope, self, args, kwargs)
     if (
         len(args) == 1
         and not kwargs
@@ -331,6 +347,8 @@ def _nested_call(
         recorder.scopes += (outer, module, caller.f_code, caller.f_lasti)
         if outer < 0:
             recorder.add_root_inputs(module, args, kwargs)
+        if recorder.on_entry is not None:
+            args, kwargs = recorder.on_entry(recorder.scope, module, args, kwargs)
         recorder.call_inputs.append(None)
         recorder.call_inputs[recorder.scope] = argument_refs(recorder, args, kwargs)
         if recorder is not recorders[-1]:  # `_run` does it for the last one

@@ -109,6 +109,13 @@ class LiveTrace:
                 return self.recorder.value(~number)
         return tensor
 
+    def head_columns(self, history: Any, attention: str, projections: dict[str, str]) -> dict[str, Any]:
+        """Return the columns of each head of an attention's "q", "k", "v" and "z"; raises ValueUnavailable."""
+        from torcheer.capture.head_columns import columns_of_run
+
+        module = self._stored_names().module_at(attention)
+        return columns_of_run(history, module, attention, projections)
+
     def below(self, index: int) -> list[Op]:
         """Return the aten operations that ran under one op, with `level="aten"`."""
         if self._below is None:

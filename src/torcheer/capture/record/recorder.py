@@ -154,6 +154,7 @@ class Recorder(TorchFunctionMode):
         self.call_depth = 0  # number of recorded calls that are running
         self.on_op: Callable[[int, TorchCall, Any], Any] | None = None  # edits, saving, gradients, readers
         self.on_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
+        self.on_entry: Callable[[int, torch.nn.Module, Any, Any], Any] | None = None  # edits of what modules receive
         self.inputs_from_call = False  # whether arguments of a root module call are inputs (in `recording`)
         self._outputs_cache: tuple[int, Any, list[Any]] = (-1, None, [])  # a row of many tensors, its result, and these
         # of the model, by id, as they were when first needed

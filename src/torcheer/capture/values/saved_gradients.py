@@ -17,15 +17,13 @@ class GradientLog:
     def __init__(self) -> None:
         self._calls: list[int] = []  # autograd's graph task id of each backward call, in order
         self._gradients: dict[tuple[int, int], Tensor] = {}  # (backward call, ref or id) -> gradient
-        self._handles: list[Any] = []
-        self._keys: set[int] = set()
+        self._handles: dict[int, Any] = {}  # ref or id -> the hook
         weakref.finalize(self, _remove, self._handles)
 
     def hook(self, tensor: Tensor, key: int) -> None:
         """Hook a tensor to keep its gradients."""
-        if not tensor.requires_grad or key in self._keys:
+        if not tensor.requires_grad or key in self._handles:
             return
-        self._keys.add(key)
         log = weakref.ref(self)
 
         def keep(gradient: Tensor | None) -> None:
@@ -33,7 +31,13 @@ class GradientLog:
             if gradient_log is not None:
                 gradient_log._keep(key, gradient)
 
-        self._handles.append(tensor.register_hook(keep))
+        self._handles[key] = tensor.register_hook(keep)
+
+    def hook_again(self, tensor: Tensor, key: int) -> None:
+        """Move the hook of a tensor behind its others, which may change the gradient."""
+        if key in self._handles:
+            self._handles.pop(key).remove()
+            self.hook(tensor, key)
 
     def _keep(self, key: int, gradient: Tensor | None) -> None:
         if gradient is None:  # autograd's zero: no gradient flows back through an unused output
@@ -50,8 +54,8 @@ class GradientLog:
         return gradients if any(gradient is not None for gradient in gradients) else []
 
 
-def _remove(handles: list[Any]) -> None:
-    for handle in handles:
+def _remove(handles: dict[int, Any]) -> None:
+    for handle in handles.values():
         handle.remove()
 
 

@@ -1,0 +1,1 @@
+"""Transformers in a history: values by role, attention operations."""

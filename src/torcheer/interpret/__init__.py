@@ -1,0 +1,1 @@
+"""Questions about a model's inside: the logit lens, patching sweeps, attention weights."""
