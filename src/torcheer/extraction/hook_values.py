@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.capture.record.tensor_trees import direct_tensors
+from torcheer.roles import is_role, roles_of
 
 _FAST_PATHS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
-
-from torcheer.roles import is_role, roles_of
 
 
 class _StopForward(BaseException):
