@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from torcheer.errors import AmbiguousLayer, BadArgument, UnknownLayer
-from torcheer.history import compare, lookup, op_table, program_structure
+from torcheer.history import lookup, op_table, program_structure
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.history.doors import Doors
 from torcheer.history.module_views import Modules, StoredView
@@ -14,6 +14,9 @@ from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
 from torcheer.records import Op, RunInfo
+
+if TYPE_CHECKING:
+    from torcheer.history.compare import Comparison
 
 
 class ModelHistory(Doors):
@@ -170,15 +173,17 @@ class ModelHistory(Doors):
         """Return a pyarrow Table with one row per operation."""
         return op_table.to_arrow(op_table.columns(self))
 
-    def compare(self, other: ModelHistory) -> compare.Comparison:
+    def compare(self, other: ModelHistory) -> Comparison:
         """Compare with another run that should compute the same, and name where the two part.
 
         - `other`: a run of the same program, or of another with other operations, shapes or precision: a port, a
           compiled graph, bfloat16. Its values are found by their numbers and along the dataflow.
         """
+        from torcheer.history.compare import compare  # fourteen files that few need
+
         if not isinstance(other, ModelHistory):
             raise BadArgument(f"compare needs another history, got {type(other).__name__}")
-        return compare.compare(self, other)
+        return compare(self, other)
 
     def structural_hash(self) -> str:
         """Return a hash of functions, connections and shapes, not of values, times or source lines."""
