@@ -24,6 +24,7 @@ from torcheer.terminal import did_you_mean, human_shape, plural
 
 if TYPE_CHECKING:
     from torcheer.extraction.row_stream import RowStream
+    from torcheer.extraction.top_units import TopUnits
     from torcheer.extraction.torch_dataset import ExtractionDataset
 
 _BASIC_INDEX_TYPES = (int, np.integer, slice, type(None), type(Ellipsis))  # numpy's basic indexing
@@ -109,6 +110,16 @@ class Extraction:
         from torcheer.extraction.torch_dataset import ExtractionDataset
 
         return ExtractionDataset(self, layers or self.layers)
+
+    def top(self, layer: str, k: int = 16) -> TopUnits:
+        """Return the `k` samples in which each unit of a layer is strongest; `.save("top.html", images)` is a gallery.
+
+        Units are the channels of a map (samples of three or more dimensions), or the last dimension: then positions are
+        tokens. Of each sample only the strongest position counts. Reads the layer once, batch by batch.
+        """
+        from torcheer.extraction.top_units import find_top
+
+        return find_top(self, layer, k)
 
     def stream(
         self,
