@@ -66,6 +66,13 @@ def test_a_gallery_shows_images_with_a_box_and_tokens_with_a_mark(tmp_path: Path
     assert "<mark>&lt;19&gt;</mark>" in page and page.count("<figure>") == 1
 
 
+def test_a_gallery_is_opened_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    path = stored(tmp_path / "x", torch.rand(3, 2)).top("0").show(units=[1])
+    assert opened == [path.as_uri()] and "unit 1" in path.read_text() and "unit 0" not in path.read_text()
+
+
 @pytest.mark.parametrize("k", [0, -1, 2.5, "3"])
 def test_a_k_that_is_none_is_told(tmp_path: Path, k: Any) -> None:
     with pytest.raises(BadArgument, match="k="):

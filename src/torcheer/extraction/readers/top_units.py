@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
+import tempfile
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from pathlib import Path
@@ -84,6 +86,13 @@ class TopUnits:
         head = f"<!doctype html><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
         write_file(Path(path), f"{head}<h1>{escape(title)}</h1>{''.join(sections)}")
         return Path(path)
+
+    def show(self, inputs: Any = None, **options: Any) -> Path:
+        """Open the gallery in a browser; arguments as for `save`. Returns the path of its temporary file."""
+        folder = Path(tempfile.mkdtemp(prefix="torcheer-top-"))
+        path = self.save(folder / "strongest.html", inputs, **options)
+        webbrowser.open(path.as_uri())
+        return path
 
     def _row(self, unit: int, inputs: Any, decode: Callable[[int], str] | None) -> str:
         figures = []
