@@ -25,7 +25,7 @@ from torcheer.disk import write_once
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
 from torcheer.extraction import extraction_plan as plans
-from torcheer.extraction.shards import ShardWriter
+from torcheer.extraction.writers.shards import ShardWriter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

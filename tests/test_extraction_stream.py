@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 
 import torcheer as tl
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
-from torcheer.extraction import Extraction, open_extraction, row_blocks
+from torcheer.extraction import Extraction, open_extraction
+from torcheer.extraction.readers import row_blocks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -26,7 +26,7 @@ from torcheer.extraction import Extraction, open_extraction
 from torcheer.extraction.extraction_plan import ExtractionPlan
 from torcheer.extraction.extraction_run import _count_lanes
 from torcheer.extraction.value_rows import BatchValues
-from torcheer.extraction.writer_threads import WriterThreads
+from torcheer.extraction.writers.writer_threads import WriterThreads
 from torcheer.records import Sample
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -223,7 +223,7 @@ def test_two_checksums_make_one(first: bytes, second: bytes) -> None:
 
 
 def test_without_isal_the_same_bytes_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction import shards
+    from torcheer.extraction.writers import shards
 
     whole = run(tmp_path / "whole")
     used: list[int] = []

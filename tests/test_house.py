@@ -47,7 +47,7 @@ ROOMS = {
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
     "extraction": {"torch", "selection", "roles", "models", "capture", "tap", "archive", "history", "config",
-                   "data_workers", "inputs", "wire"},
+                   "data_workers", "inputs", "wire", "runlog"},  # the last: PNG files, for a gallery
     "host": {"torch", "selection", "models", "capture", "network", "tap", "wire", "control", "runlog", "history"},
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
                  "archive", "history", "config", "data_workers",

@@ -11,7 +11,7 @@ from torch import Tensor
 from torcheer.extraction.batch_values import LayerReader, evaluation_mode
 from torcheer.extraction.batches import Batches, batch_ids
 from torcheer.extraction.value_rows import BatchValues, copy_to, record_events, tensor_list
-from torcheer.extraction.writer_threads import WriterThreads
+from torcheer.extraction.writers.writer_threads import WriterThreads
 from torcheer.terminal import ProgressCallback, human_shape, plural
 
 

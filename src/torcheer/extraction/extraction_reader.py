@@ -23,8 +23,9 @@ from torcheer.extraction import extraction_plan as plans
 from torcheer.terminal import did_you_mean, human_shape, plural
 
 if TYPE_CHECKING:
-    from torcheer.extraction.row_stream import RowStream
-    from torcheer.extraction.torch_dataset import ExtractionDataset
+    from torcheer.extraction.readers.row_stream import RowStream
+    from torcheer.extraction.readers.top_units import TopUnits
+    from torcheer.extraction.readers.torch_dataset import ExtractionDataset
 
 _BASIC_INDEX_TYPES = (int, np.integer, slice, type(None), type(Ellipsis))  # numpy's basic indexing
 
@@ -106,9 +107,19 @@ class Extraction:
 
     def dataset(self, *layers: str) -> ExtractionDataset:
         """Return a torch Dataset of (a tensor for each layer, id)."""
-        from torcheer.extraction.torch_dataset import ExtractionDataset
+        from torcheer.extraction.readers.torch_dataset import ExtractionDataset
 
         return ExtractionDataset(self, layers or self.layers)
+
+    def top(self, layer: str, k: int = 16) -> TopUnits:
+        """Return the `k` samples in which each unit of a layer is strongest; `.save("top.html", images)` is a gallery.
+
+        Units are the channels of a map (samples of three or more dimensions), or the last dimension: then positions are
+        tokens. Of each sample only the strongest position counts. Reads the layer once, batch by batch.
+        """
+        from torcheer.extraction.readers.top_units import find_top
+
+        return find_top(self, layer, k)
 
     def stream(
         self,
@@ -128,7 +139,7 @@ class Extraction:
         "tokens": every vector along the last dimension. `buffer_bytes`: what is shuffled together; twice as much is in
         memory. `drop_last`: leave out a last batch that is short. `with_samples`: add the index of each row's sample.
         """
-        from torcheer.extraction.row_stream import RowStream
+        from torcheer.extraction.readers.row_stream import RowStream
 
         return RowStream(
             self, layers or self.layers, batch_size=batch_size, shuffle=shuffle, seed=seed, rows=rows,

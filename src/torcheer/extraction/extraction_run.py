@@ -26,8 +26,8 @@ from torcheer.extraction.extraction_estimate import Estimate, measure
 from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
 from torcheer.extraction.fingerprints import fingerprint
-from torcheer.extraction.shards import ShardWriter
 from torcheer.extraction.value_rows import BatchValues, Mask, sample_maker
+from torcheer.extraction.writers.shards import ShardWriter
 from torcheer.history.error_notes import annotate
 from torcheer.terminal import Progress, ProgressCallback, human_bytes, plural
 
@@ -150,7 +150,7 @@ def _check_first_batch(job: ExtractionJob) -> None:
 def _run_all(job: ExtractionJob, workers: int, on_progress: ProgressCallback) -> None:
     try:
         if workers:
-            from torcheer.extraction.worker_pool import run_workers
+            from torcheer.extraction.writers.worker_pool import run_workers
 
             run_workers(job, workers, on_progress)
             _check_first_batch(job)  # a new interpreter does not inherit autocast or the default dtype

@@ -18,7 +18,7 @@ from torcheer.disk import FolderLock, explain_write_errors, rename_durably
 from torcheer.encoding import crc32, has_fast_crc32
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.extraction.extraction_plan import KEPT, ExtractionPlan, shard_metadata, shard_name
-from torcheer.extraction.writer_threads import WriterThreads
+from torcheer.extraction.writers.writer_threads import WriterThreads
 from torcheer.records import Sample
 
 _UNLIMITED_BYTES = 1 << 62

@@ -15,7 +15,7 @@ def main(_: Sequence[str], parent: Parent) -> None:
     """Run the job of the process that started this one."""
     parent.exit_when_gone()
     try:
-        from torcheer.extraction.worker_pool import run_worker_job
+        from torcheer.extraction.writers.worker_pool import run_worker_job
 
         with map_payload(*parent.fds) as payload:
             job, threads = pickle.loads(payload)  # from the parent process, never from a file

@@ -18,7 +18,7 @@ from torcheer.terminal import ProgressCallback
 from torcheer.wire.child_process import ChildProcess, Program, payload_memory
 
 _PROGRAM: Final = Program(
-    "torcheer.extraction.shard_worker", "computes shards of an extraction", "a worker", {}, imports_as_here=True
+    "torcheer.extraction.writers.shard_worker", "computes shards of an extraction", "a worker", {}, imports_as_here=True
 )
 _POLL_MS: Final = 1000
 _END_SECS: Final = 2.0  # for a worker to notice that the wire is closed

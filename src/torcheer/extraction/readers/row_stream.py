@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from torcheer.errors import BadArgument
 from torcheer.extraction.extraction_reader import Extraction
-from torcheer.extraction.row_blocks import Block, BlockReader, list_blocks, row_shape
+from torcheer.extraction.readers.row_blocks import Block, BlockReader, list_blocks, row_shape
 
 _READERS = 4  # threads that read
 

@@ -1,0 +1,1 @@
+"""Readers of a stored extraction: a dataset, a shuffled stream, the strongest samples."""

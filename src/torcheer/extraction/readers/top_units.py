@@ -1,0 +1,198 @@
+"""The strongest samples of each unit of a stored layer, and a gallery of them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.disk import write_file
+from torcheer.encoding import numbers_of
+from torcheer.errors import BadArgument, ValueUnavailable
+from torcheer.extraction.extraction_reader import Extraction
+from torcheer.runlog.media.media_files import png_bytes
+
+_CONTEXT_TOKENS = 6  # beside the strongest one, in a gallery
+_STYLE = (
+    "body{font:14px system-ui;margin:24px;color:#222}h2{font-size:15px;margin:18px 0 6px}"
+    ".row{display:flex;flex-wrap:wrap;gap:8px}figure{margin:0;max-width:260px}figcaption{font-size:12px;color:#666}svg{display:block;width:112px;"
+    "height:112px;image-rendering:pixelated}p{margin:0;padding:4px 6px;background:#f4f4f4;border-radius:4px}"
+    "mark{background:#ffd54d}"
+)
+
+
+class Strongest(NamedTuple):
+    """One of the strongest values of a unit."""
+
+    value: float
+    sample: int  # row of the extraction
+    id: Any
+    position: tuple[int, ...]  # row and column of a map, number of a token; () for a layer without positions
+
+
+class TopUnits:
+    """The `k` samples in which each unit of a layer is strongest, each with the position of its largest value.
+
+    `values`, `samples`: arrays of (units, k), the strongest first. `top[5]`: those of unit 5.
+    """
+
+    def __init__(
+        self, layer: str, ids: list[Any], values: NDArray[Any], samples: NDArray[Any], positions: NDArray[Any],
+        grid: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        self.layer, self.values, self.samples = layer, values, samples
+        self.grid = grid  # rows and columns of a map, number of tokens; () for a layer without positions
+        self._ids, self._positions = ids, positions  # (units, k, dimensions)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, unit: int) -> list[Strongest]:
+        if not -len(self) <= unit < len(self):
+            raise IndexError(f"unit {unit} of {len(self)}")
+        return [
+            Strongest(float(value), int(sample), self._ids[sample], tuple(int(place) for place in position))
+            for value, sample, position in zip(self.values[unit], self.samples[unit], self._positions[unit])
+        ]
+
+    def __repr__(self) -> str:
+        return f"<the {self.values.shape[1]} strongest samples of {len(self)} units of {self.layer!r}>"
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        inputs: Any = None,
+        *,
+        units: Any = range(32),
+        decode: Callable[[int], str] | None = None,
+    ) -> Path:
+        """Write a gallery as one HTML file, and return its path.
+
+        `inputs`: what was extracted, by the number of the sample: images (channels first or last, 0 … 1 or bytes), of
+        (image, label) the first; or the tokens of each, then `decode` makes a token's text of its number.
+        `units`: which to show.
+        """
+        shown = [unit for unit in units if unit < len(self)]
+        sections = [f"<h2>unit {unit}</h2><div class=row>{self._row(unit, inputs, decode)}</div>" for unit in shown]
+        title = f"Strongest samples of {len(shown)} of {len(self)} units of {self.layer}"
+        head = f"<!doctype html><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
+        write_file(Path(path), f"{head}<h1>{escape(title)}</h1>{''.join(sections)}")
+        return Path(path)
+
+    def show(self, inputs: Any = None, **options: Any) -> Path:
+        """Open the gallery in a browser; arguments as for `save`. Returns the path of its temporary file."""
+        folder = Path(tempfile.mkdtemp(prefix="torcheer-top-"))
+        path = self.save(folder / "strongest.html", inputs, **options)
+        webbrowser.open(path.as_uri())
+        return path
+
+    def _row(self, unit: int, inputs: Any, decode: Callable[[int], str] | None) -> str:
+        figures = []
+        for strongest in self[unit]:
+            picture = "" if inputs is None else _picture(inputs[strongest.sample], strongest.position, self, decode)
+            place = f" at {', '.join(map(str, strongest.position))}" if strongest.position else ""
+            caption = f"{strongest.value:.3g} · {escape(str(strongest.id))}{place}"
+            figures.append(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>")
+        return "".join(figures)
+
+
+def find_top(extraction: Extraction, layer: str, k: int) -> TopUnits:
+    """Read a layer once and keep the strongest samples of each unit."""
+    if type(k) is not int or k < 1:
+        raise BadArgument(f"k={k!r}: give a whole number from 1 on")
+    stored, first = extraction[layer], 0
+    best: tuple[NDArray[Any], ...] | None = None
+    grid: tuple[int, ...] = ()
+    for number, count in extraction.batch_sizes():
+        batch = [_peaks(numbers_of(stored.type, np.asarray(rows))) for rows in stored.batch(number, count)]
+        kept = [(sample, *peak) for sample, peak in enumerate(batch) if peak is not None]
+        if kept:
+            grid = kept[0][3]
+            new = (
+                np.stack([peak[1] for peak in kept]),
+                np.repeat(np.array([[first + peak[0]] for peak in kept]), kept[0][1].size, 1),
+                np.stack([peak[2] for peak in kept]),
+            )
+            best = _strongest(new if best is None else tuple(map(np.concatenate, zip(best, new))), k)
+        first += count
+    if best is None:
+        raise ValueUnavailable(f"{layer!r} has no values to compare")
+    values, samples, places = (array.T for array in best)
+    dimensions = np.stack(np.unravel_index(places, grid), -1) if len(grid) > 1 else places[..., None]
+    return TopUnits(layer, extraction.ids, values, samples, dimensions[..., : len(grid)], grid)
+
+
+def _peaks(row: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple[int, ...]] | None:
+    """Return each unit's largest value in a sample, where it is, and the shape of the places; None of an empty one.
+
+    Units are the channels of a map, the first dimension of three or more; otherwise the last dimension.
+    """
+    if row.ndim == 0:
+        row = row[None]
+    if not row.size:
+        return None
+    if row.ndim == 1:
+        return row, np.zeros(row.shape, np.int64), ()
+    by_place = row.reshape(len(row), -1).T if row.ndim > 2 else row
+    places = by_place.argmax(0)
+    grid = row.shape[1:] if row.ndim > 2 else row.shape[:1]
+    return by_place[places, np.arange(by_place.shape[1])], places, grid
+
+
+def _strongest(candidates: tuple[NDArray[Any], ...], k: int) -> tuple[NDArray[Any], ...]:
+    """Return the k candidates of each unit with the largest values; equal ones in the order of the samples."""
+    order = np.argsort(-candidates[0].astype(np.float64), axis=0, kind="stable")[:k]
+    return tuple(np.take_along_axis(array, order, 0) for array in candidates)
+
+
+# -- the gallery -------------------------------------------------------------------------------------------------------
+
+
+def _picture(given: Any, position: tuple[int, ...], top: TopUnits, decode: Callable[[int], str] | None) -> str:
+    if isinstance(given, Mapping):
+        given = given.get("input_ids", next(iter(given.values())))
+    elif isinstance(given, (tuple, list)) and given and hasattr(given[0], "shape"):
+        given = given[0]
+    if isinstance(given, str):
+        return f"<p>{escape(given)}</p>"
+    array = np.asarray(given)
+    return _text(array, position, decode) if array.ndim < 2 else _image(array, position, top.grid)
+
+
+def _text(tokens: NDArray[Any], position: tuple[int, ...], decode: Callable[[int], str] | None) -> str:
+    place = position[0] if position else 0
+    parts: Iterator[str] = (escape(decode(int(token)) if decode else f"{token} ") for token in tokens)
+    words = [f"<mark>{word}</mark>" if number == place and position else word for number, word in enumerate(parts)]
+    return f"<p>{''.join(words[max(0, place - _CONTEXT_TOKENS) : place + _CONTEXT_TOKENS + 1])}</p>"
+
+
+def _image(array: NDArray[Any], position: tuple[int, ...], grid: tuple[int, ...]) -> str:
+    """Return an image as SVG, with a box around the position of a map of two dimensions."""
+    pixels = array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3) else array
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    if pixels.dtype != np.uint8:
+        low, high = float(pixels.min()), float(pixels.max())
+        low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high or 1.0)
+        pixels = ((pixels - low) / max(high - low, 1e-12) * 255).round().astype(np.uint8)
+    pixels = np.ascontiguousarray(np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels[..., :3])
+    height, width = pixels.shape[:2]
+    data = base64.b64encode(png_bytes(pixels)).decode()
+    box = ""
+    if len(position) == 2 and len(grid) == 2:
+        cell_height, cell_width = height / grid[0], width / grid[1]
+        box = (
+            f'<rect x="{position[1] * cell_width:g}" y="{position[0] * cell_height:g}" width="{cell_width:g}" '
+            f'height="{cell_height:g}" fill="none" stroke="#e53" stroke-width="{width / 56:g}"/>'
+        )
+    return (
+        f'<svg viewBox="0 0 {width} {height}"><image href="data:image/png;base64,{data}" width="{width}" '
+        f'height="{height}"/>{box}</svg>'
+    )

@@ -1,0 +1,1 @@
+"""Writers of an extraction: shards, the threads that fill them, worker processes."""
