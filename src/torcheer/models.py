@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from torch import nn
 
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-_WRAPPER_PARTS = re.compile(r"(^|\.)(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)(?=\.|$)")
+_WRAPPER_NAMES = frozenset(("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"))
+_WRAPPER_PARTS = re.compile(rf"(^|\.)({'|'.join(sorted(_WRAPPER_NAMES))})(?=\.|$)")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -24,6 +26,33 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def plain_name(name: str) -> str:
     """A module's name without the path segments that `torch.compile`, checkpointing and FSDP insert."""
     return _WRAPPER_PARTS.sub("", name).removeprefix(".")
+
+
+def named_parts(model: nn.Module) -> dict[str, nn.Module]:
+    """Map paths to the modules of a model, each once, without the model itself; faster than torch's own walk."""
+    parts: dict[str, nn.Module] = {}
+    if _add_parts(parts, {id(model)}, "", model._modules):
+        named, parts = parts, {}
+        for path, part in named.items():
+            if plain := plain_name(path):
+                parts.setdefault(plain, part)
+    return parts
+
+
+def _add_parts(parts: dict[str, nn.Module], seen: set[int], prefix: str, modules: Any) -> bool:
+    """Add modules and what is in them; whether there is a wrapper among them."""
+    is_wrapped = False
+    for name, part in modules.items():
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        path = prefix + name
+        parts[path] = part
+        if name in _WRAPPER_NAMES:
+            is_wrapped = True
+        if part._modules and _add_parts(parts, seen, f"{path}.", part._modules):
+            is_wrapped = True
+    return is_wrapped
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:

@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Any
 
 from torcheer.errors import BadArgument, UnknownLayer
@@ -82,6 +82,23 @@ class Selector:
     def matches_name(self, names: Iterable[str]) -> bool:
         """Whether a pattern matches one of these names."""
         return any(fnmatchcase(name, self.name) for name in names)
+
+    def modules_among(self, modules: Mapping[str, Any]) -> Iterable[str]:
+        """Yield the paths of the modules that it selects, whichever call."""
+        if self.form == "module":
+            return [self.name] if self.name in modules else []
+        if self.form == "class":
+            return [path for path, module in modules.items() if class_name(module) == self.name]
+        matches = re.compile(translate(self.name)).match
+        return [path for path, module in modules.items() if matches(path) or matches(class_name(module))]
+
+    @property
+    def may_mean_pass(self) -> bool:
+        """Whether it is a pattern that may match the name of a pass, 'features.6:2', and not that of its module."""
+        if self.form != "pattern":
+            return False
+        begin = self.name.rstrip("*")
+        return ":" in begin or begin[-1:] in "?]0123456789" or (begin != self.name and not WILD.isdisjoint(begin))
 
     def matches_call(self, address: str, call: int, kind: str) -> bool:
         """Whether it selects the result of one call of a module of class `kind`."""

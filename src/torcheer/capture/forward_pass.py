@@ -18,6 +18,7 @@ from torcheer.capture.capture_options import Requests
 from torcheer.capture.error_facts import kept_bytes_by_module, operation, operation_name
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.op_rows import LiveTrace
+from torcheer.capture.record.partial_recorder import PartialRecorder
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import capture_caller
 from torcheer.capture.record.tensor_trees import direct_tensors, replace_by_id, tensors_in
@@ -111,23 +112,28 @@ class _Session:
             raise BadArgument(
                 f"level={level!r}: 'function' records what the code calls, 'aten' also what runs below it"
             )
-        self.recorder = Recorder(model, fused)
+        save = layers_to_save if isinstance(layers_to_save, Save) else Save(layers_to_save)
+        self.recorder = Recorder(model, fused) if save.is_plain else PartialRecorder(model, fused)
         self.trace = LiveTrace(self.recorder)
         self.trace.origin = capture_caller(sys._getframe(2))
         self.history = ModelHistory(self.trace)
         self.level = level
         self.requests: Requests | None = None
-        self.trace.on_follow = self._attach_requests
-        if layers_to_save != "all" or save_gradients or edits:
+        self.trace.on_follow = self._attach_reader
+        if not save.is_plain or save_gradients or edits:
             self._attach_requests()
             assert self.requests is not None
-            save = layers_to_save if isinstance(layers_to_save, Save) else Save(layers_to_save)
             self.requests.read(save, save_gradients, edits)
 
     def _attach_requests(self) -> None:
         """Attach a handler that is called after each operation, once one is needed."""
         if self.requests is None:
             self.requests = Requests(self.recorder, self.trace, self.history)
+
+    def _attach_reader(self) -> None:
+        self._attach_requests()
+        assert self.requests is not None
+        self.requests.see_whole_rows()
 
     @contextmanager
     def running(self) -> Iterator[None]:
