@@ -42,6 +42,7 @@ _TEXT_ONLY = dict.fromkeys(("object", "predicate"), "a config holds texts and nu
 # Verb -> the forms that it cannot take, and why.
 REFUSALS: dict[str, dict[str, str]] = {
     "layers_to_save": _SLICES,
+    "layers_to_save (structure=False)": _MODULES_ONLY | {"pass": "it keeps every call of a module"},
     "edits": _SLICES
     | {"position from the end": "the end is not known while the model runs", "none": "an edit needs a layer"},
     "find": {},
@@ -90,7 +91,14 @@ class Selector:
         if self.form == "class":
             return [path for path, module in modules.items() if class_name(module) == self.name]
         matches = re.compile(translate(self.name)).match
+        if not self.may_mean_class:
+            return [path for path in modules if matches(path)]
         return [path for path, module in modules.items() if matches(path) or matches(class_name(module))]
+
+    @property
+    def may_mean_class(self) -> bool:
+        """Whether a pattern may match the name of a class, which has no dots."""
+        return "." not in self.name
 
     @property
     def may_mean_pass(self) -> bool:

@@ -84,8 +84,8 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
     recorder = getattr(history.trace, "recorder", None)
     if not isinstance(recorder, Recorder):
         raise CannotReplay(
-            "this history was loaded from a file, or explains a backward pass; replay needs the live model: capture it "
-            "again"
+            "this history was loaded from a file, explains a backward pass, or was recorded with structure=False; "
+            "replay needs the operations of a live run: capture it again"
         )
     report = Validation(history.trace.info().model, recorder.count)
     with ExitStack() as stack:

@@ -141,6 +141,7 @@ class Recorder(TorchFunctionMode):
         self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows hold all values
         self.facts: list[Any] = []  # cells of tensors that are not kept (`released_values`)
         self.converted: set[int] = set()  # refs whose saved value differs from what ran (dtype, device, transform)
+        self.arrivals: dict[int, Any] = {}  # ref -> event after which its copy from a device may be read
         # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
         self.aten_calls: list[Any] = []
         self.dispatch_paused = False  # True while `AtenMode` must not record
@@ -582,6 +583,8 @@ class Recorder(TorchFunctionMode):
         return tensor
 
     def _read_value(self, ref: int) -> Tensor:
+        if ref in self.arrivals:
+            self.arrivals.pop(ref).synchronize()
         preserved = self.memory.preserved(ref)
         if preserved is not None:
             return preserved

@@ -14,10 +14,12 @@ from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.torch_state import version_of
 from torcheer.capture.values.copy_on_write import CHANGED, FREED
-from torcheer.capture.values.memory_layout import is_freed, storage_of
+from torcheer.capture.values.memory_layout import is_freed
 from torcheer.capture.values.value_copies import copy_of, graph_copy
+from torcheer.capture.values.value_forms import has_form, in_form
 from torcheer.errors import BadArgument
 from torcheer.selection import keys_of
+from torcheer.tap.device_copies import READY
 
 
 @dataclass(frozen=True)
@@ -92,35 +94,17 @@ class KeptValues:
             memory.lost[ref] = FREED if is_freed(tensor) else CHANGED
             return
         tensor = tensor if copied is None else copied
-        if save.alters and not self._has_form(tensor):
-            memory.copies[ref] = self._convert(tensor)
+        if save.alters and not has_form(save, tensor):
+            memory.copies[ref], event = in_form(save, tensor)
             self.recorder.converted.add(ref)
+            if event is not READY:
+                self.recorder.arrivals[ref] = event
         elif copied is not None:
             memory.copies[ref] = copied.detach() if save.detach else copied
         elif save.guard == "clone" or id(tensor) in memory.exposed:
             memory.copies[ref] = copy_of(tensor) if save.detach else graph_copy(tensor)
         else:
             self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
-
-    def _has_form(self, tensor: Tensor) -> bool:
-        """Whether a value has the requested device and type, so that it can be saved by reference."""
-        save = self.save
-        return (
-            save.transform is None
-            and (save.dtype is None or tensor.dtype == save.dtype)
-            and (save.device is None or tensor.device == torch.device(save.device))
-        )
-
-    def _convert(self, tensor: Tensor) -> Any:
-        """Return a value in the requested form, part of its graph even with grad disabled."""
-        save = self.save
-        value: Any = tensor.detach() if save.detach else tensor
-        with torch.set_grad_enabled(torch.is_grad_enabled() or value.requires_grad):
-            value = save.transform(value) if save.transform is not None else value
-            value = value.to(device=save.device, dtype=save.dtype) if isinstance(value, Tensor) else value
-        if isinstance(value, Tensor) and (value is tensor or storage_of(value) == storage_of(tensor)):
-            return copy_of(value) if save.detach else graph_copy(value)  # a view would change with the memory
-        return value
 
     def hold(self, ref: int, tensor: Tensor, window: int) -> None:
         """Hold a value until `window` rows are newer: a position from the end may turn out to be its own."""
