@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument, UnknownLayer
@@ -53,6 +53,7 @@ _BY_NAME = {form: why for form, why in _MODULES_ONLY.items() if form != "part"} 
 # Verb -> the forms that it cannot take, and why.
 REFUSALS: dict[str, dict[str, str]] = {
     "layers_to_save": _SLICES,
+    "layers_to_save (structure=False)": _MODULES_ONLY | {"pass": "it keeps every call of a module"},
     "edits": _SLICES
     | {"position from the end": "the end is not known while the model runs", "none": "an edit needs a layer"},
     "find": {},
@@ -96,6 +97,32 @@ class Selector:
     def matches_name(self, names: Iterable[str]) -> bool:
         """Whether a pattern matches one of these names."""
         return any(fnmatchcase(name, self.name) for name in names)
+
+    def modules_among(self, modules: Mapping[str, Any]) -> Iterable[str]:
+        """Yield the paths of the modules that it selects, whichever call."""
+        if self.form == "role":
+            return [place.path for place in self.places]
+        if self.form == "module":
+            return [self.name] if self.name in modules else []
+        if self.form == "class":
+            return [path for path, module in modules.items() if class_name(module) == self.name]
+        matches = re.compile(translate(self.name)).match
+        if not self.may_mean_class:
+            return [path for path in modules if matches(path)]
+        return [path for path, module in modules.items() if matches(path) or matches(class_name(module))]
+
+    @property
+    def may_mean_class(self) -> bool:
+        """Whether a pattern may match the name of a class, which has no dots."""
+        return "." not in self.name
+
+    @property
+    def may_mean_pass(self) -> bool:
+        """Whether it is a pattern that may match the name of a pass, 'features.6:2', and not that of its module."""
+        if self.form != "pattern":
+            return False
+        begin = self.name.rstrip("*")
+        return ":" in begin or begin[-1:] in "?]0123456789" or (begin != self.name and not WILD.isdisjoint(begin))
 
     def matches_call(self, address: str, call: int, kind: str) -> bool:
         """Whether it selects the result of one call of a module of class `kind`."""
