@@ -214,6 +214,8 @@ class _Session:
             self.trace.on_follow = _no_op
             self.recorder.on_compile = None
             self.recorder.on_op = self.recorder.on_module = None  # no cycles: a dropped history frees its tensors
+            if isinstance(self.recorder, PartialRecorder):
+                self.recorder.on_row = None
         if self.requests is not None:
             self.requests.finish()
 
