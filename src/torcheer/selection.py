@@ -69,6 +69,8 @@ REFUSALS: dict[str, dict[str, str]] = {
 
 _LABEL = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?(?::(\d+))?$")
 WILD = frozenset("*?[")
+# What of a pattern can stand for ':' and the number of a pass, and not for the end of a module's path.
+_NAMES_A_PASS = re.compile(r":|(\*|(\?|\[[^]]*\])(?=.))([0-9?*]|\[[^]]*\])*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,30 +101,32 @@ class Selector:
         return any(fnmatchcase(name, self.name) for name in names)
 
     def modules_among(self, modules: Mapping[str, Any]) -> Iterable[str]:
-        """Yield the paths of the modules that it selects, whichever call."""
+        """Return the paths of the modules of which it may select a call."""
         if self.form == "role":
-            return [place.path for place in self.places]
+            return [place.path for place in self.places if place.at == "output"]
         if self.form == "module":
             return [self.name] if self.name in modules else []
         if self.form == "class":
             return [path for path, module in modules.items() if class_name(module) == self.name]
+        if not self.means_every_call:
+            return list(modules)
         matches = re.compile(translate(self.name)).match
-        if not self.may_mean_class:
+        if not self.reads_class:
             return [path for path in modules if matches(path)]
         return [path for path, module in modules.items() if matches(path) or matches(class_name(module))]
 
     @property
-    def may_mean_class(self) -> bool:
-        """Whether a pattern may match the name of a class, which has no dots."""
-        return "." not in self.name
+    def means_every_call(self) -> bool:
+        """Whether it selects all calls of a module or none; a pattern may match the name of one, 'features.6:2'."""
+        if self.form != "pattern":
+            return not self.call
+        begin = self.name.rstrip("*")
+        return _NAMES_A_PASS.search(begin if begin == self.name else f"{begin}0") is None
 
     @property
-    def may_mean_pass(self) -> bool:
-        """Whether it is a pattern that may match the name of a pass, 'features.6:2', and not that of its module."""
-        if self.form != "pattern":
-            return False
-        begin = self.name.rstrip("*")
-        return ":" in begin or begin[-1:] in "?]0123456789" or (begin != self.name and not WILD.isdisjoint(begin))
+    def reads_class(self) -> bool:
+        """Whether it compares names of classes, which have no dots."""
+        return self.form == "class" or (self.form == "pattern" and "." not in self.name)
 
     def matches_call(self, address: str, call: int, kind: str) -> bool:
         """Whether it selects the result of one call of a module of class `kind`."""

@@ -53,7 +53,8 @@ class Requests:
         self._matched_keys: set[Any] = set()  # keys of edits, and of what was saved as a module's output
         self._module_nodes: set[int] = set()  # nodes whose results were saved as a module's output
         self._edited_nodes: dict[Any, set[int]] = {}  # key -> nodes it edited
-        self._modules: dict[int, str] = {}  # id of a module whose result a selector or an edit wants -> its path
+        # id of a module whose result a selector or an edit may want -> its path, and those of `layers_to_save`
+        self._modules: dict[int, tuple[str, list[Selector]]] = {}
         self._module_calls: dict[str, int] = {}
         self._stored_logged = 0
         recorder.on_op = self._on_op
@@ -92,15 +93,13 @@ class Requests:
 
     def _find_modules(self, modules: Mapping[str, torch.nn.Module]) -> None:
         """Find the modules whose results a selector or an edit may want."""
-        edited = [target.selector for target in self.edits.all]
-        selectors = [selector for selector in (*self.selectors, *edited) if selector.for_modules]
-        if any(selector.may_mean_pass for selector in selectors):
-            self._modules = {id(module): path for path, module in modules.items()}
-        for selector in selectors if not self._modules else ():
-            for path in selector.modules_among(modules):
-                self._modules[id(modules[path])] = path
+        for selector in (*self.selectors, *(target.selector for target in self.edits.all)):
+            for path in selector.modules_among(modules) if selector.for_modules else ():
+                _, selectors = self._modules.setdefault(id(modules[path]), (path, []))
+                if selector in self.selectors:
+                    selectors.append(selector)
         for place in (*self.edits.saved, *(place for target in self.edits.all for place in target.places)):
-            self._modules[id(modules[place.path])] = place.path
+            self._modules.setdefault(id(modules[place.path]), (place.path, []))
         if self._modules:
             self.recorder.on_module = self._on_module
 
@@ -111,13 +110,17 @@ class Requests:
         choice = self._choice
         if choice.ignores(call):
             self.recorder.ignored_calls.add(call)  # type: ignore[attr-defined]
-            return
-        with self.recorder.paused():  # the work of predicates and conversions is not part of the model
-            self._save(node, call, leaves(out))
+        elif choice.wants(node, call):
+            self._keep(node, [out] if type(out) is Tensor else leaves(out), is_new=True)
+        elif choice.window:
+            self._hold(node, leaves(out))
 
     def _on_op(self, node: int, call: TorchCall, out: Any) -> Any:
-        with self.recorder.paused():
-            return self._handle_op(node, call, out)
+        """Handle a row with its tensors; without requests for it, only let them go."""
+        if self.edits.all or self.trace._readers:
+            with self.recorder.paused():  # the work of edits and readers is not part of the model
+                return self._handle_op(node, call, out)
+        return self._handle_op(node, call, out)
 
     def _handle_op(self, node: int, call: TorchCall, out: Any) -> Any:
         if self.edits.all:
@@ -127,26 +130,38 @@ class Requests:
                     out = self._apply_edit(out, target, running.label, None, call.name)
                 elif target.selector.for_ops and self._edits(target.selector, running, call):
                     out = self._apply_edit(out, target, running.label, None, call.name)
-        self._save(node, call, self.recorder.outputs(node))
+        choice = self._choice
+        if not choice.is_empty:
+            if choice.wants(node, call):
+                self._keep(node, self.recorder.outputs(node))
+            elif choice.window:
+                self._hold(node, self.recorder.outputs(node))
         if isinstance(self.recorder, PartialRecorder):
             self.recorder.release(node)
         if self.trace._readers:
             self.trace.notify_readers()
         return out
 
-    def _save(self, node: int, call: TorchCall, tensors: list[Tensor]) -> None:
-        """Save the tensors of a row that are wanted, and log their gradients."""
-        wanted, kept, window = self._choice.wants(node, call), self.kept, self._choice.window
+    def _keep(self, node: int, tensors: list[Tensor], is_new: bool = False) -> None:
+        """Save the tensors of a row, and log their gradients."""
+        kept = self.kept
         if kept is not None:
             for ref, tensor in enumerate(tensors, node << SLOT_BITS):
-                if wanted:
-                    kept.keep(ref, tensor)
-                elif window:
-                    kept.hold(ref, tensor, window)
-        if self.log is not None and (wanted or window):  # a position from the end: known only after hooks must be set
+                if not (is_new and kept.keep_new(ref, tensor)):
+                    with self.recorder.paused():  # a conversion is not part of the model
+                        kept.keep(ref, tensor)
+        if self.log is not None:
             self._log_gradients(self.log, node, tensors)
-        if wanted and kept is not None:
+        if kept is not None:
             self._stop_if_done()
+
+    def _hold(self, node: int, tensors: list[Tensor]) -> None:
+        """Hold the tensors of a row that a position from the end may mean; gradients are logged in any case."""
+        for ref, tensor in enumerate(tensors, node << SLOT_BITS):
+            if self.kept is not None:
+                self.kept.hold(ref, tensor, self._choice.window)
+        if self.log is not None:
+            self._log_gradients(self.log, node, tensors)
 
     def _log_gradients(self, log: GradientLog, node: int, tensors: list[Tensor]) -> None:
         for ref, tensor in enumerate(tensors, node << SLOT_BITS):
@@ -178,14 +193,14 @@ class Requests:
             return self._handle_module(scope, module, out)
 
     def _handle_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
-        address = self._modules[id(module)]
-        call = self._module_calls[address] = self._module_calls.get(address, 0) + 1
+        path, selectors = self._modules[id(module)]
+        call = self._module_calls[path] = self._module_calls.get(path, 0) + 1
         kind = type(module).__name__
         for target in self.edits.all:
-            if (place := target.place(address, call, kind, "output")) is not None:
-                out = self._apply_edit(out, target, target.name_in_history(address, call), place, kind, scope)
-        for selector in self.selectors:
-            if selector.for_modules and selector.matches_call(address, call, kind):
+            if (place := target.place(path, call, kind, "output")) is not None:
+                out = self._apply_edit(out, target, target.name_in_history(path, call), place, kind, scope)
+        for selector in selectors:
+            if selector.means_every_call or selector.matches_call(path, call, kind):
                 self._matched_keys.add(selector.key)
                 self._keep_module(out)
         return out

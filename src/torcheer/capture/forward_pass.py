@@ -213,9 +213,10 @@ class _Session:
             self.trace.finish()
             self.trace.on_follow = _no_op
             self.recorder.on_compile = None
-            self.recorder.on_op = self.recorder.on_module = self.recorder.on_entry = (
-                None  # no cycles: a dropped history frees its tensors
-            )
+            recorder = self.recorder
+            recorder.on_op = recorder.on_module = recorder.on_entry = None  # no cycles: a dropped history frees all
+            if isinstance(recorder, PartialRecorder):
+                recorder.on_row = None
         if self.requests is not None:
             self.requests.finish()
 

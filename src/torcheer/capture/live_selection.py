@@ -69,6 +69,11 @@ class RunningView(OpView):
     __slots__ = ()
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its first output."""
+        return self.history.trace.first_shape(self.record.index)  # type: ignore[attr-defined, no-any-return]
+
+    @property
     def flops(self) -> int | None:
         """Its floating point operations; None if no formula is known."""
         return count_flops(self.record, self.history.trace.ops())

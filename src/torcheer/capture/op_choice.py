@@ -24,10 +24,12 @@ class OpChoice:
         self._trace, self._history = trace, history
         self._names = RunningNames(trace.recorder)  # of the operations whose functions are named
         self._selectors = [selector for selector in selectors if selector.for_ops]
+        self.is_empty = not self._selectors  # True where no operation is chosen by itself, only outputs of modules
         self.matched: set[Any] = set()  # keys that matched an operation for certain
         self.nodes: set[int] = set()  # what they matched, labels and patterns aside
         self._unsure: dict[Any, set[int]] = {}  # key -> operations that it may match
         self._takes_all = any(selector.form == "all" for selector in selectors)
+        self._is_all = self._takes_all and len(selectors) == 1
         positions = [selector for selector in selectors if selector.form == "position"]
         self._positions = {selector.index: selector.key for selector in positions if selector.index >= 0}
         self.from_end = {selector.index: selector.key for selector in positions if selector.index < 0}
@@ -38,12 +40,8 @@ class OpChoice:
             for selector in selectors
             if selector.form in ("label", "pattern")
         ]
+        self._by_node = bool(self._takes_all or self._positions or self.from_end or self._tests)
         self._named_by_call: dict[TorchCall, list[tuple[Selector, LabelPattern | None]]] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        """True where no operation is chosen by itself, only outputs of modules."""
-        return not self._selectors
 
     @property
     def seen(self) -> set[Any]:
@@ -52,10 +50,12 @@ class OpChoice:
 
     def ignores(self, call: TorchCall) -> bool:
         """Whether no operation of this function can be wanted."""
-        return not (self._takes_all or self._positions or self.from_end or self._tests or self._named_of(call))
+        return not (self._by_node or self._named_of(call))
 
     def wants(self, node: int, call: TorchCall) -> bool:
         """Whether the operation that just ran is wanted, as far as is known."""
+        if self._is_all:
+            return True
         wanted = self._takes_all
         if node in self._positions:
             self.matched.add(self._positions[node])
@@ -96,7 +96,8 @@ class OpChoice:
         assert selector.test is not None
         record: Any = RunningRecord(self._trace, node, call.name)
         try:
-            matches = bool(selector.test(RunningView(self._history, record)))
+            with self._trace.recorder.paused():  # the work of a predicate is not part of the model
+                matches = bool(selector.test(RunningView(self._history, record)))
         except KnownLater:
             self._unsure.setdefault(selector.key, set()).add(node)
             return True

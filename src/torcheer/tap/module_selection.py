@@ -64,9 +64,8 @@ def matching_modules(selector: Selector, named: Mapping[str, nn.Module], verb: s
     if selector.form == "module" and selector.name in named:
         return {selector.name: named[selector.name]}
     if selector.form in ("class", "pattern", "role"):
-        has_class = selector.form == "class" or selector.may_mean_class
-        kinds = {name: class_name(unwrapped(module)) for name, module in named.items()} if has_class else named
-        matches = {name: named[name] for name in selector.modules_among(kinds)}
+        parts = named if not selector.reads_class else {name: unwrapped(module) for name, module in named.items()}
+        matches = {name: named[name] for name in selector.modules_among(parts) if _means(selector, name, parts[name])}
     else:
         matches = {name: module for name, module in named.items() if _matches(selector, name, module)}
     if not matches and selector.form not in ("all", "none"):
@@ -117,6 +116,10 @@ def _matches(selector: Selector, name: str, module: nn.Module) -> bool:
     if selector.test is not None:
         return bool(selector.test(_as_layer(name, module)))
     return selector.form == "all" and _computes(module)
+
+
+def _means(selector: Selector, name: str, module: nn.Module) -> bool:
+    return selector.means_every_call or selector.matches_call(name, 0, class_name(module))
 
 
 def _as_layer(name: str, module: nn.Module) -> ModuleLayer:

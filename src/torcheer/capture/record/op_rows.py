@@ -233,6 +233,16 @@ class LiveTrace:
         """Return the metadata of an operation's outputs, without building its record."""
         return tuple([meta_of(tensor) for tensor in self.recorder.outputs(node)[: self.recorder.output_count(node)]])
 
+    def first_shape(self, node: int) -> tuple[int, ...]:
+        """Return the shape of an operation's first output, () without one; predicates ask for it most."""
+        recorder = self.recorder
+        if recorder.output_count(node) == 0:
+            return ()
+        offsets = recorder.released_at(node)
+        if offsets and isinstance(shape := recorder.facts[offsets[0] + 1], torch.Size):
+            return tuple(shape)
+        return meta_of(recorder.outputs(node)[0]).shape
+
     def modules_around(self, node: int) -> tuple[ModuleCall, ...]:
         """Return the module calls around an operation, without building its record."""
         self._read_scopes()

@@ -40,7 +40,7 @@ class PartialRecorder(Recorder):
         super().__init__(model, fused)
         self.saved = {}
         self.alive: dict[int, weakref.ref[Tensor]] = {}  # id of a tensor with a ref of a row -> the tensor
-        self.find_ref = self._find_ref
+        self.find_ref = _live_refs(self.refs_by_id, self.alive)  # no method of its own: that would be a cycle
         self.whole_rows = False  # whether `on_op` must see each row with its tensors, and releases them itself
         self.on_row: Callable[[int, TorchCall, Any], None] | None = None  # sees each row that was released at once
         self.ignored_calls: set[TorchCall] = set()  # functions that `on_row` need not see
@@ -143,18 +143,9 @@ class PartialRecorder(Recorder):
             self.on_row(node, call, out)
         return out
 
-    def _find_ref(self, key: int) -> int | None:
-        """Return the ref of a live tensor by its id; None if the id was that of a tensor which died."""
-        ref = self.refs_by_id.get(key)
-        if ref is not None and ref >= 0 and self.alive[key]() is None:
-            del self.refs_by_id[key]
-            return None
-        return ref
-
     def _append_refs(self, values: Any) -> bool:
-        find_ref = self._find_ref
         for value in values:
-            find_ref(id(value))
+            self.find_ref(id(value))  # forgets those that died
         return super()._append_refs(values)
 
     def set_ref(self, tensor: Tensor, ref: int) -> None:
@@ -188,3 +179,16 @@ class PartialRecorder(Recorder):
         for tensor in tensors:
             add_facts(facts, tensor)
         return offset if count == 1 else ReleasedOutputs(offset, count, count if returned is None else returned)
+
+
+def _live_refs(refs_by_id: dict[int, int], alive: dict[int, weakref.ref[Tensor]]) -> Callable[[int], int | None]:
+    """Return a function from a tensor's id to its ref, None if the id was that of a tensor which died."""
+
+    def find_ref(key: int) -> int | None:
+        ref = refs_by_id.get(key)
+        if ref is not None and ref >= 0 and alive[key]() is None:
+            del refs_by_id[key]
+            return None
+        return ref
+
+    return find_ref

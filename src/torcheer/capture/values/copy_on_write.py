@@ -518,9 +518,9 @@ class ValueMemory:
     def _update_index(self) -> None:
         recorder, find_ref, versions = self.recorder, self.recorder.find_ref, self.recorder.versions
         for ref, tensor in recorder.values_since(self._rows, self._stored):
-            if ref in self.copies or ref in self.deferred:
-                continue
             key = id(tensor)
+            if (ref in self.copies or ref in self.deferred) and find_ref(key) != ref:
+                continue  # it was written since; a copy of one that was not is only the form in which it is kept
             if version_of(tensor) != versions.get(key, 0) and find_ref(key) == ref and key not in recorder.unsettled:
                 continue  # written or moved unseen: its next read finds out
             self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))

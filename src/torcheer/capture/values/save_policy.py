@@ -78,8 +78,17 @@ class KeptValues:
         self.save = save
         self.recorder = recorder
         self._saved = recorder.saved
+        self._by_reference = not save.detach and save.guard == "write"
         self._kept: set[int] = set()
         self._held: deque[int] = deque()  # refs of recent values that may be wanted, oldest first
+
+    def keep_new(self, ref: int, tensor: Tensor) -> bool:
+        """Save a value that was just computed by reference; False if it must be copied or converted."""
+        if not self._by_reference or (self.save.alters and not has_form(self.save, tensor)):
+            return False
+        self._kept.add(ref)
+        self._saved[ref] = (tensor, version_of(tensor))
+        return True
 
     def keep(self, ref: int, tensor: Tensor) -> None:
         """Save one value, in the requested form."""
