@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 # Values of `Op.note` that readers compare against.
 KERNEL = "a fused kernel: its inside is computed beside it"
+NO_STRUCTURE = "recorded with structure=False: what some modules returned, without the operations that made it"
 BESIDE = "computed beside the fused kernel, to be read: the model goes on with the kernel's own result"
 
 

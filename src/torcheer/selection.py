@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument, UnknownLayer
@@ -53,6 +53,7 @@ _BY_NAME = {form: why for form, why in _MODULES_ONLY.items() if form != "part"} 
 # Verb -> the forms that it cannot take, and why.
 REFUSALS: dict[str, dict[str, str]] = {
     "layers_to_save": _SLICES,
+    "layers_to_save (structure=False)": _MODULES_ONLY | {"pass": "it keeps every call of a module"},
     "edits": _SLICES
     | {"position from the end": "the end is not known while the model runs", "none": "an edit needs a layer"},
     "find": {},
@@ -68,6 +69,8 @@ REFUSALS: dict[str, dict[str, str]] = {
 
 _LABEL = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?(?::(\d+))?$")
 WILD = frozenset("*?[")
+# What of a pattern can stand for ':' and the number of a pass, and not for the end of a module's path.
+_NAMES_A_PASS = re.compile(r":|(\*|(\?|\[[^]]*\])(?=.))([0-9?*]|\[[^]]*\])*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,34 @@ class Selector:
     def matches_name(self, names: Iterable[str]) -> bool:
         """Whether a pattern matches one of these names."""
         return any(fnmatchcase(name, self.name) for name in names)
+
+    def modules_among(self, modules: Mapping[str, Any]) -> Iterable[str]:
+        """Return the paths of the modules of which it may select a call."""
+        if self.form == "role":
+            return [place.path for place in self.places if place.at == "output"]
+        if self.form == "module":
+            return [self.name] if self.name in modules else []
+        if self.form == "class":
+            return [path for path, module in modules.items() if class_name(module) == self.name]
+        if not self.means_every_call:
+            return list(modules)
+        matches = re.compile(translate(self.name)).match
+        if not self.reads_class:
+            return [path for path in modules if matches(path)]
+        return [path for path, module in modules.items() if matches(path) or matches(class_name(module))]
+
+    @property
+    def means_every_call(self) -> bool:
+        """Whether it selects all calls of a module or none; a pattern may match the name of one, 'features.6:2'."""
+        if self.form != "pattern":
+            return not self.call
+        begin = self.name.rstrip("*")
+        return _NAMES_A_PASS.search(begin if begin == self.name else f"{begin}0") is None
+
+    @property
+    def reads_class(self) -> bool:
+        """Whether it compares names of classes, which have no dots."""
+        return self.form == "class" or (self.form == "pattern" and "." not in self.name)
 
     def matches_call(self, address: str, call: int, kind: str) -> bool:
         """Whether it selects the result of one call of a module of class `kind`."""

@@ -52,6 +52,7 @@ def log_forward_pass(
     seed: int | None = None,
     fused: bool = False,
     level: str = "function",
+    structure: bool = True,
 ) -> ModelHistory:
     """Run `model` once and return everything that happened.
 
@@ -69,6 +70,8 @@ def log_forward_pass(
     - `seed`: for torch's random numbers; None leaves them as they are.
     - `fused`: keep fused attention kernels one operation, instead of showing what is inside.
     - `level`: "function" records what the code calls, "aten" also what torch runs below.
+    - `structure`: False records only what the modules of `layers_to_save` return, by a hook on each: nothing is known
+      of the operations, and it costs what hooks cost.
 
     >>> import torch
     >>> history = log_forward_pass(torch.nn.Linear(2, 3), torch.ones(1, 2))
@@ -79,10 +82,12 @@ def log_forward_pass(
 
     if vis_opt not in ("none", "rolled", "unrolled"):
         raise BadArgument(f"vis_opt={vis_opt!r}: use 'none', 'rolled' (loops as one node) or 'unrolled'")
+    if vis_opt != "none" and not structure:
+        raise BadArgument(f"vis_opt={vis_opt!r} draws the operations of the run; structure=False records none of them")
     try:
         history = run(
             model, inputs, input_kwargs=input_kwargs, layers_to_save=layers_to_save, save_gradients=save_gradients,
-            edits=edits, seed=seed, fused=fused, level=level,
+            edits=edits, seed=seed, fused=fused, level=level, structure=structure,
         )  # fmt: skip
     except Exception as error:
         if vis_opt != "none" and (partial := getattr(error, "history", None)):
@@ -101,17 +106,19 @@ def recording(
     edits: Mapping[Any, Any] | None = None,
     fused: bool = False,
     level: str = "function",
+    structure: bool = True,
 ) -> AbstractContextManager[ModelHistory]:
     """Record everything torch does inside the block: a training step, a `generate` loop.
 
     - `model`: whose modules and parameters name what runs; None records operations alone.
-    - `layers_to_save`, `save_gradients`, `edits`, `fused`, `level`: as for `log_forward_pass`.
+    - `layers_to_save`, `save_gradients`, `edits`, `fused`, `level`, `structure`: as for `log_forward_pass`.
     """
     from torcheer.capture.forward_pass import recording as record
 
     return record(
-        model, layers_to_save=layers_to_save, save_gradients=save_gradients, edits=edits, fused=fused, level=level
-    )
+        model, layers_to_save=layers_to_save, save_gradients=save_gradients, edits=edits, fused=fused, level=level,
+        structure=structure,
+    )  # fmt: skip
 
 
 def validate(

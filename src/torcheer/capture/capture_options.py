@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,20 +12,23 @@ from torch import Tensor
 
 from torcheer.capture import edits as edits_module
 from torcheer.capture.edit_targets import EditTarget, EditTargets
-from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningView
+from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningRecord, RunningView
+from torcheer.capture.op_choice import LateChoice, OpChoice
 from torcheer.capture.random_states import random_state
+from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.op_rows import LiveTrace
+from torcheer.capture.record.partial_recorder import PartialRecorder
 from torcheer.capture.record.recorder import OUT, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import is_user_code
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import leaves, replace_one
-from torcheer.capture.tensor_parts import TensorPart
 from torcheer.capture.torch_state import DisableTorchFunction, version_of
-from torcheer.capture.values.save_policy import RowPruner, Save, StopEarly
+from torcheer.capture.values.save_policy import KeptValues, Save, StopEarly, release_others
 from torcheer.capture.values.saved_gradients import GradientLog
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.models import plain_name
+from torcheer.history.layers.layer_names import layer_name
+from torcheer.models import named_parts
 from torcheer.selection import Selector, parse, parse_all
 
 if TYPE_CHECKING:
@@ -38,125 +43,164 @@ class Requests:
         self.trace = trace
         self.history = history
         self.save = Save()
-        self.pruner: RowPruner | None = None
+        self.kept: KeptValues | None = None  # None: rows keep everything as it ran
         self.log: GradientLog | None = None
         self.selectors: list[Selector] = []
         self.edits = EditTargets({})
-        self._matched_keys: set[Any] = set()  # keys that matched an operation or a module call
-        self._selected_nodes: set[int] = set()  # nodes selected by a predicate or a module path
-        self._undecided: dict[Any, set[int]] = {}  # key of a predicate -> nodes that it is asked about at the end
+        self._addresses: dict[int, str] = {}  # id of a module -> its path, where calls are seen before they run
+        self._names = RunningNames(recorder)  # of all operations, for edits
+        self._choice = OpChoice((), trace, history)
+        self._matched_keys: set[Any] = set()  # keys of edits, and of what was saved as a module's output
+        self._module_nodes: set[int] = set()  # nodes whose results were saved as a module's output
         self._edited_nodes: dict[Any, set[int]] = {}  # key -> nodes it edited
-        self._addresses: dict[int, str] = {}
+        # id of a module whose result a selector or an edit may want -> its path, and those of `layers_to_save`
+        self._modules: dict[int, tuple[str, list[Selector]]] = {}
         self._module_calls: dict[str, int] = {}
-        self._names: RunningNames | None = None
-        self._from_end = False  # whether negative positions are wanted: known only after gradients must be hooked
+        self._stored_logged = 0
         recorder.on_op = self._on_op
-        recorder.on_module = self._on_module
 
     def read(self, save: Save, save_gradients: bool, edits: Mapping[Any, Any] | None) -> None:
         """Parse and check the options, before anything runs."""
-        model, modules = self.recorder.model, dict[str, torch.nn.Module]()
-        if model is not None:
-            for address, module in model.named_modules():
-                self._addresses.setdefault(id(module), plain_name(address))
-                modules.setdefault(plain_name(address), module)
-            modules.pop("", None)
+        recorder = self.recorder
+        modules: dict[str, torch.nn.Module] = {}
+        if recorder.model is not None and (edits or not isinstance(save.layers, str)):
+            modules = named_parts(recorder.model)
         self.save = save
-        if not isinstance(save.layers, str):
-            self.selectors = parse_all(save.layers, modules, "layers_to_save")
+        self.selectors = parse_all(save.layers, modules, "layers_to_save")
         self.edits = EditTargets(modules)
         for key, several in edits_module.check(edits or {}).items():
             for edit in several:
                 self.edits.add(parse(key, modules, "edits"), edit)
-        self.recorder.has_edits = bool(self.edits.all)
+        recorder.has_edits = bool(self.edits.all)
         self.edits.saved = [place for selector in self.selectors for place in selector.places]
+        self._addresses = {id(module): path for path, module in modules.items()}
         if self.edits.need_entries:
-            self.recorder.on_entry = self._on_entry
-        if not save.is_plain:
-            window = max((-s.index for s in self.selectors if s.form == "position" and s.index < 0), default=0)
-            self.pruner = RowPruner(save, self.recorder, window)
-        self.recorder.keeps_gradients = save_gradients
+            recorder.on_entry = self._on_entry
+        self._choice = OpChoice(self.selectors, self.trace, self.history)
+        recorder.keeps_gradients = save_gradients
         if save_gradients:
             self.log = self.trace.gradient_log = GradientLog()
-        targets = self.edits.all
-        named = [s for s in (*self.selectors, *(t.selector for t in targets)) if s.form in ("label", "pattern")]
-        patches = any(getattr(t.edit.function, "wants_key", False) for t in targets)  # they look the layer up by name
-        self._names = RunningNames(self.recorder) if named or patches else None
-        self._from_end = any(selector.form == "position" and selector.index < 0 for selector in self.selectors)
+        self._find_modules(modules)
+        if isinstance(recorder, PartialRecorder):
+            self.kept = KeptValues(save, recorder)
+            recorder.whole_rows = bool(self.edits.all)
+            recorder.on_row = None if self._choice.is_empty else self._on_row
+
+    def see_whole_rows(self) -> None:
+        """Handle every row with its tensors, for readers that follow."""
+        if isinstance(self.recorder, PartialRecorder):
+            self.recorder.whole_rows = True
+
+    def _find_modules(self, modules: Mapping[str, torch.nn.Module]) -> None:
+        """Find the modules whose results a selector or an edit may want."""
+        for selector in (*self.selectors, *(target.selector for target in self.edits.all)):
+            for path in selector.modules_among(modules) if selector.for_modules else ():
+                _, selectors = self._modules.setdefault(id(modules[path]), (path, []))
+                if selector in self.selectors:
+                    selectors.append(selector)
+        for place in (*self.edits.saved, *(place for target in self.edits.all for place in target.places)):
+            self._modules.setdefault(id(modules[place.path]), (place.path, []))
+        if self._modules:
+            self.recorder.on_module = self._on_module
 
     # -- as the model runs -------------------------------------------------------------------------------------------
 
-    def _on_op(self, node: int, call: Any, out: Any) -> Any:
-        with self.recorder.paused():  # the work of edits, predicates and readers is not part of the model
-            return self._handle_op(node, call, out)
+    def _on_row(self, node: int, call: TorchCall, out: Any) -> None:
+        """Handle a row that holds no tensors: save its result if it is wanted."""
+        choice = self._choice
+        if choice.ignores(call):
+            self.recorder.ignored_calls.add(call)  # type: ignore[attr-defined]
+        elif choice.wants(node, call):
+            self._keep(node, [out] if type(out) is Tensor else leaves(out), is_new=True)
+        elif choice.window:
+            self._hold(node, leaves(out))
 
-    def _handle_op(self, node: int, call: Any, out: Any) -> Any:
-        running = self._names.name(node) if self._names is not None else RunningOp(node, call.name, 0, node, 0, 0, 0)
-        for target in self.edits.all:
-            if target.inside and target.is_attention(call.name) and self._is_inside(target.inside):
-                out = self._apply_edit(out, target, running.label, None, call.name)
-            elif target.selector.for_ops and self._matches(target.selector, running, likely=True):
-                out = self._apply_edit(out, target, running.label, None, call.name)
-        wanted = self._is_wanted(running)
-        if self.log is not None and (wanted or self._from_end):
-            for slot, tensor in enumerate(leaves(out)):
-                self.log.hook(tensor, node << SLOT_BITS | slot)
-            for tensor in self.recorder.stored[self._stored_logged :]:
-                self.log.hook(tensor, -id(tensor))
-            self._stored_logged = len(self.recorder.stored)
-        if self.pruner is not None:
-            self.pruner.finish_row(node, wanted)
-            self._stop_if_done()
-        self.trace.notify_readers() if self.trace._readers else None
+    def _on_op(self, node: int, call: TorchCall, out: Any) -> Any:
+        """Handle a row with its tensors; without requests for it, only let them go."""
+        if self.edits.all or self.trace._readers:
+            with self.recorder.paused():  # the work of edits and readers is not part of the model
+                return self._handle_op(node, call, out)
+        return self._handle_op(node, call, out)
+
+    def _handle_op(self, node: int, call: TorchCall, out: Any) -> Any:
+        if self.edits.all:
+            running = self._names.name(node, layer_name(call.name))
+            for target in self.edits.all:
+                if target.inside and target.is_attention(call.name) and self._is_inside(target.inside):
+                    out = self._apply_edit(out, target, running.label, None, call.name)
+                elif target.selector.for_ops and self._edits(target.selector, running, call):
+                    out = self._apply_edit(out, target, running.label, None, call.name)
+        choice = self._choice
+        if not choice.is_empty:
+            if choice.wants(node, call):
+                self._keep(node, self.recorder.outputs(node))
+            elif choice.window:
+                self._hold(node, self.recorder.outputs(node))
+        if isinstance(self.recorder, PartialRecorder):
+            self.recorder.release(node)
+        if self.trace._readers:
+            self.trace.notify_readers()
         return out
 
-    _stored_logged = 0
+    def _keep(self, node: int, tensors: list[Tensor], is_new: bool = False) -> None:
+        """Save the tensors of a row, and log their gradients."""
+        kept = self.kept
+        if kept is not None:
+            for ref, tensor in enumerate(tensors, node << SLOT_BITS):
+                if not (is_new and kept.keep_new(ref, tensor)):
+                    with self.recorder.paused():  # a conversion is not part of the model
+                        kept.keep(ref, tensor)
+        if self.log is not None:
+            self._log_gradients(self.log, node, tensors)
+        if kept is not None:
+            self._stop_if_done()
 
-    def _is_wanted(self, running: RunningOp) -> bool:
-        if isinstance(self.save.layers, str):
-            return self.save.layers == "all"
-        return any([self._matches(selector, running, likely=False) for selector in self.selectors if selector.for_ops])
+    def _hold(self, node: int, tensors: list[Tensor]) -> None:
+        """Hold the tensors of a row that a position from the end may mean; gradients are logged in any case."""
+        for ref, tensor in enumerate(tensors, node << SLOT_BITS):
+            if self.kept is not None:
+                self.kept.hold(ref, tensor, self._choice.window)
+        if self.log is not None:
+            self._log_gradients(self.log, node, tensors)
 
-    def _matches(self, selector: Selector, running: RunningOp, likely: bool) -> bool:
-        if selector.test is not None:
-            matches = self._passes_test(selector, selector.test, running.index, likely)
+    def _log_gradients(self, log: GradientLog, node: int, tensors: list[Tensor]) -> None:
+        for ref, tensor in enumerate(tensors, node << SLOT_BITS):
+            log.hook(tensor, ref)
+        for tensor in self.recorder.stored[self._stored_logged :]:
+            log.hook(tensor, -id(tensor))
+        self._stored_logged = len(self.recorder.stored)
+
+    def _edits(self, selector: Selector, running: RunningOp, call: TorchCall) -> bool:
+        if selector.test is None:
+            matches = running.likely_matches(selector)
         else:
-            matches = running.likely_matches(selector) if likely else running.may_match(selector)
-        if matches and running.index not in self._undecided.get(selector.key, ()):
-            self._matched_keys.add(selector.key)
-        return matches
-
-    def _passes_test(self, selector: Selector, test: Callable[[Any], object], node: int, must_know: bool) -> bool:
-        """Ask a predicate about an operation that just ran; what it cannot say yet, it is asked at the end."""
-        try:
-            matches = bool(test(RunningView(self.history, self.trace.build(node))))
-        except KnownLater as later:
-            if must_know:
+            try:
+                record: Any = RunningRecord(self.trace, running.index, call.name)
+                matches = bool(selector.test(RunningView(self.history, record)))
+            except KnownLater as later:
                 raise BadArgument(
                     f"edits: a predicate asked for layer.{later}, which is known only when the run is over. "
                     "Select by label, position, module path or what a layer knows at once, such as its name and shape"
                 ) from None
-            self._undecided.setdefault(selector.key, set()).add(node)
-            return True
         if matches:
-            self._selected_nodes.add(node)
+            self._matched_keys.add(selector.key)
         return matches
 
     def _on_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
+        if id(module) not in self._modules:
+            return out
         with self.recorder.paused():
             return self._handle_module(scope, module, out)
 
     def _handle_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
-        address = self._addresses.get(id(module))
-        if not address:
-            return out
-        call = self._module_calls[address] = self._module_calls.get(address, 0) + 1
+        path, selectors = self._modules[id(module)]
+        call = self._module_calls[path] = self._module_calls.get(path, 0) + 1
         kind = type(module).__name__
         for target in self.edits.all:
-            if (place := target.place(address, call, kind, "output")) is not None:
-                out = self._apply_edit(out, target, _name_in_history(target, address, call), place, kind, scope)
-        for selector in self.selectors:
-            if selector.for_modules and selector.matches_call(address, call, kind):
+            if (place := target.place(path, call, kind, "output")) is not None:
+                out = self._apply_edit(out, target, target.name_in_history(path, call), place, kind, scope)
+        for selector in selectors:
+            if selector.means_every_call or selector.matches_call(path, call, kind):
                 self._matched_keys.add(selector.key)
                 self._keep_module(out)
         return out
@@ -174,7 +218,7 @@ class Requests:
         call, kind, received = self._module_calls.get(address, 0) + 1, type(module).__name__, (args, kwargs)
         for target in self.edits.all:
             if (place := target.place(address, call, kind, "input")) is not None:
-                label = _name_in_history(target, address, call)
+                label = target.name_in_history(address, call)
                 received = self._apply_edit(received, target, label, place, kind, as_new_row=True)
         for selector in self.selectors:
             if selector.place_at(address, "input") is not None and selector.call in (0, call):
@@ -193,16 +237,18 @@ class Requests:
     def _keep_module(self, out: Any) -> None:
         for tensor in leaves(out):
             ref = self.recorder.ref_of(tensor)
-            self._selected_nodes.add(ref >> SLOT_BITS)
-            if self.pruner is not None and ref >= 0:
-                self.pruner.keep_value(ref, tensor)
+            self._module_nodes.add(ref >> SLOT_BITS)
+            if self.kept is not None and ref >= 0:
+                self.kept.keep(ref, tensor)
             if self.log is not None and ref >= 0:
                 self.log.hook(tensor, ref)
         self._stop_if_done()
 
     def _stop_if_done(self) -> None:
-        if self.save.stop_early and all(selector.key in self._matched_keys for selector in self.selectors):
-            raise StopEarly
+        if self.save.stop_early:
+            matched = self._matched_keys | self._choice.seen
+            if all(selector.key in matched for selector in self.selectors):
+                raise StopEarly
 
     # -- edits -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +278,7 @@ class Requests:
         part = self.edits.part(target, place, tensor, name)
         if part is not None and part.is_empty:
             return out
-        apply = _application(target, part, label)
+        apply = target.application(part, label)
         if edit.at == "gradient":
             self._edit_gradient(tensor, ref, apply, target, label)
             return out
@@ -306,52 +352,25 @@ class Requests:
 
     def finish(self) -> None:
         """Release values that no selector wanted after all; raise for keys that matched nothing."""
-        if self.pruner is not None:
-            positions = {s.index for s in self.selectors if s.form == "position"}
-            self.pruner.finish(self.recorder.count, positions)
-            self._matched_keys |= {
-                s.key for s in self.selectors if s.form == "position" and -self.recorder.count <= s.index < 0
-            }
-        if self.trace.stopped:
+        choice, trace = self._choice, self.trace
+        if self.kept is not None:
+            self.kept.finish(set(choice.from_end))
+            choice.finish(self.recorder.count)
+        if trace.stopped:
             return
-        self._prune()
+        late = choice.late(self._matched_keys, self._module_nodes) if self.kept is not None else None
+        if late is not None:
+            settle = partial(_settle, weakref.ref(self.history), weakref.ref(self.recorder), late)
+            if late.can_wait:
+                trace.settle_values = settle
+            else:
+                settle()
+        matched = self._matched_keys | (choice.matched if self.kept is not None else choice.seen)
         for selector in (*self.selectors, *(target.selector for target in self.edits.all)):
-            if selector.key not in self._matched_keys and selector.form not in ("all", "none"):
+            if selector.key not in matched and selector.form not in ("all", "none"):
                 self._raise_unmatched(selector)
         self._check_edits()
         self.edits.check_reached()
-
-    def _prune(self) -> None:
-        if self.pruner is None or not any(s.form in ("label", "pattern") or s.test for s in self.selectors):
-            return
-        wanted = set(self._selected_nodes)
-        for selector in self.selectors:
-            nodes = self._nodes(selector)
-            wanted |= nodes
-            if not nodes and selector.form == "label":
-                self._matched_keys.discard(selector.key)
-            elif nodes and selector.test is not None:
-                self._matched_keys.add(selector.key)
-        assert self.recorder.saved is not None
-        memory = self.recorder.memory
-        for values in (self.recorder.saved, memory.copies, memory.deferred):
-            for ref in [ref for ref in values if ref >= 0 and ref >> SLOT_BITS not in wanted]:
-                del values[ref]
-
-    def _nodes(self, selector: Selector) -> set[int]:
-        if selector.form == "position":
-            return {selector.index % max(self.recorder.count, 1)}
-        if selector.form == "all":
-            return set(range(self.recorder.count))
-        if selector.test is not None:
-            undecided = self._undecided.get(selector.key, ())
-            return {node for node in undecided if selector.test(self.history[node])}
-        if selector.form in ("module", "class", "none", "role"):
-            return set()
-        try:
-            return set(self.history.indices(selector.key))
-        except UnknownLayer:
-            return set()
 
     def _raise_unmatched(self, selector: Selector) -> None:
         """Raise UnknownLayer for a key that matched no layer, with the history attached."""
@@ -368,7 +387,7 @@ class Requests:
         for selector in (target.selector for target in self.edits.all):
             if selector.form not in ("label", "pattern"):
                 continue
-            wanted, edited = self._nodes(selector), self._edited_nodes.get(selector.key, set())
+            wanted, edited = self._final_nodes(selector), self._edited_nodes.get(selector.key, set())
             if wanted != edited:
                 raise BadArgument(
                     f"{selector.key!r} turned out to mean operations {sorted(wanted)}, but {sorted(edited)} were "
@@ -376,18 +395,14 @@ class Requests:
                     "instead"
                 )
 
+    def _final_nodes(self, selector: Selector) -> set[int]:
+        try:
+            return set(self.history.indices(selector.key))
+        except UnknownLayer:
+            return set()
 
-def _name_in_history(target: EditTarget, address: str, call: int) -> str:
-    """Return the name by which a patch finds the same value in another history."""
-    key = target.key
-    return key if target.selector.form == "role" and len(target.places) == 1 and call == 1 else f"{address}:{call}"
 
-
-def _application(target: EditTarget, part: TensorPart | None, label: str) -> Callable[[Tensor], Tensor]:
-    """Return the edit as a function of the whole value."""
-    function = target.edit.function
-    apply = (lambda x: function(x, label)) if getattr(function, "wants_key", False) else function
-    if part is None:
-        return apply
-    whole = getattr(function, "takes_whole", False)
-    return lambda x: part.edit(x, apply, whole)
+def _settle(history: weakref.ref[Any], recorder: weakref.ref[Recorder], late: LateChoice) -> None:
+    """Let go of values whose layers turned out to have other names; by weak references, so that nothing is a cycle."""
+    if history() is not None and (alive := recorder()) is not None:
+        release_others(alive, late.settle(history()))

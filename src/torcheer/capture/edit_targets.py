@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,20 @@ class EditTarget:
     def key(self) -> Any:
         """What was written for the layers."""
         return self.selector.key
+
+    def name_in_history(self, address: str, call: int) -> str:
+        """Return the name by which a patch finds the value of a module's call in another history."""
+        is_role = self.selector.form == "role" and len(self.places) == 1 and call == 1
+        return str(self.key) if is_role else f"{address}:{call}"
+
+    def application(self, part: TensorPart | None, label: str) -> Callable[[Tensor], Tensor]:
+        """Return the edit as a function of the whole value."""
+        function = self.edit.function
+        apply = (lambda x: function(x, label)) if getattr(function, "wants_key", False) else function
+        if part is None:
+            return apply
+        whole = getattr(function, "takes_whole", False)
+        return lambda x: part.edit(x, apply, whole)
 
     def is_attention(self, name: str) -> bool:
         """Whether an operation is torch's fused attention, which returns an axis of heads."""

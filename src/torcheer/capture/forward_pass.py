@@ -16,8 +16,10 @@ from torch import Tensor
 from torcheer.capture import process_groups
 from torcheer.capture.capture_options import Requests
 from torcheer.capture.error_facts import kept_bytes_by_module, operation, operation_name
+from torcheer.capture.module_outputs import ModuleRecording
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.op_rows import LiveTrace
+from torcheer.capture.record.partial_recorder import PartialRecorder
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import capture_caller
 from torcheer.capture.record.tensor_trees import direct_tensors, replace_by_id, tensors_in
@@ -42,16 +44,16 @@ def log_forward_pass(
     seed: int | None = None,
     fused: bool = False,
     level: str = "function",
+    structure: bool = True,
 ) -> ModelHistory:
-    """Run `model` once and return the history of every operation."""
+    """Run `model` once and return the history of every operation; without structure, what some modules returned."""
     _check_model(model)
     args, kwargs = call_arguments(model, inputs, input_kwargs)
+    if not structure:
+        _check_without_structure(edits, level)
+        return _log_modules(model, args, kwargs, _save_of(layers_to_save), save_gradients, seed)
     session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
-    if seed is not None:
-        if not isinstance(seed, int):
-            raise BadArgument(f"seed={seed!r}: give a whole number, or None to leave the generators alone")
-        torch.manual_seed(seed)
-        session.trace.seed = seed
+    session.trace.seed = _set_seed(seed)
     recorder = session.recorder
     with session.running():
         tensors = (
@@ -63,16 +65,54 @@ def log_forward_pass(
             args, kwargs = replace_by_id((args, kwargs), edited)
         try:
             with _no_collection, recorder:
-                out = run_to_end(model(*args, **kwargs), recorder)
+                out = run_to_end(model(*args, **kwargs), recorder.run_notes)
         except Exception as error:
-            wrong = check_arguments(model, args, kwargs) if isinstance(error, TypeError) else None
-            if wrong is not None and recorder.count == len(tensors):
-                raise wrong from error
-            if hint := unknown_keys(model, args):
-                explain(error, model, operation=operation, hint=hint)
+            _explain_arguments(error, model, args, kwargs, has_run=recorder.count > len(tensors))
             raise
         for tensor in tensors_in(out):
             recorder.add("output", tensor, [recorder.ref_of(tensor)])
+    return session.history
+
+
+def _save_of(layers_to_save: Any) -> Save:
+    return layers_to_save if isinstance(layers_to_save, Save) else Save(layers_to_save)
+
+
+def _set_seed(seed: int | None) -> int | None:
+    if seed is not None:
+        if not isinstance(seed, int):
+            raise BadArgument(f"seed={seed!r}: give a whole number, or None to leave the generators alone")
+        torch.manual_seed(seed)
+    return seed
+
+
+def _explain_arguments(error: Exception, model: Any, args: Any, kwargs: Any, *, has_run: bool) -> None:
+    """Raise WrongInputs where forward refused its arguments; else add what may be wrong with them to the error."""
+    wrong = check_arguments(model, args, kwargs) if isinstance(error, TypeError) else None
+    if wrong is not None and not has_run:
+        raise wrong from error
+    if hint := unknown_keys(model, args):
+        explain(error, model, operation=operation, hint=hint)
+
+
+def _check_without_structure(edits: Any, level: str) -> None:
+    for name, needs in (("edits", bool(edits)), (f"level={level!r}", level != "function")):
+        if needs:
+            raise BadArgument(f"{name} needs the operations of the run; structure=False records none of them")
+
+
+def _log_modules(
+    model: torch.nn.Module, args: Any, kwargs: Any, save: Save, save_gradients: bool, seed: int | None
+) -> ModelHistory:
+    """Run `model` once with a hook on each module asked for."""
+    session = ModuleRecording(model, save, save_gradients)
+    session.trace.seed = _set_seed(seed)
+    with session.running():
+        try:
+            run_to_end(model(*args, **kwargs), session.trace.run_notes)
+        except Exception as error:
+            _explain_arguments(error, model, args, kwargs, has_run=len(session.trace) > 0)
+            raise
     return session.history
 
 
@@ -91,10 +131,19 @@ def recording(
     edits: Mapping[Any, Any] | None = None,
     fused: bool = False,
     level: str = "function",
+    structure: bool = True,
 ) -> Iterator[ModelHistory]:
     """Record everything torch does inside the block: a training step, a `generate` loop."""
     if model is not None:
         _check_model(model)
+    if not structure:
+        if model is None:
+            raise BadArgument("structure=False records what modules return: give the model, recording(model, …)")
+        _check_without_structure(edits, level)
+        recorded = ModuleRecording(model, _save_of(layers_to_save), save_gradients)
+        with recorded.running():
+            yield recorded.history
+        return
     session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
     session.recorder.inputs_from_call = True
     with session.running(), session.recorder:
@@ -111,23 +160,28 @@ class _Session:
             raise BadArgument(
                 f"level={level!r}: 'function' records what the code calls, 'aten' also what runs below it"
             )
-        self.recorder = Recorder(model, fused)
+        save = _save_of(layers_to_save)
+        self.recorder = Recorder(model, fused) if save.is_plain else PartialRecorder(model, fused)
         self.trace = LiveTrace(self.recorder)
         self.trace.origin = capture_caller(sys._getframe(2))
         self.history = ModelHistory(self.trace)
         self.level = level
         self.requests: Requests | None = None
-        self.trace.on_follow = self._attach_requests
-        if layers_to_save != "all" or save_gradients or edits:
+        self.trace.on_follow = self._attach_reader
+        if not save.is_plain or save_gradients or edits:
             self._attach_requests()
             assert self.requests is not None
-            save = layers_to_save if isinstance(layers_to_save, Save) else Save(layers_to_save)
             self.requests.read(save, save_gradients, edits)
 
     def _attach_requests(self) -> None:
         """Attach a handler that is called after each operation, once one is needed."""
         if self.requests is None:
             self.requests = Requests(self.recorder, self.trace, self.history)
+
+    def _attach_reader(self) -> None:
+        self._attach_requests()
+        assert self.requests is not None
+        self.requests.see_whole_rows()
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -159,9 +213,10 @@ class _Session:
             self.trace.finish()
             self.trace.on_follow = _no_op
             self.recorder.on_compile = None
-            self.recorder.on_op = self.recorder.on_module = self.recorder.on_entry = (
-                None  # no cycles: a dropped history frees its tensors
-            )
+            recorder = self.recorder
+            recorder.on_op = recorder.on_module = recorder.on_entry = None  # no cycles: a dropped history frees all
+            if isinstance(recorder, PartialRecorder):
+                recorder.on_row = None
         if self.requests is not None:
             self.requests.finish()
 

@@ -22,9 +22,9 @@ from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.released_values import RELEASED
 from torcheer.capture.record.tensor_trees import leaves, replace, tensors_in
 from torcheer.capture.torch_state import exact_modes
-from torcheer.capture.values.save_policy import ReleasedArguments
 from torcheer.errors import ValueUnavailable
 from torcheer.history.transformer.attention_ops import AttentionOp, attention_ops
 
@@ -135,7 +135,7 @@ def _replayed(recorder: Recorder, ref: int, last: int) -> tuple[Tensor, dict[int
         row = recorder.row(node)
         if values.keys().isdisjoint(row.refs) or node in recorder.inplace_nodes:
             continue
-        if isinstance(row.args, ReleasedArguments):
+        if type(row.out) in RELEASED:
             raise ValueUnavailable(_NOT_KEPT)
         parents = [values[r] if r in values else _constant(recorder.exact_value(r)) for r in row.refs]
         if row.call.mark:

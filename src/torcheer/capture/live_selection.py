@@ -8,15 +8,18 @@ number. A predicate that reads what is known only at the end (a label, a value) 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.label_patterns import LabelPattern
+from torcheer.capture.record.recorder import WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.history.flops import count_flops
-from torcheer.history.layers.layer_names import layer_name
 from torcheer.history.op_views import OpView
+from torcheer.records import ModuleCall, Op, TensorMeta
 from torcheer.selection import Selector
+
+if TYPE_CHECKING:
+    from torcheer.capture.record.op_rows import LiveTrace
 
 # What a layer knows of itself only when the run is over.
 LATER = (
@@ -33,10 +36,42 @@ class KnownLater(BaseException):
     """
 
 
+class RunningRecord:
+    """The record of an operation that just ran; what predicates ask for most is read without building all of it."""
+
+    __slots__ = ("_built", "_trace", "index", "name")
+
+    def __init__(self, trace: LiveTrace, index: int, name: str) -> None:
+        self._trace, self.index, self.name = trace, index, name
+        self._built: Op | None = None
+
+    @property
+    def outputs(self) -> tuple[TensorMeta, ...]:
+        """The metadata of what it returned."""
+        return self._trace.output_metas(self.index)
+
+    @property
+    def modules(self) -> tuple[ModuleCall, ...]:
+        """The module calls around it, outermost first."""
+        return self._trace.modules_around(self.index)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._built is None:
+            self._built = self._trace.build(self.index)
+        return getattr(self._built, name)
+
+
 class RunningView(OpView):
     """A layer as a predicate receives it while the model runs: reading a later fact raises KnownLater."""
 
     __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its first output."""
+        return self.history.trace.first_shape(self.record.index)  # type: ignore[attr-defined, no-any-return]
 
     @property
     def flops(self) -> int | None:
@@ -61,13 +96,13 @@ class RunningOp:
 
     index: int
     name: str
-    number: int  # the likeliest number of its layer
-    first: int  # index of the first pass
-    pass_number: int
-    low: int  # bounds of the layer's number
-    high: int
+    number: int = 0  # the likeliest number of its layer
+    first: int = 0  # index of the first pass
+    pass_number: int = 0
+    low: int = 0  # bounds of the layer's number
+    high: int = 0
     max_pass: int = 1  # upper bound of the pass number
-    is_sure: bool = True  # whether `pass_number` is certain: operations with parameters are identified by them
+    is_sure: bool = True  # whether `first` and `pass_number` are certain
 
     @property
     def label(self) -> str:
@@ -87,22 +122,28 @@ class RunningOp:
                 and selector.index in (-1, self.first)
                 and selector.call in (0, self.pass_number)
             )
-        short, full = f"{self.name}_{self.number}", f"{self.name}_{self.number}_{self.first}"
-        names = (short, full, f"{short}:{self.pass_number}", f"{full}:{self.pass_number}")
-        return selector.form == "pattern" and selector.matches_name(names)
+        return selector.form == "pattern" and selector.matches_name(self._names(self.number))
 
-    def may_match(self, selector: Selector) -> bool:
-        """Whether a selector may match the final name of this operation."""
-        if selector.form == "label":
+    def may_match(self, selector: Selector, pattern: LabelPattern | None) -> bool:
+        """Whether a label, or a pattern over labels, may match the final name of this operation."""
+        if pattern is None:
             passes = selector.call in (0, self.pass_number) if self.is_sure else selector.call <= self.max_pass
             return selector.name == self.name and self.low <= selector.number <= self.high and passes
-        if selector.form == "pattern":
-            numbers = range(self.low, min(self.high, self.low + 1000) + 1)
-            stems = (f"{self.name}_{number}" for number in numbers)
-            layer = selector.name.partition(":")[0]
-            wild = layer.replace("_", "*")
-            return any(fnmatchcase(stem, layer) or fnmatchcase(f"{stem}_{self.index}", wild) for stem in stems)
-        return self.likely_matches(selector)
+        if self.low == self.high and self.is_sure:
+            return selector.matches_name(self._names(self.low))
+        return pattern.may_match(self.name, self.low, self.high)
+
+    def surely_matches(self, selector: Selector, pattern: LabelPattern | None) -> bool:
+        """Whether it matches, whatever the rest of the run brings; for one that `may_match`."""
+        if self.low != self.high or (not self.is_sure and self.max_pass > 1):
+            return False
+        if pattern is None:
+            return selector.index in (-1, self.first) and selector.call in (0, self.pass_number)
+        return selector.matches_name(self._names(self.low)[:2])  # with a pass only if the layer has several
+
+    def _names(self, number: int) -> tuple[str, ...]:
+        short, full = f"{self.name}_{number}", f"{self.name}_{number}_{self.first}"
+        return (short, full, f"{short}:{self.pass_number}", f"{full}:{self.pass_number}")
 
 
 class RunningNames:
@@ -110,39 +151,49 @@ class RunningNames:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._counts: dict[str, list[int]] = {}  # name -> counts of [likely layers, distinct places, all operations]
+        self._counts: dict[str, list[int]] = {}  # name -> counts of [likely layers, distinct places, possible layers]
         # place -> (number, first, passes so far, last parents)
         self._repeats: dict[Any, tuple[int, int, int, Any]] = {}
         self._layers: dict[int, tuple[str, int]] = {}  # node -> its likeliest layer
-        self._lows: dict[Any, int] = {}  # place -> lower bound of its layer number
+        self._bounds: dict[Any, tuple[int, int]] = {}  # place -> bounds of the number of the first operation there
         self._op_counts: dict[Any, int] = {}  # place -> operations there so far
+        self._last_scopes: dict[Any, int] = {}  # place -> module call of the last operation there
+        self._chains: dict[int, tuple[int, ...]] = {-1: ()}  # module call -> ids of the modules around it
 
-    def name(self, node: int) -> RunningOp:
-        """Return the likely name of the operation that just ran."""
-        row = self._recorder.row(node)
-        name = layer_name(row.call.name)
+    def name(self, node: int, name: str) -> RunningOp:
+        """Return the likely name of the operation that just ran, whose labels begin with `name`."""
+        recorder = self._recorder
+        _, _, _, _, begin, scope, code, lasti, _ = recorder.rows[node * WIDTH : (node + 1) * WIDTH]
+        refs = recorder.refs[begin:]
+        stored = tuple([ref for ref in refs if ref < 0])
+        place = (name, id(code), lasti, self._modules(scope), stored)
         counts = self._counts.setdefault(name, [0, 0, 0])
-        counts[2] += 1
-        stored = tuple(ref for ref in row.refs if ref < 0)
-        place = (name, id(row.code), row.lasti, self._modules(row.scope), stored)
-        if place not in self._lows:
+        max_pass = self._op_counts[place] = self._op_counts.get(place, 0) + 1
+        # The only operation of its place in each call of a module that holds its parameters: they identify its layer.
+        is_sure = bool(stored) and scope >= 0 and self._last_scopes.get(place) != scope
+        self._last_scopes[place] = scope if is_sure else -1
+        if max_pass == 1:
             counts[1] += 1
-            self._lows[place] = counts[1]
-        # Operations with parameters are identified by them; others repeat if they follow new passes of the same layers.
-        parents = tuple(ref for ref in row.refs if ref >= 0)
-        likely = place if stored else (place, tuple(self._layers.get(ref >> SLOT_BITS) for ref in parents))
+        if max_pass == 1 or not is_sure:
+            counts[2] += 1
+        if max_pass == 1:
+            self._bounds[place] = (counts[1], counts[2])
+        low, high = self._bounds[place]
+        # Others repeat if they follow new passes of the same layers.
+        parents = tuple([ref for ref in refs if ref >= 0])
+        likely = place if stored else (place, tuple([self._layers.get(ref >> SLOT_BITS) for ref in parents]))
         number, first, passes, last_parents = self._repeats.get(likely, (0, node, 0, ()))
         if not passes or (not stored and (not parents or parents == last_parents)):
             counts[0] += 1
             number, first, passes = counts[0], node, 0
         self._repeats[likely] = (number, first, passes + 1, parents)
         self._layers[node] = (name, number)
-        max_pass = self._op_counts[place] = self._op_counts.get(place, 0) + 1
-        return RunningOp(node, name, number, first, passes + 1, self._lows[place], counts[2], max_pass, bool(stored))
+        high = high if is_sure else counts[2]
+        return RunningOp(node, name, number, first, passes + 1, low, high, max_pass, is_sure)
 
     def _modules(self, scope: int) -> tuple[int, ...]:
-        chain = []
-        while scope >= 0:
-            scope, module = self._recorder.scopes[4 * scope : 4 * scope + 2]
-            chain.append(id(module))
-        return tuple(chain)
+        chain = self._chains.get(scope)
+        if chain is None:
+            outer, module = self._recorder.scopes[4 * scope : 4 * scope + 2]
+            chain = self._chains[scope] = (id(module), *self._modules(outer))
+        return chain

@@ -16,6 +16,7 @@ from torcheer.drawing.looks.colour_scale import WAYS
 from torcheer.drawing.looks.style import style_of
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
+from torcheer.records import NO_STRUCTURE
 
 
 def draw_history(
@@ -49,6 +50,8 @@ def draw_history(
     flow = history.facts.backward
     if flow and rolled:
         raise BadArgument("rolled=True: a backward pass is drawn with every operation, not rolled")
+    if NO_STRUCTURE in history.info.notes:
+        raise BadArgument(f"there is nothing to draw: this history was {NO_STRUCTURE}. Record it with structure=True")
     checked_style = style_of(style)
     with garbage_collection_off():
         items, times = (backward_items(history, flow), {}) if flow else items_of(history, rolled=rolled)

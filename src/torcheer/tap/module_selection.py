@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +45,7 @@ def choose(model: nn.Module, layers: Any = None, verb: str = "watch") -> ModuleS
     selectors = parse_all("all" if layers is None else layers, named, verb)
     modules: dict[str, nn.Module] = {}
     for selector in selectors:
-        matches = {name: module for name, module in named.items() if _matches(selector, name, module)}
-        if not matches and selector.form not in ("all", "none"):
-            hint = did_you_mean(str(selector.key), named, 3) or " layers=None chooses every module that computes."
-            raise UnknownLayer(f"{verb}: nothing among {len(named)} modules matches {selector.key!r}.{hint}")
-        modules |= matches
+        modules |= matching_modules(selector, named, verb)
     if not selectors:
         raise BadArgument(f"{verb}: layers={layers!r} chooses nothing; layers=None chooses every module that computes")
     modules = {name: module for name, module in named.items() if name in modules}
@@ -61,6 +57,21 @@ def choose(model: nn.Module, layers: Any = None, verb: str = "watch") -> ModuleS
         hooked = {next(iter(named)): model, **hooked}  # the output of the whole model is accessible
     inside = {id(p) for module in model.modules() if id(module) in compiled for p in module.parameters(recurse=False)}
     return ModuleSelection(hooked, parameters, hidden, tuple(name for name, p in parameters.items() if id(p) in inside))
+
+
+def matching_modules(selector: Selector, named: Mapping[str, nn.Module], verb: str) -> Mapping[str, nn.Module]:
+    """Return the modules that a selector means; raises UnknownLayer if it means none."""
+    if selector.form == "module" and selector.name in named:
+        return {selector.name: named[selector.name]}
+    if selector.form in ("class", "pattern", "role"):
+        parts = named if not selector.reads_class else {name: unwrapped(module) for name, module in named.items()}
+        matches = {name: named[name] for name in selector.modules_among(parts) if _means(selector, name, parts[name])}
+    else:
+        matches = {name: module for name, module in named.items() if _matches(selector, name, module)}
+    if not matches and selector.form not in ("all", "none"):
+        hint = did_you_mean(str(selector.key), named, 3) or " 'all' chooses every module that computes."
+        raise UnknownLayer(f"{verb}: nothing among {len(named)} modules matches {selector.key!r}.{hint}")
+    return matches
 
 
 def _compiled_ids(model: nn.Module) -> set[int]:
@@ -104,9 +115,11 @@ def _computes(module: nn.Module) -> bool:
 def _matches(selector: Selector, name: str, module: nn.Module) -> bool:
     if selector.test is not None:
         return bool(selector.test(_as_layer(name, module)))
-    if selector.form == "all":
-        return _computes(module)
-    return selector.matches_call(name, 0, class_name(unwrapped(module)))
+    return selector.form == "all" and _computes(module)
+
+
+def _means(selector: Selector, name: str, module: nn.Module) -> bool:
+    return selector.means_every_call or selector.matches_call(name, 0, class_name(module))
 
 
 def _as_layer(name: str, module: nn.Module) -> ModuleLayer:

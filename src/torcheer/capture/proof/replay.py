@@ -19,8 +19,8 @@ from torcheer.capture.proof.rerun import Run, memory_filled, rerun_row, tangent_
 from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record.recorder import WIDTH, OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.released_values import RELEASED
 from torcheer.capture.torch_state import exact_modes, is_forward_ad_on
-from torcheer.capture.values.save_policy import ReleasedArguments
 from torcheer.errors import CannotReplay, ValueUnavailable
 
 CANNOT = "cannot be judged"
@@ -84,8 +84,8 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
     recorder = getattr(history.trace, "recorder", None)
     if not isinstance(recorder, Recorder):
         raise CannotReplay(
-            "this history was loaded from a file, or explains a backward pass; replay needs the live model: capture it "
-            "again"
+            "this history was loaded from a file, explains a backward pass, or was recorded with structure=False; "
+            "replay needs the operations of a live run: capture it again"
         )
     report = Validation(history.trace.info().model, recorder.count)
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ class Replay:
             return "skipped: uninitialised memory has no value to compare", None
         if call.collective or self._communicates(call.function):
             return f"{CANNOT}: {_COLLECTIVE}", None
-        if isinstance(row.args, ReleasedArguments) and not (call.mark and call.name == "output"):
+        if type(row.out) in RELEASED and not (call.mark and call.name == "output"):
             return f"skipped: {_LET_GO}", None
         try:
             expected = [

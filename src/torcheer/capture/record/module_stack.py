@@ -156,7 +156,7 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
         len(args) == 1
         and not kwargs
         and type(args[0]) is Tensor
-        and (ref := recorder.refs_by_id.get(id(args[0]))) is not None
+        and (ref := recorder.find_ref(id(args[0]))) is not None
     ):
         recorder.call_inputs.append(ref)
     else:
@@ -167,7 +167,7 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     finally:
         recorder.scope = outer
     if type(out) is Tensor:
-        recorder.exits += (scope, recorder.refs_by_id.get(id(out)))
+        recorder.exits += (scope, recorder.find_ref(id(out)))
     else:
         out = _add_outputs(recorder, scope, out)
     return out if recorder.on_module is None else recorder.on_module(scope, self, out)

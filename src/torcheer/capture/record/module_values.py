@@ -33,21 +33,21 @@ def argument_refs(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]
 def add_outputs(recorder: Recorder, scope: int, out: Any) -> None:
     """Record a call's outputs: tensors in containers, and those in plain objects separately."""
     direct = direct_tensors(out)
-    recorder.exits += (scope, tuple([recorder.refs_by_id.get(id(tensor)) for tensor in direct]))
+    recorder.exits += (scope, tuple([recorder.find_ref(id(tensor)) for tensor in direct]))
     if type(out) in ATOMS or (len(direct) == 1 and out is direct[0]):
         return
     direct_ids = set(map(id, direct))
     in_objects = [tensor for tensor in tensors_in(out) if id(tensor) not in direct_ids]
     if in_objects:
-        refs = tuple([recorder.refs_by_id.get(id(tensor)) for tensor in in_objects])
+        refs = tuple([recorder.find_ref(id(tensor)) for tensor in in_objects])
         recorder.object_outputs[scope] = recorder.object_outputs.get(scope, ()) + refs
 
 
 def find_assigned_buffers(recorder: Recorder, module: Module) -> None:
     """Note, at the start of a call, computed values that were assigned to the module's buffers."""
     for name, buffer in module._buffers.items():
-        ref = recorder.refs_by_id.get(id(buffer), -1)
-        if ref >= 0 and id(buffer) not in recorder.owners:
+        ref = recorder.find_ref(id(buffer))
+        if ref is not None and ref >= 0 and id(buffer) not in recorder.owners:
             recorder.assigned.setdefault(ref, (recorder.count, module, name))
 
 
@@ -62,7 +62,7 @@ def note_replacement(recorder: Recorder, module: Module, name: str, new: Tensor,
     recorder.replaced_parameters += (old, new)
     for tensor in (old, new):
         recorder.owners.setdefault(id(tensor), (module, name))
-    ref = None if id(new) in recorder.refs_by_id else recorder.memory.alias_of(new)
+    ref = None if recorder.find_ref(id(new)) is not None else recorder.memory.alias_of(new)
     if ref is not None:
         recorder.set_caller(ref >> SLOT_BITS, caller)
         recorder.assigned[ref] = (recorder.count, module, name)

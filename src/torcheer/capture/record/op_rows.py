@@ -12,11 +12,12 @@ from torcheer.capture.record.function_table import lookup_call
 from torcheer.capture.record.model_names import ModelNames
 from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
+from torcheer.capture.record.released_values import ABSENT, RELEASED, read_grad_fn
 from torcheer.capture.record.source_lines import is_user_code, line_of
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.record.tensor_trees import Path, argument_leaves
 from torcheer.errors import ValueUnavailable
-from torcheer.records import Argument, Edge, ModuleCall, ModuleRun, Op, RunInfo, Source, Stored
+from torcheer.records import Argument, Edge, ModuleCall, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
 
 _KINDS = {"grad": "unseen"}  # connected by edges, but autograd's engine ran it
 
@@ -32,6 +33,7 @@ class LiveTrace:
         training = getattr(recorder.model, "training", None)
         self.mode = "" if training is None else "train" if training else "eval"
         self.gradient_log: Any = None
+        self.settle_values: Callable[[], None] | None = None  # lets go of values that names turn out not to ask for
         self.finished = False
         self.origin: tuple[Any, int] = (None, 0)  # code and instruction that started the capture
         self._ops: list[Op] = []
@@ -90,6 +92,9 @@ class LiveTrace:
 
     def value(self, index: int, output: int) -> Tensor:
         """Return an output of an op; raises ValueUnavailable."""
+        if self.settle_values is not None:
+            settle, self.settle_values = self.settle_values, None
+            settle()
         return self.recorder.value(index << SLOT_BITS | output)
 
     def gradients(self, index: int, output: int) -> list[Any]:
@@ -224,9 +229,28 @@ class LiveTrace:
             written=tuple(meta_of(tensor) for tensor in tensors[returned:]),
         )
 
+    def output_metas(self, node: int) -> tuple[TensorMeta, ...]:
+        """Return the metadata of an operation's outputs, without building its record."""
+        return tuple([meta_of(tensor) for tensor in self.recorder.outputs(node)[: self.recorder.output_count(node)]])
+
+    def first_shape(self, node: int) -> tuple[int, ...]:
+        """Return the shape of an operation's first output, () without one; predicates ask for it most."""
+        recorder = self.recorder
+        if recorder.output_count(node) == 0:
+            return ()
+        offsets = recorder.released_at(node)
+        if offsets and isinstance(shape := recorder.facts[offsets[0] + 1], torch.Size):
+            return tuple(shape)
+        return meta_of(recorder.outputs(node)[0]).shape
+
+    def modules_around(self, node: int) -> tuple[ModuleCall, ...]:
+        """Return the module calls around an operation, without building its record."""
+        self._read_scopes()
+        return self._modules(self.recorder.row(node).scope)
+
     def _grad_fn(self, node: int, row: OpRow) -> str:
-        if hasattr(row.out, "metas"):  # a ReleasedOutput
-            return str(row.out.grad_fn)
+        if type(row.out) in RELEASED:
+            return next((read_grad_fn(self.recorder.facts, offset) for offset in self.recorder.released_at(node)), "")
         before = self.recorder.memory.grad_fns.get(node << SLOT_BITS)  # an in-place write replaces the tensor's grad_fn
         if before is not None:
             return before
@@ -242,13 +266,11 @@ class LiveTrace:
             for place, ref in enumerate(dict.fromkeys(refs)):
                 self._add_argument(node, ref, (place,), None, parents, stored)
             return tuple(parents), tuple(stored), ()
-        if hasattr(row.args, "settings"):  # ReleasedArguments
-            for (where, parameter), ref in zip(row.args.tensors, refs, strict=True):
-                self._add_argument(node, ref, where, parameter, parents, stored)
-            return tuple(parents), tuple(stored), row.args.settings
         for where, value in argument_leaves(row.args, row.kwargs):
-            if isinstance(value, Tensor):
-                self._add_argument(node, next(refs), where, value, parents, stored)
+            if value is ABSENT or isinstance(value, Tensor):
+                ref = next(refs)
+                tensor = value if isinstance(value, Tensor) else self.recorder.tensor_of(ref)
+                self._add_argument(node, ref, where, tensor, parents, stored)
             else:
                 settings.append((where, value))
         return tuple(parents), tuple(stored), tuple(settings)

@@ -22,6 +22,7 @@ from torcheer.capture import process_groups
 from torcheer.capture.random_states import autocast_settings, random_state
 from torcheer.capture.record.function_table import CALLS, TorchCall, lookup_call, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
+from torcheer.capture.record.released_values import CELLS, RELEASED, ReleasedOutputs, read_meta
 from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import (
     ATOMS,
@@ -87,6 +88,7 @@ class Recorder(TorchFunctionMode):
         "count",
         "dispatch_mode_on",
         "exits",
+        "find_ref",
         "on_op",
         "refs",
         "refs_by_id",
@@ -102,7 +104,8 @@ class Recorder(TorchFunctionMode):
         self.append = self.rows.extend
         self.refs: list[int] = []  # of all rows, concatenated
         self.count = 0
-        self.refs_by_id: dict[int, int] = {}  # id of a live tensor -> ref of its value
+        self.refs_by_id: dict[int, int] = {}  # id of a tensor that a row holds -> ref of its value
+        self.find_ref: Callable[[int], int | None] = self.refs_by_id.get  # of the id of a live tensor
         self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
         self.stored: list[Tensor] = []  # parameters and buffers read so far
         self.distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -136,8 +139,9 @@ class Recorder(TorchFunctionMode):
         self.edited: dict[int, str] = {}  # node -> description of the edits of its result
         self.edit_functions: dict[int, list[Any]] = {}  # node -> (slot, edit, random state) per edit, for replay
         self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows hold all values
-        self.weak_values: dict[int, Any] = {}  # ref -> weak reference to a released tensor
+        self.facts: list[Any] = []  # cells of tensors that are not kept (`released_values`)
         self.converted: set[int] = set()  # refs whose saved value differs from what ran (dtype, device, transform)
+        self.arrivals: dict[int, Any] = {}  # ref -> event after which its copy from a device may be read
         # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
         self.aten_calls: list[Any] = []
         self.dispatch_paused = False  # True while `AtenMode` must not record
@@ -376,13 +380,13 @@ class Recorder(TorchFunctionMode):
 
     def adopt(self, tensor: Tensor) -> int:
         """Find or create the ref of a tensor that has none, or whose value has changed."""
-        if id(tensor) not in self.refs_by_id and self._store_if_owned(tensor, id(tensor)):
+        if self.find_ref(id(tensor)) is None and self._store_if_owned(tensor, id(tensor)):
             return self.refs_by_id[id(tensor)]
         return self.memory.adopt(tensor)
 
     def ref_of(self, tensor: Tensor) -> int:
         """Return the ref of a tensor's current value."""
-        ref = self.refs_by_id.get(id(tensor))
+        ref = self.find_ref(id(tensor))
         if ref is None or version_of(tensor) != self.versions.get(id(tensor), 0):
             return self.adopt(tensor)
         return ref
@@ -504,21 +508,21 @@ class Recorder(TorchFunctionMode):
         """Whether a value is kept by reference and must be preserved before a write."""
         if self.saved is None or ref in self.saved or ref < 0:
             return True
-        return not hasattr(self.rows[(ref >> SLOT_BITS) * WIDTH + OUT], "metas")  # not decided yet
+        return type(self.rows[(ref >> SLOT_BITS) * WIDTH + OUT]) not in RELEASED  # not decided yet
 
     def output_count(self, node: int) -> int:
         """Count the row's outputs; if it returned no tensor (`x[0] = y`), those it wrote."""
         out = self.rows[node * WIDTH + OUT]
-        if self.saved is not None and hasattr(out, "metas"):
-            return int(out.output_count)
+        if type(out) in RELEASED:
+            return out.returned if isinstance(out, ReleasedOutputs) else 1
         count = len(leaves(out))
         return count if count else len(self.extra_writes.get(node, ()))
 
     def outputs(self, node: int) -> list[Any]:
         """Return a row's tensors: returned, then only written ones; metadata once released."""
         out = self.rows[node * WIDTH + OUT]
-        if self.saved is not None and hasattr(out, "metas"):
-            return list(out.metas)
+        if type(out) in RELEASED:
+            return [read_meta(self.facts, offset) for offset in self.released_at(node)]
         if self._outputs_cache[0] == node and self._outputs_cache[1] is out:
             return self._outputs_cache[2]
         tensors = leaves(out)
@@ -527,17 +531,44 @@ class Recorder(TorchFunctionMode):
             self._outputs_cache = (node, out, tensors)
         return tensors
 
+    def released_at(self, node: int) -> range:
+        """Return the offsets in `facts` of a row's released tensors; none if the row still holds them."""
+        out = self.rows[node * WIDTH + OUT]
+        if type(out) is int:
+            return range(out, out + 1)
+        if type(out) is ReleasedOutputs:
+            return range(out.offset, out.offset + CELLS * out.size, CELLS)
+        return range(0)
+
+    def tensor_of(self, ref: int) -> Tensor | None:
+        """Return the tensor that had a value, whatever it holds now; None if it is gone."""
+        if ref < 0:
+            return self.stored[~ref]
+        offsets = self.released_at(ref >> SLOT_BITS)
+        tensor: Tensor | None = (
+            self.facts[offsets[ref & SLOT_MASK]]() if offsets else self.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK]
+        )
+        return tensor
+
     def values_since(self, node: int, stored: int) -> Iterator[tuple[int, Tensor]]:
         """Yield (ref, tensor) of live values, from row `node` and stored tensor `stored` on."""
         for number in range(stored, len(self.stored)):
             yield ~number, self.stored[number]
         for row in range(node, self.count):
-            for slot, tensor in enumerate(self.outputs(row)):
-                ref = row << SLOT_BITS | slot
-                if not isinstance(tensor, Tensor):
-                    tensor = self.weak_values[ref]() if ref in self.weak_values else None
-                if tensor is not None:
-                    yield ref, tensor
+            yield from self.live_values(row)
+
+    def live_values(self, node: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield (ref, tensor) of a row's values that are alive; of one saved without its graph, what was saved."""
+        first = node << SLOT_BITS
+        if self.saved is None or type(self.rows[node * WIDTH + OUT]) not in RELEASED:
+            yield from enumerate(self.outputs(node), first)
+            return
+        for ref, offset in enumerate(self.released_at(node), first):
+            tensor = self.facts[offset]()
+            if tensor is None and ref in self.saved:
+                tensor = self.saved[ref][0]
+            if tensor is not None:
+                yield ref, tensor
 
     def value(self, ref: int) -> Tensor:
         """Return the recorded value of a ref; raises ValueUnavailable."""
@@ -553,6 +584,8 @@ class Recorder(TorchFunctionMode):
         return tensor
 
     def _read_value(self, ref: int) -> Tensor:
+        if ref in self.arrivals:
+            self.arrivals.pop(ref).synchronize()
         preserved = self.memory.preserved(ref)
         if preserved is not None:
             return preserved
@@ -581,5 +614,5 @@ class Recorder(TorchFunctionMode):
         """Add the tensor arguments of a root module call as inputs."""
         if self.scopes[4 * self.scope] < 0 and self.inputs_from_call:
             for tensor in tensors_in((args, kwargs)):
-                if id(tensor) not in self.refs_by_id and not self.is_stored(tensor):
+                if self.find_ref(id(tensor)) is None and not self.is_stored(tensor):
                     self.add("input", tensor, [])

@@ -40,7 +40,7 @@ def add_gradients(recorder: Recorder, function: Any, out: Any, refs: list[int], 
     if function in BACKWARD:
         recorder.losses, recorder.gradients = refs, None
         return
-    fresh = {id(tensor): tensor for tensor in leaves(out) if id(tensor) not in recorder.refs_by_id}
+    fresh = {id(tensor): tensor for tensor in leaves(out) if recorder.find_ref(id(tensor)) is None}
     if function is torch.autograd.grad and fresh:
         recorder.callers[recorder.count] = caller_of(frame)
         recorder.add("grad", tuple(fresh.values()), refs, note=GRAD)

@@ -24,17 +24,17 @@ HELD = "forward returned a generator inside something else: it has yet to run, a
 LAZY = "forward returned a {kind}, which runs when it is awaited: what it does is not part of this history"
 
 
-def run_to_end(out: Any, recorder: Recorder) -> Any:
-    """Return a model's output; if it is an iterator, run it and return its items."""
+def run_to_end(out: Any, notes: list[str]) -> Any:
+    """Return a model's output; if it is an iterator, run it, return its items and add a note."""
     if isinstance(out, Coroutine) or hasattr(out, "__anext__"):
-        recorder.run_notes.append(LAZY.format(kind=type(out).__name__))
+        notes.append(LAZY.format(kind=type(out).__name__))
     if not isinstance(out, Iterator) or isinstance(out, Tensor):
         with suppress(Exception):  # a user-defined container that cannot be walked
             if any(isinstance(leaf, Iterator) for _, leaf in walk(out) if not isinstance(leaf, Tensor)):
-                recorder.run_notes.append(HELD)
+                notes.append(HELD)
         return out
     items = list(islice(out, MAX_ITEMS))
-    recorder.run_notes.append(ENDLESS if len(items) == MAX_ITEMS else YIELDS)
+    notes.append(ENDLESS if len(items) == MAX_ITEMS else YIELDS)
     return items
 
 

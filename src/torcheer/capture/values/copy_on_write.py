@@ -110,7 +110,8 @@ class ValueMemory:
                 if shared is None:
                     self._protect(window)
                 for ref, other in shared or ():
-                    self._copy(ref, other, other)
+                    if self.recorder.must_keep(ref):
+                        self._copy(ref, other, self._saved_form(ref, other))
                     self._mark_stale(ref, other, window, self._block(window.tensor, window.number))
         return windows
 
@@ -120,9 +121,9 @@ class ValueMemory:
         Copies the tensor's value and returns the other values that share its memory; None if the case does not apply.
         """
         recorder = self.recorder
-        ref = recorder.refs_by_id.get(id(tensor), -1)
-        node = ref >> SLOT_BITS
-        if ref < 0 or recorder.count - node > 8 or recorder.saved is not None or type(tensor) is not Tensor:
+        ref = recorder.find_ref(id(tensor))
+        node = -1 if ref is None else ref >> SLOT_BITS
+        if ref is None or ref < 0 or recorder.count - node > 8 or type(tensor) is not Tensor:
             return None
         if not recorder.allocated_memory(node, tensor) or tensor._is_view() or tensor.is_inference():
             return None
@@ -132,12 +133,12 @@ class ValueMemory:
             return None
         shared = []
         for row in range(node, recorder.count):
-            for slot, other in enumerate(recorder.outputs(row)):
+            for other_ref, other in recorder.live_values(row):
                 if other is not tensor and storage_of(other) == number:
-                    shared.append((row << SLOT_BITS | slot, other))
-        if ref not in self.copies and ref not in self.lost:
+                    shared.append((other_ref, other))
+        if ref not in self.copies and ref not in self.lost and recorder.must_keep(ref):
             with recorder.paused():
-                self._add_copy(ref, tensor, graph_copy(tensor))
+                self._add_copy(ref, tensor, graph_copy(self._saved_form(ref, tensor)))
         return shared
 
     def _protect(self, window: Window) -> None:
@@ -297,7 +298,7 @@ class ValueMemory:
     def changed(self, tensor: Tensor, ref: int) -> bool:
         """Whether a tensor was written, or its storage replaced, unrecorded since this value."""
         recorder, key = self.recorder, id(tensor)
-        if recorder.refs_by_id.get(key) != ref or key in recorder.unsettled or is_empty(tensor):
+        if recorder.find_ref(key) != ref or key in recorder.unsettled or is_empty(tensor):
             return False
         before, after = recorder.versions.get(key, 0), version_of(tensor)
         return before != after and not self.all_writes_seen(tensor, ref, before, after)
@@ -316,7 +317,7 @@ class ValueMemory:
         exposed = self.exposed.get(id(tensor))
         if exposed is not None and exposed.tensor() is tensor:
             return exposed.ref == ref
-        return self.recorder.refs_by_id.get(id(tensor)) == ref
+        return self.recorder.find_ref(id(tensor)) == ref
 
     def after_write(self, windows: list[Window]) -> None:
         """Register finished writes: who wrote, for stale tensors; versions, for unaffected ones."""
@@ -371,7 +372,7 @@ class ValueMemory:
             return
         with self.recorder.paused():
             for tensor in leaves(out):
-                if id(tensor) not in self.recorder.refs_by_id:
+                if self.recorder.find_ref(id(tensor)) is None:
                     continue
                 if storage_of(tensor) in self._exposed_storages:
                     self._expose_tensor(tensor, self.recorder.refs_by_id[id(tensor)])
@@ -423,7 +424,7 @@ class ValueMemory:
             )
         if exposed is not None and exposed.tensor() is tensor:
             return self._check_exposed(tensor, exposed)
-        previous = self.recorder.refs_by_id.get(key)
+        previous = self.recorder.find_ref(key)
         if previous is not None:
             return self._adopt_changed(tensor, previous)
         if self.recorder.is_stored(tensor):
@@ -515,16 +516,12 @@ class ValueMemory:
     # -- the index ---------------------------------------------------------------------------------------------------
 
     def _update_index(self) -> None:
-        recorder, refs_by_id, versions = self.recorder, self.recorder.refs_by_id, self.recorder.versions
+        recorder, find_ref, versions = self.recorder, self.recorder.find_ref, self.recorder.versions
         for ref, tensor in recorder.values_since(self._rows, self._stored):
-            if ref in self.copies or ref in self.deferred:
-                continue
             key = id(tensor)
-            if (
-                version_of(tensor) != versions.get(key, 0)
-                and refs_by_id.get(key) == ref
-                and key not in recorder.unsettled
-            ):
+            if (ref in self.copies or ref in self.deferred) and find_ref(key) != ref:
+                continue  # it was written since; a copy of one that was not is only the form in which it is kept
+            if version_of(tensor) != versions.get(key, 0) and find_ref(key) == ref and key not in recorder.unsettled:
                 continue  # written or moved unseen: its next read finds out
             self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))
         self._rows, self._stored = recorder.count, len(recorder.stored)

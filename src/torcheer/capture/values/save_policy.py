@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
+from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
-from torcheer.capture.record.tensor_trees import argument_leaves
 from torcheer.capture.torch_state import version_of
 from torcheer.capture.values.copy_on_write import CHANGED, FREED
-from torcheer.capture.values.memory_layout import is_freed, storage_of
+from torcheer.capture.values.memory_layout import is_freed
 from torcheer.capture.values.value_copies import copy_of, graph_copy
+from torcheer.capture.values.value_forms import has_form, in_form
 from torcheer.errors import BadArgument
 from torcheer.selection import keys_of
+from torcheer.tap.device_copies import READY
 
 
 @dataclass(frozen=True)
@@ -71,59 +70,27 @@ class StopEarly(BaseException):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasedOutput:
-    """The output cell of a row whose tensors were released."""
+class KeptValues:
+    """The values asked for, each in the requested form."""
 
-    metas: tuple[Any, ...]
-    grad_fn: str
-    output_count: int  # the first ones were returned; the others were only written
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasedArguments:
-    """The argument cell of a row whose tensors were released."""
-
-    tensors: tuple[tuple[tuple[int | str, ...], Any], ...]  # (where, the tensor if it is a parameter) of each tensor
-    settings: tuple[Any, ...]  # (where, value) of the other arguments
-
-
-class RowPruner:
-    """Save the requested values of each row and release the others."""
-
-    def __init__(self, save: Save, recorder: Recorder, window: int = 0) -> None:
+    def __init__(self, save: Save, recorder: Recorder) -> None:
+        assert recorder.saved is not None
         self.save = save
         self.recorder = recorder
-        self._window = window  # rows to hold back: negative positions are certain only this much later
-        self._recent: list[int] = []
-        self._weak_recorder = weakref.ref(recorder)
-        self._saved: dict[int, tuple[Tensor, int]] = {}
+        self._saved = recorder.saved
+        self._by_reference = not save.detach and save.guard == "write"
         self._kept: set[int] = set()
-        recorder.saved = self._saved
-        recorder.weak_values = {}
+        self._held: deque[int] = deque()  # refs of recent values that may be wanted, oldest first
 
-    def finish_row(self, node: int, wanted: bool) -> None:
-        """Save or release the values of a complete row."""
-        if wanted:
-            self.keep(node)
-        self._recent.append(node)
-        while len(self._recent) > self._window:
-            self._release(self._recent.pop(0))
+    def keep_new(self, ref: int, tensor: Tensor) -> bool:
+        """Save a value that was just computed by reference; False if it must be copied or converted."""
+        if not self._by_reference or (self.save.alters and not has_form(self.save, tensor)):
+            return False
+        self._kept.add(ref)
+        self._saved[ref] = (tensor, version_of(tensor))
+        return True
 
-    def finish(self, count: int, positions: set[int]) -> None:
-        """Handle the last rows: negative positions are known now."""
-        for node in self._recent:
-            if node - count in positions:
-                self.keep(node)
-            self._release(node)
-        self._recent.clear()
-
-    def keep(self, node: int) -> None:
-        """Save every output of a row that was not released yet."""
-        for slot, tensor in enumerate(self.recorder.outputs(node)):
-            self.keep_value(node << SLOT_BITS | slot, tensor)
-
-    def keep_value(self, ref: int, tensor: Tensor) -> None:
+    def keep(self, ref: int, tensor: Tensor) -> None:
         """Save one value, in the requested form."""
         memory, save = self.recorder.memory, self.save
         if ref in self._kept:
@@ -136,9 +103,11 @@ class RowPruner:
             memory.lost[ref] = FREED if is_freed(tensor) else CHANGED
             return
         tensor = tensor if copied is None else copied
-        if save.alters:
-            memory.copies[ref] = self._convert(tensor)
+        if save.alters and not has_form(save, tensor):
+            memory.copies[ref], event = in_form(save, tensor)
             self.recorder.converted.add(ref)
+            if event is not READY:
+                self.recorder.arrivals[ref] = event
         elif copied is not None:
             memory.copies[ref] = copied.detach() if save.detach else copied
         elif save.guard == "clone" or id(tensor) in memory.exposed:
@@ -146,49 +115,37 @@ class RowPruner:
         else:
             self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
 
-    def _convert(self, tensor: Tensor) -> Any:
-        """Return a value in the requested form, part of its graph even with grad disabled."""
-        save = self.save
-        value: Any = tensor.detach() if save.detach else tensor
-        with torch.set_grad_enabled(torch.is_grad_enabled() or value.requires_grad):
-            value = save.transform(value) if save.transform is not None else value
-            value = value.to(device=save.device, dtype=save.dtype) if isinstance(value, Tensor) else value
-        if isinstance(value, Tensor) and (value is tensor or storage_of(value) == storage_of(tensor)):
-            return copy_of(value) if save.detach else graph_copy(value)  # a view would change with the memory
-        return value
+    def hold(self, ref: int, tensor: Tensor, window: int) -> None:
+        """Hold a value until `window` rows are newer: a position from the end may turn out to be its own."""
+        if ref not in self._kept:
+            self._saved[ref] = (tensor, version_of(tensor))
+            self._held.append(ref)
+        newest = ref >> SLOT_BITS
+        while self._held and newest - (self._held[0] >> SLOT_BITS) >= window:
+            self._let_go(self._held.popleft())
 
-    def _release(self, node: int) -> None:
-        recorder = self.recorder
-        start = node * WIDTH
-        outputs = recorder.outputs(node)
-        for slot, tensor in enumerate(outputs):
-            ref, key = node << SLOT_BITS | slot, id(tensor)
-            if ref not in self._kept:
-                recorder.memory.drop(ref)
-            recorder.weak_values[ref] = weakref.ref(tensor, partial(_forget, self._weak_recorder, ref, key))
-        first = outputs[0] if outputs else None
-        metas, returned = tuple(meta_of(tensor) for tensor in outputs), recorder.output_count(node)
-        recorder.rows[start + OUT] = ReleasedOutput(metas, grad_fn_name(first), returned)
-        recorder.extra_writes.pop(node, None)
-        if not isinstance(recorder.rows[start + ARGS], ReleasedArguments):
-            leaves = list(argument_leaves(recorder.rows[start + ARGS], recorder.rows[start + KWARGS]))
-            recorder.rows[start + ARGS] = ReleasedArguments(
-                tuple(
-                    (path, value if isinstance(value, torch.nn.Parameter) else None)
-                    for path, value in leaves
-                    if isinstance(value, Tensor)
-                ),
-                tuple((path, value) for path, value in leaves if not isinstance(value, Tensor)),
-            )
-            recorder.rows[start + KWARGS] = None
+    def finish(self, positions: set[int]) -> None:
+        """Keep those of the held values whose positions are wanted, from the end, and let go of the others."""
+        while self._held:
+            ref = self._held.popleft()
+            if (ref >> SLOT_BITS) - self.recorder.count in positions:
+                tensor, _ = self._saved.pop(ref, (None, 0))
+                if tensor is None:
+                    tensor = self.recorder.memory.preserved(ref)
+                if tensor is not None:
+                    self.keep(ref, tensor)
+            else:
+                self._let_go(ref)
+
+    def _let_go(self, ref: int) -> None:
+        if ref not in self._kept:
+            self._saved.pop(ref, None)
+            self.recorder.memory.drop(ref)
 
 
-def _forget(weak: weakref.ref[Recorder], ref: int, key: int, _: Any) -> None:
-    """Remove a freed tensor from the recorder's tables: its id may be reused."""
-    recorder = weak()
-    if recorder is None:
-        return
-    recorder.weak_values.pop(ref, None)
-    if recorder.refs_by_id.get(key) == ref:
-        del recorder.refs_by_id[key]
-        recorder.versions.pop(key, None)
+def release_others(recorder: Recorder, wanted: set[int]) -> None:
+    """Let go of the saved values of other rows than these."""
+    memory = recorder.memory
+    for values in (recorder.saved or {}, memory.copies, memory.deferred):
+        for ref in [ref for ref in values if ref >= 0 and ref >> SLOT_BITS not in wanted]:
+            del values[ref]

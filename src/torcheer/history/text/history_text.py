@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torcheer.records import NO_STRUCTURE
 from torcheer.terminal import cut, human_bytes, plural
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def _where(history: ModelHistory) -> str:
 
 def _structure(history: ModelHistory) -> str:
     """Describe whether the model is recurrent, and whether it branches."""
+    if NO_STRUCTURE in history.info.notes:
+        return "not recorded"
     facts = history.facts
     recurrent_passes = max((len(facts.layers.all[position].ops) for position in facts.recurrent), default=0)
     max_passes = max((len(layer.ops) for layer in facts.layers.all), default=0)
