@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from capture_models import CASES
+from partial_ways import KEPT
 from processes import processor, python, version_of
 from report import mark, table, write_section
 
@@ -54,6 +55,7 @@ def main() -> None:
     parts = [
         _environment(peers),
         _costs([name for name in names if CASES[name].timed], peers, most_pairs=8 if options.quick else 10**9),
+        _partial([name for name in KEPT if name in names], peers, most_pairs=8 if options.quick else 10**9),
         _first([name for name in ("mlp", "resnet18", "gpt2") if name in names]),
         _memory([name for name in (*SAME_VALUES, "alexnet", "resnet18", "encoder", "gpt2") if _base(name) in names]),
         _imports(),
@@ -112,6 +114,32 @@ def _costs(names: Sequence[str], peers: dict[str, Any], most_pairs: int) -> str:
         print("  ".join(rows[-1]), flush=True)
     header = ["model", "plain, ms", "ops", *(TITLES[way] for way in ways), "floor (aim)"]
     return f"**CPU time of a full capture over a plain `no_grad` forward**\n\n{table(header, rows)}"
+
+
+def _partial(names: Sequence[str], peers: dict[str, Any], most_pairs: int) -> str:
+    """What it costs to keep less, with hooks on the same modules beside it, and the peak of resident memory."""
+    found = {name: _measure(f"partial:{most_pairs}", name) for name in names}
+    found = {name: answer for name, answer in found.items() if "ways" in answer}
+    if not found:
+        return ""
+    ways = dict.fromkeys(way.replace(str(number), "n") for answer in found.values() for way, number in _counted(answer))
+    rows = []
+    for title in ways:
+        cells = []
+        for answer in found.values():
+            way = next((way for way, number in _counted(answer) if way.replace(str(number), "n") == title), None)
+            cells.append("–" if way is None else f"{_ratio(answer['ways'][way])} ({answer['peak'][way] / 2**20:.1f})")
+        rows.append([title, *cells])
+        print("keeping less:", *rows[-1], flush=True)
+    if "nnsight" in peers:
+        rows.append(["nnsight's cache of every module", *(_ratio(_cell("cost:20", n, "nnsight_cache")) for n in found)])
+    header = ["kept", *(f"{CASES[name].title}, {found[name]['plain_ms']:.1f} ms" for name in found)]
+    return f"**CPU time of keeping less over a plain forward (peak memory, MiB)**\n\n{table(header, rows)}"
+
+
+def _counted(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    """The ways, each with the number of modules in its title, or a text that is in none."""
+    return [(way, way.partition(" ")[0] if way[0].isdigit() else "\0") for way in answer["ways"]]
 
 
 def _cell(what: str, name: str, way: str, **environment: str) -> dict[str, float]:

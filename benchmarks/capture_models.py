@@ -197,6 +197,15 @@ def _gpt2() -> Built:
     return hf.GPT2LMHeadModel(hf.GPT2Config()), (tokens,)
 
 
+def _gpt2_tiny() -> Built:
+    hf = transformers()
+    if hf is None:
+        raise ModuleNotFoundError("needs transformers")
+    shape = {"n_layer": 12, "n_embd": 64, "n_head": 4, "vocab_size": 500, "n_positions": 64}
+    config = hf.GPT2Config(**shape, bos_token_id=0, eos_token_id=0)
+    return hf.GPT2LMHeadModel(config), (torch.randint(0, 500, (1, 16)),)
+
+
 def _encoder() -> Built:
     layer = nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True)
     return nn.TransformerEncoder(layer, 6), (torch.randn(8, 64, 256),)
@@ -211,6 +220,7 @@ CASES = {
     "swin_v2_t": Case("swin_v2_t", _swin_v2_t, 1.25, 1.12, 30),
     "gpt2": Case("GPT-2 small, 64 tokens", _gpt2, 1.15, 1.05, 30),
     "encoder": Case("TransformerEncoder, 6 layers, d256", _encoder, 1.25, 1.25, 40, fastpath=False),
+    "gpt2-tiny": Case("12 GPT-2 blocks of width 64", _gpt2_tiny, 3.3, 2.5, 40, timed=False),
     "mlp-wide": Case("the MLP, b4096", lambda: _mlp(4096), 3.3, 2.5, 0, timed=False),
 }
 

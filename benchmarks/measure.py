@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from capture_models import CASES, build
+from partial_ways import partial_ways
 from processes import resident
 from torch import nn
 
@@ -151,6 +152,39 @@ def _summary(pairs: list[tuple[int, int]]) -> dict[str, float]:
     return {"ratio": statistics.median(ratios), "low": quarters[0], "high": quarters[2], "pairs": len(pairs)}
 
 
+def partial(name: str, most_pairs: int) -> dict[str, Any]:
+    """CPU time of each partial capture over the plain forward beside it, all in one process; peak memory of one run."""
+    model, inputs = build(name)
+    forward, runs = plain(model, inputs), partial_ways(model, inputs, name)
+    took: dict[str, list[tuple[int, int]]] = {way: [] for way in runs}
+    for run in (forward, forward, *runs.values()):
+        run()
+    for number in range(min(CASES[name].pairs, most_pairs)):
+        for way, run in runs.items():
+            if number % 2:
+                second, first = _timed(run), _timed(forward)
+            else:
+                first, second = _timed(forward), _timed(run)
+            took[way].append((first, second))
+    _held.clear()
+    plain_ns = statistics.median(first for pairs in took.values() for first, _ in pairs)
+    return {
+        "plain_ms": plain_ns / 1e6,
+        "ways": {way: _summary(pairs) for way, pairs in took.items()},
+        "peak": {way: _peak(run)[0] for way, run in {"plain": forward, **runs}.items()},
+    }
+
+
+def _peak(run: Run) -> tuple[int, Any]:
+    """The highest resident memory of one run over that before it, in bytes, and what the run gave."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
+    before = resident("VmRSS")
+    kept = run()
+    return resident("VmHWM") - before, kept
+
+
 def first(name: str, ways: list[str]) -> dict[str, Any]:
     """How much longer the first run in this process takes than later ones."""
     model, inputs = build(name)
@@ -169,12 +203,7 @@ def memory(name: str, ways: list[str]) -> dict[str, Any]:
     for _ in range(2):
         forward()
     run()  # what is made once (twins, caches) is no memory of a capture
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
-    before = resident("VmRSS")
-    kept = run()
-    peak = resident("VmHWM") - before
+    peak, kept = _peak(run)
     theirs = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers(), *inputs)}
     return {"peak": peak, "values": _bytes_in(kept, theirs)}
 
@@ -202,7 +231,9 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(CASES[name.partition(":")[0]].fastpath)
     with torch.no_grad():
-        if what.startswith("cost"):
+        if what.startswith("partial"):
+            answer = partial(name, int(what.partition(":")[2] or 10**9))
+        elif what.startswith("cost"):
             answer = cost(name, ways, int(what.partition(":")[2] or 10**9))
         else:
             answer = {"first": first, "memory": memory}[what](name, ways)

@@ -53,8 +53,9 @@ class Requests:
         self._matched_keys: set[Any] = set()  # keys of edits, and of what was saved as a module's output
         self._module_nodes: set[int] = set()  # nodes whose results were saved as a module's output
         self._edited_nodes: dict[Any, set[int]] = {}  # key -> nodes it edited
-        # id of a module whose result a selector or an edit may want -> its path, and those of `layers_to_save`
-        self._modules: dict[int, tuple[str, list[Selector]]] = {}
+        # id of a module whose result a selector or an edit may want -> its path, and those of `layers_to_save`, each
+        # with whether it means every call
+        self._modules: dict[int, tuple[str, list[tuple[Selector, bool]]]] = {}
         self._module_calls: dict[str, int] = {}
         self._stored_logged = 0
         recorder.on_op = self._on_op
@@ -97,7 +98,7 @@ class Requests:
             for path in selector.modules_among(modules) if selector.for_modules else ():
                 _, selectors = self._modules.setdefault(id(modules[path]), (path, []))
                 if selector in self.selectors:
-                    selectors.append(selector)
+                    selectors.append((selector, selector.means_every_call))
         for place in (*self.edits.saved, *(place for target in self.edits.all for place in target.places)):
             self._modules.setdefault(id(modules[place.path]), (place.path, []))
         if self._modules:
@@ -189,6 +190,8 @@ class Requests:
     def _on_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
         if id(module) not in self._modules:
             return out
+        if type(out) is Tensor and not self.edits.all:
+            return self._handle_module(scope, module, out)
         with self.recorder.paused():
             return self._handle_module(scope, module, out)
 
@@ -199,8 +202,8 @@ class Requests:
         for target in self.edits.all:
             if (place := target.place(path, call, kind, "output")) is not None:
                 out = self._apply_edit(out, target, target.name_in_history(path, call), place, kind, scope)
-        for selector in selectors:
-            if selector.means_every_call or selector.matches_call(path, call, kind):
+        for selector, is_every_call in selectors:
+            if is_every_call or selector.matches_call(path, call, kind):
                 self._matched_keys.add(selector.key)
                 self._keep_module(out)
         return out
@@ -235,6 +238,18 @@ class Requests:
         return False
 
     def _keep_module(self, out: Any) -> None:
+        if self.log is None and type(out) is Tensor and self.kept is not None:
+            recorder, key = self.recorder, id(out)
+            ref = recorder.find_ref(key)
+            if ref is not None and ref >= 0 and version_of(out) == recorder.versions.get(key, 0):
+                if self.kept.keep_new(ref, out):
+                    self._module_nodes.add(ref >> SLOT_BITS)
+                    self._stop_if_done()
+                    return
+        with self.recorder.paused():
+            self._keep_outputs(out)
+
+    def _keep_outputs(self, out: Any) -> None:
         for tensor in leaves(out):
             ref = self.recorder.ref_of(tensor)
             self._module_nodes.add(ref >> SLOT_BITS)

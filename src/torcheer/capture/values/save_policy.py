@@ -84,6 +84,8 @@ class KeptValues:
 
     def keep_new(self, ref: int, tensor: Tensor) -> bool:
         """Save a value that was just computed by reference; False if it must be copied or converted."""
+        if ref in self._kept:
+            return True
         if not self._by_reference or (self.save.alters and not has_form(self.save, tensor)):
             return False
         self._kept.add(ref)
