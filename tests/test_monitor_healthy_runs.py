@@ -117,7 +117,7 @@ def test_a_watch_by_seconds_wakes_in_time() -> None:
             if len(looks(probed, "output")) == 4:
                 break
     times = [sent.time_secs for sent in probed.taken() if sent.key == ("linear", "output")]
-    assert len(times) == 4 and min(after - before for before, after in pairwise(times)) >= 0.299
+    assert len(times) == 4 and min(after - before for before, after in pairwise(times)) >= 0.295  # of another clock
 
 
 @pytest.mark.parametrize("passes", [1, 3])
