@@ -259,6 +259,9 @@ ELSEWHERE = {
     "torch.Tensor._make_subclass": {"autograd"},
     "torch._C._storage_Use_Count": {"extraction"},
     "torch._C._nn": {"autograd"},  # the pooling and resampling kernels that rules call
+    "torch._foreach_copy_": {"tap"},
+    "torch._foreach_norm": {"tap"},
+    "torch._foreach_sub": {"tap"},
     "torch._foreach_div_": {"training"},
     "torch._foreach_lerp_": {"training"},
     "torch._make_per_tensor_quantized_tensor": {"archive"},

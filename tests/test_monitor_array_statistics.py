@@ -20,7 +20,8 @@ from torcheer.monitor.array_statistics import SUBSAMPLE_SIZE, even_stride, summa
 from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.records import Sample
 from torcheer.samples import BINS, EDGES, PERCENTILES, Delivery, Statistics
-from torcheer.tap.cuda_statistics import SAMPLE, Fetcher, row_bytes
+from torcheer.tap.reduction.cuda_statistics import Fetcher
+from torcheer.tap.reduction.reduction_batch import SAMPLE, row_bytes
 from torcheer.tap.tensor_copies import subsample
 from torcheer.wire.ring import Ring, RingReader
 

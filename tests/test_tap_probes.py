@@ -18,6 +18,8 @@ from models import small
 from torch import nn
 from watch_checks import EVERYTHING, Probed, batch, hooks_of, train
 
+from torcheer.monitor.array_statistics import summarise
+
 
 def reference(model: nn.Sequential, x: torch.Tensor, y: torch.Tensor) -> dict[tuple[str, str], torch.Tensor]:
     """Outputs and gradients of a chain of modules, by hand."""
@@ -423,3 +425,44 @@ def test_an_output_with_our_hook_is_saved_without_a_warning(recwarn: pytest.Warn
     with Probed(model):
         torch.save(model(torch.rand(1, 2)), io.BytesIO())
     assert [str(one.message) for one in recwarn] == []
+
+
+class Overwriting(nn.Module):
+    """A batch norm whose output is overwritten at once, a linear layer whose output is overwritten much later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.act = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(inplace=True)
+        self.skip, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Any) -> Any:
+        skip = self.skip(x)
+        y = self.act(self.norm(self.first(x)))
+        return self.last(skip.add_(y))
+
+
+def test_values_that_are_taken_together_on_a_device_are_those_of_their_time() -> None:
+    """Values of a GPU wait to be taken with others; one that is overwritten meanwhile is taken at once from then on."""
+    sent: dict[bool, dict[Any, Any]] = {}
+    for on_device in (False, True):
+        torch.manual_seed(0)
+        model = Overwriting()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with Probed(model) as probed:
+            if on_device:
+                probed.sender.devices = frozenset({"cpu"})
+            for _ in range(6):
+                optimizer.zero_grad()
+                model(torch.randn(8, 4)).square().mean().backward()
+                optimizer.step()
+        assert probed.problems == []
+        sent[on_device] = {
+            (*one.key, one.sample.step): summarise(one) for one in probed.taken() if one.key[1] != "metric"
+        }
+    missing = {key[:2] for key in sent[False].keys() - sent[True].keys()}
+    assert not missing and sent[True].keys() == sent[False].keys()
+    for key, plain in sent[False].items():
+        fetched = sent[True][key]
+        assert (fetched.count, fetched.zeros, fetched.nans) == (plain.count, plain.zeros, plain.nans), key
+        assert (fetched.minimum, fetched.maximum) == pytest.approx((plain.minimum, plain.maximum), rel=1e-6), key
+        assert (fetched.mean, fetched.std) == pytest.approx((plain.mean, plain.std), rel=1e-4, abs=1e-7), key

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from torcheer.monitor.array_statistics import summary_of as summary_of_array
-from torcheer.samples import Delivery
-from torcheer.tap.cuda_statistics import Fetcher, reduce, summary_of
+from torcheer.samples import Delivery, statistics_of_sums
+from torcheer.tap.reduction.cuda_statistics import Fetcher
+from torcheer.tap.reduction.reduction_batch import reduce
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.tensor_copies import all_finite, offer, subsample
 from torcheer.wire.ring import Ring, RingReader
@@ -289,7 +290,7 @@ def check_summary(found: Any, tensor: Tensor) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_sum_on_the_device_is_that_of_the_child(case: str) -> None:
-    check_summary(summary_of(reduce(CASES[case]).tolist(), CASES[case].numel()), CASES[case])
+    check_summary(statistics_of_sums(CASES[case].numel(), 1, *reduce(CASES[case]).tolist()[:-1]), CASES[case])
 
 
 def test_of_a_large_weight_a_sample_is_summed_up_and_all_of_it_looked_at(way: Way) -> None:
@@ -353,7 +354,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @on_gpu
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_sums_up_as_the_child_does(case: str) -> None:
-    check_summary(summary_of(reduce(CASES[case].cuda()).tolist(), CASES[case].numel()), CASES[case])
+    check_summary(statistics_of_sums(CASES[case].numel(), 1, *reduce(CASES[case].cuda()).tolist()[:-1]), CASES[case])
 
 
 @on_gpu

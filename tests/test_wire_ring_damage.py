@@ -102,7 +102,7 @@ def test_a_writers_position_that_lies_is_not_believed() -> None:
 def test_a_record_that_is_whole_but_says_nonsense_is_damaged() -> None:
     ring = Ring(SMALL)
     good = {"layer": "a", "variable": "output", "item": -1, "type": "uint8", "shape": (3,), "step": 1}
-    for wrong in ({"shape": (4,)}, {"type": "float3"}, {"item": "x"}, {"summary": {"colour": 1}}, {"whole": 3}):
+    for wrong in ({"shape": (4,)}, {"type": "float3"}, {"item": "x"}, {"sums": [1, 2]}, {"whole": 3}):
         ring.offer({**good, **wrong}, 3, lambda view: None)
     ring.offer(good, 3, lambda view: None)
     reader = reader_of(ring)

@@ -7,10 +7,12 @@ The bytes are little-endian in row-major order; the descriptor names their type.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -36,6 +38,32 @@ _FLOAT8 = {  # bits of the exponent, and its bias
 }  # fmt: skip
 _SIZES = {name: kind.itemsize for name, kind in TYPES.items()}
 _MAX_DIMENSIONS, _MAX_BYTES = 64, 2**63 - 1  # numpy's limits
+
+
+Fill = Callable[[memoryview], None]  # writes the payload of a sample
+Offer = tuple[dict[str, Any], int, Fill]  # a sample to be sent: its header, the bytes of its payload, who writes them
+
+
+@dataclass(slots=True)  # not frozen, which would double the cost of making one
+class MemoryCopy:
+    """A `Fill` that copies bytes at an address, which `owner` keeps valid."""
+
+    owner: Any
+    address: int
+    size_bytes: int
+
+    def __call__(self, view: memoryview) -> None:
+        """Copy them into a view."""
+        self.write_at(address_of(view))
+
+    def write_at(self, address: int) -> None:
+        """Copy them to another address."""
+        ctypes.memmove(address, self.address, self.size_bytes)
+
+
+def address_of(view: memoryview) -> int:
+    """Return where the memory of a writable view begins; 0 where it is empty."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0
 
 
 def encode(sample: Sample) -> tuple[dict[str, Any], memoryview]:
@@ -90,6 +118,12 @@ def described(descriptor: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[
             f"{short_repr(layer)} of type {short_repr(name)} and shape {short_repr(shape)} is no sample"
         )
     return layer, variable, item, name, tuple(shape)
+
+
+def array_bytes(descriptor: Mapping[str, Any]) -> int:
+    """Return the size in bytes of the array that a descriptor describes."""
+    _, _, _, name, shape = described(descriptor)
+    return bytes_of(name, shape)
 
 
 def bytes_of(name: str, shape: tuple[int, ...]) -> int:

@@ -82,6 +82,22 @@ class Statistics:
     stride: int = 1  # computed over every n-th number
 
 
+def statistics_of_sums(
+    count: int, stride: int, total: float, norm: float, nonzero: float, nans: float, minimum: float, maximum: float,
+    nonfinite: float,
+) -> Statistics:  # fmt: skip
+    """Make the statistics of `count` numbers, every `stride`-th of a tensor, of what a device has summed up of them."""
+    finite = count - int(nonfinite)
+    infs = int(nonfinite - nans)
+    if not finite:
+        none = math.nan
+        return Statistics(count, none, none, none, none, none, 0, int(nans), infs, stride=stride)
+    mean = min(max(total / finite, minimum), maximum)
+    std = math.sqrt(max(norm * norm / finite - mean * mean, 0.0)) if minimum < maximum else 0.0
+    zeros = finite - int(nonzero)
+    return Statistics(count, minimum, maximum, mean, std, norm, zeros, int(nans), infs, stride=stride)
+
+
 @dataclass(frozen=True, slots=True)
 class Alert:
     """A warning about a value of the training run."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from torch import Tensor
 from torcheer.capture import process_groups
 from torcheer.capture.capture_options import Requests
 from torcheer.capture.error_facts import kept_bytes_by_module, operation, operation_name
-from torcheer.capture.module_outputs import ModuleRecording
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.partial_recorder import PartialRecorder
@@ -31,6 +30,9 @@ from torcheer.history import ModelHistory
 from torcheer.history.error_notes import explain
 from torcheer.inputs import call_arguments, check_arguments, unknown_keys
 from torcheer.terminal import plural
+
+if TYPE_CHECKING:
+    from torcheer.capture.module_outputs import ModuleRecording
 
 
 def log_forward_pass(
@@ -101,11 +103,17 @@ def _check_without_structure(edits: Any, level: str) -> None:
             raise BadArgument(f"{name} needs the operations of the run; structure=False records none of them")
 
 
+def _module_recording(model: torch.nn.Module, save: Save, save_gradients: bool) -> ModuleRecording:
+    from torcheer.capture.module_outputs import ModuleRecording  # loads the tap, which other captures do without
+
+    return ModuleRecording(model, save, save_gradients)
+
+
 def _log_modules(
     model: torch.nn.Module, args: Any, kwargs: Any, save: Save, save_gradients: bool, seed: int | None
 ) -> ModelHistory:
     """Run `model` once with a hook on each module asked for."""
-    session = ModuleRecording(model, save, save_gradients)
+    session = _module_recording(model, save, save_gradients)
     session.trace.seed = _set_seed(seed)
     with session.running():
         try:
@@ -140,7 +148,7 @@ def recording(
         if model is None:
             raise BadArgument("structure=False records what modules return: give the model, recording(model, …)")
         _check_without_structure(edits, level)
-        recorded = ModuleRecording(model, _save_of(layers_to_save), save_gradients)
+        recorded = _module_recording(model, _save_of(layers_to_save), save_gradients)
         with recorded.running():
             yield recorded.history
         return

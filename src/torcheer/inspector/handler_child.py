@@ -17,7 +17,7 @@ from torcheer.errors import BadArgument
 from torcheer.monitor.child_link import Link, Process
 from torcheer.monitor.child_plan import Plan
 from torcheer.samples import Account
-from torcheer.tap.cuda_statistics import Fetcher
+from torcheer.tap.reduction.cuda_statistics import Fetcher
 from torcheer.tap.tensor_copies import local_shard, offer, refusal
 from torcheer.terminal import warn_or_print
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from torcheer.encoding import Offer
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan
 from torcheer.samples import Account
@@ -85,6 +86,18 @@ class Link:
             return is_sent
         except Exception as error:  # a value that cannot be copied must not stop the training
             self._complain(f"a value could not be sent to the watching process and is left out: {error!r}")
+            return False
+
+    def offer_together(self, offers: Sequence[Offer]) -> bool:
+        """Send several values as one record; False where they must be offered singly. See `Ring.offer_together`."""
+        if not self._open or self._end_reason:
+            return False
+        try:
+            is_sent = self.ring.offer_together(offers)
+            if is_sent and self.ring.needs_wakeup():
+                self._child.wire.wake()
+            return is_sent
+        except Exception:  # offered singly, the one that cannot be copied is found and named
             return False
 
     def refuse(self, header: Mapping[str, Any]) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from torcheer.encoding import Offer
 from torcheer.samples import Key
 
 _GROWTH = 1.5  # factor by which the next step's budget grows, after a step that fit
@@ -16,6 +17,9 @@ class RingSink(Protocol):
 
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Let `fill` write the payload; False where there is no room."""
+
+    def offer_together(self, offers: Sequence[Offer], /) -> bool:
+        """Send all of these values as one record; False where they must be offered singly."""
 
     def refuse(self, header: Mapping[str, Any], /) -> bool:
         """Count a value as dropped without trying to send it."""
@@ -42,16 +46,40 @@ class Turns:
         if header["variable"] == "metric" or "media" in header:
             return self._link.offer(header, size_bytes, fill)
         key = (header["layer"], header["variable"])
-        self._sizes[key] = size_bytes
-        if key in self._waiting:
-            self._missed[key] += 1
-            return self._link.refuse(header)
+        if self._must_wait(key, header, size_bytes):
+            return False
         if self._link.offer(header, size_bytes, fill):
-            self._missed[key], self._sent = 0, self._sent + size_bytes
-            self._served[key] += 1
+            self._count_sent(key, size_bytes)
             return True
         self._missed[key], self._refused = self._missed.get(key, 0) + 1, self._refused + size_bytes
         return False
+
+    def offer_together(self, offers: Sequence[Offer], /) -> bool:
+        """Send values as one record; False where some have to wait, or there is no room: offer them singly then."""
+        if self._waiting or not self._link.offer_together(offers):
+            return False
+        for header, size_bytes, _ in offers:
+            if header["variable"] != "metric" and "media" not in header:
+                key = (header["layer"], header["variable"])
+                self._sizes[key] = size_bytes
+                self._count_sent(key, size_bytes)
+        return True
+
+    def refuse(self, header: dict[str, Any], /) -> bool:
+        """Count a value as dropped without trying to send it."""
+        return self._link.refuse(header)
+
+    def _must_wait(self, key: Key, header: dict[str, Any], size_bytes: int) -> bool:
+        self._sizes[key] = size_bytes
+        if key in self._waiting:
+            self._missed[key] += 1
+            self._link.refuse(header)
+            return True
+        return False
+
+    def _count_sent(self, key: Key, size_bytes: int) -> None:
+        self._missed[key], self._sent = 0, self._sent + size_bytes
+        self._served[key] += 1
 
     def begin(self, size_of: Callable[[Key, int], int]) -> None:
         """Begin another watched step: decide, by what fit in the last one, which keys have to wait.

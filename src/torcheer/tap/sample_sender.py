@@ -17,7 +17,8 @@ from torch import Tensor
 
 from torcheer.encoding import to_bytes
 from torcheer.selection import matches_value
-from torcheer.tap.cuda_statistics import Fetcher, row_bytes
+from torcheer.tap.reduction.cuda_statistics import Fetcher
+from torcheer.tap.reduction.reduction_batch import row_bytes
 from torcheer.tap.ring_turns import RingSink, Turns
 from torcheer.tap.tensor_copies import (
     ErrorGuard,
@@ -68,15 +69,7 @@ class Sender:
         key = (layer, variable)
         if key in self._disabled or self._process != os.getpid():
             return
-        header: dict[str, Any] = {"layer": layer, "variable": variable, "step": step, "time_secs": time.time()}
-        header |= {"count": self._counts[key], **extras}
-        self._counts[key] += 1
-        if self.message:
-            header["message"] = self.message
-        if variable == "weight" and not tensor.requires_grad:
-            header["frozen"] = True
-        if variable == "update" and self.scaled:
-            header["scaled"] = True
+        header = self._header(tensor, key, step, extras)
         try:
             with self._lock:
                 plain = local_shard(tensor)
@@ -95,8 +88,52 @@ class Sender:
                     if key not in self._disabled:
                         self._sizes.append(plain.nbytes)
         except Exception as error:  # no error here may reach the model
-            self._disabled.add(key)
-            self.report(f"{layer} ({variable}) is no longer watched: {type(error).__name__}: {error}")
+            self._disable(key, error)
+
+    def send_together(self, values: Sequence[tuple[Tensor, str, Tensor | None]], variable: str, step: int) -> None:
+        """Send one variable of many layers: (tensor, layer, its snapshot) of each; on a GPU with few calls."""
+        if self._process != os.getpid():
+            return
+        together = []
+        for tensor, layer, minus in values:
+            plain, key = local_shard(tensor), (layer, variable)
+            if key in self._disabled:
+                continue
+            if plain.device.type not in self.devices or self._is_full(*key) or refusal(plain):
+                self.send(tensor, layer, variable, step, minus)
+                continue
+            header = self._header(tensor, key, step, {})
+            together.append((plain, minus, self._byte_limit(plain, key, minus), header))
+        if not together or self._is_capturing(together[0][0]):
+            return
+        try:
+            with self._lock:
+                self._fetcher.fetch_together(together)
+        except Exception as error:
+            for *_, header in together:
+                self._disable((header["layer"], variable), error)
+
+    def _header(self, tensor: Tensor, key: tuple[str, str], step: int, extras: dict[str, Any]) -> dict[str, Any]:
+        layer, variable = key
+        header: dict[str, Any] = {"layer": layer, "variable": variable, "step": step, "time_secs": time.time()}
+        header |= {"count": self._counts[key], **extras}
+        self._counts[key] += 1
+        if self.message:
+            header["message"] = self.message
+        if variable == "weight" and not tensor.requires_grad:
+            header["frozen"] = True
+        if variable == "update" and self.scaled:
+            header["scaled"] = True
+        return header
+
+    def _disable(self, key: tuple[str, str], error: Exception) -> None:
+        self._disabled.add(key)
+        self.report(f"{key[0]} ({key[1]}) is no longer watched: {type(error).__name__}: {error}")
+
+    @staticmethod
+    def _is_capturing(tensor: Tensor) -> bool:
+        """Whether a CUDA graph is being captured, which would repeat our copies at every replay."""
+        return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
     def is_on_device(self, tensor: Tensor) -> bool:
         """Whether a tensor is reduced on its device, asynchronously."""
@@ -111,8 +148,15 @@ class Sender:
 
     def _send_from_device(self, tensor: Tensor, minus: Tensor | None, header: dict[str, Any]) -> None:
         key = (header["layer"], header["variable"])
-        if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-            return  # the captured graph would repeat our copies at every replay
+        if self._is_capturing(tensor):
+            return
+        layout = self._fetcher.layout_of(tensor, *key) if minus is None and not is_wrapped(tensor) else None
+        if layout is not None and self._loss_neighbours.take(*key, tensor.numel()):
+            self._fetcher.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, fetch_all=True, **header)
+            return
+        if layout is not None:
+            self._fetcher.fetch_soon(tensor, layout, header)
+            return
         if reason := refusal(tensor):
             self._disable_and_report(key, tensor)(f"{key[0]} ({key[1]}) is not sent: {reason}")
             return
@@ -183,6 +227,30 @@ class Sender:
             return None
         limit = self._snapshot_limits[layer, variable] = self.byte_limit(plain, layer, variable)
         return subsample(plain.detach(), limit)[0].clone()
+
+    def snapshots(self, values: Sequence[tuple[Tensor, str]], variable: str) -> list[Tensor | None]:
+        """Take the snapshots of many (tensor, layer), those on a GPU with few calls."""
+        copies: list[Tensor | None] = []
+        alike: dict[Any, list[int]] = {}  # device and type -> places in `copies` of views that are still to be copied
+        for tensor, layer in values:
+            plain = local_shard(tensor)
+            if plain.device.type not in self.devices or (layer, variable) in self._disabled or refusal(plain):
+                copies.append(self.snapshot(tensor, layer, variable))
+                continue
+            limit = self._snapshot_limits[layer, variable] = self.byte_limit(plain, layer, variable)
+            alike.setdefault((plain.device, plain.dtype), []).append(len(copies))
+            copies.append(subsample(plain.detach(), limit)[0])
+        for (device, kind), places in alike.items():
+            views = [view for place in places if (view := copies[place]) is not None]
+            sizes = [view.numel() for view in views]
+            targets = [
+                flat.view(view.shape)
+                for flat, view in zip(torch.split(torch.empty(sum(sizes), dtype=kind, device=device), sizes), views)
+            ]
+            torch._foreach_copy_(targets, views)
+            for place, target in zip(places, targets):
+                copies[place] = target
+        return copies
 
     def begin(self) -> None:
         """Begin a watched step: where the last one overflowed the ring, send less of each tensor.

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from torcheer.encoding import MemoryCopy, Offer, type_name
 from torcheer.encoding import refusal as encoding_refusal
-from torcheer.encoding import type_name
 
 Report = Callable[[str], None]
-_BYTE = ctypes.c_char
 _PLAIN = {Tensor, torch.nn.Parameter}
 _USUAL = {  # types that need no further check
     kind: type_name(kind) for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
@@ -30,6 +28,16 @@ class SampleSink(Protocol):
 
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Let `fill` write the payload; False where there is no room."""
+
+
+class GroupSink(SampleSink, Protocol):
+    """A destination that takes several tensors at once."""
+
+    def offer_together(self, offers: Sequence[Offer], /) -> bool:
+        """Send all of these as one record; False where they must be offered singly."""
+
+    def refuse(self, header: dict[str, Any], /) -> bool:
+        """Count a value as dropped without trying to send it."""
 
 
 def offer(
@@ -55,7 +63,7 @@ def offer(
             header = {"layer": layer, "variable": variable, "item": -1, "step": step, "type": name, "time_secs": 0.0,
                      "shape": list(plain.shape), **extras}  # fmt: skip
             header["time_secs"] = header["time_secs"] or time.time()
-            return link.offer(header, size, memory_writer(plain.data_ptr(), size))
+            return link.offer(header, size, MemoryCopy(plain, plain.data_ptr(), size))
         if reason := refusal(plain):
             if report is not None:
                 report(f"{layer} ({variable}) is not sent: {reason}")
@@ -86,15 +94,6 @@ def _plain_type_name(tensor: Tensor) -> str:
         return ""
     is_flat = tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg()
     return _USUAL.get(tensor.dtype, "") if is_flat else ""
-
-
-def memory_writer(address: int, size_bytes: int) -> Callable[[memoryview], None]:
-    """A `fill` that copies the bytes at an address, which must stay valid until it is called."""
-
-    def fill(view: memoryview) -> None:
-        ctypes.memmove(ctypes.addressof(_BYTE.from_buffer(view)), address, size_bytes)
-
-    return fill
 
 
 def _tensor_writer(payload: Tensor, minus: Tensor | None) -> Callable[[memoryview], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -91,14 +91,15 @@ class WeightTracker:
         if self._gradient_names:
             named = self._parameters.items()
             self._gradients = {id(p) for name, p in named if name in self._gradient_names and self._is_trained(p)}
-        for name, parameter in self._parameters.items():
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
-                continue
-            label = label_of(name, parameter)
-            if "weight" in self._what:
-                self._sender.send(parameter, label, "weight", step)
-            if "update" in self._what and self._is_trained(parameter):
-                self._take_snapshot(parameter, label)
+        labelled = [
+            (parameter, label_of(name, parameter))
+            for name, parameter in self._parameters.items()
+            if not isinstance(parameter, nn.parameter.UninitializedParameter)
+        ]
+        if "weight" in self._what:
+            self._sender.send_together([(parameter, label, None) for parameter, label in labelled], "weight", step)
+        if "update" in self._what:
+            self._take_snapshots([(parameter, label) for parameter, label in labelled if self._is_trained(parameter)])
 
     def _is_trained(self, parameter: nn.Parameter) -> bool:
         return parameter.requires_grad and id(parameter) not in self._untrained
@@ -110,14 +111,17 @@ class WeightTracker:
             self._snapshots.pop(id(self._parameters.pop(name)), None)
         return names
 
-    def _take_snapshot(self, parameter: nn.Parameter, label: str) -> None:
-        """Copy a weight; an unused snapshot (its step was skipped) is assigned to this step."""
-        snapshot, version = self._snapshots.get(id(parameter)), _version(parameter)
-        if snapshot is None:
-            value = self._sender.snapshot(parameter, label, "update")
-            self._snapshots[id(parameter)] = _Snapshot(self._step, value, version)
-        elif snapshot.version == version:  # else an optimizer with a closure is in the middle of its step
-            snapshot.step = self._step
+    def _take_snapshots(self, labelled: list[tuple[nn.Parameter, str]]) -> None:
+        """Copy weights; an unused snapshot (its step was skipped) is assigned to this step."""
+        missing = []
+        for parameter, label in labelled:
+            snapshot = self._snapshots.get(id(parameter))
+            if snapshot is None:
+                missing.append((parameter, label))
+            elif snapshot.version == _version(parameter):  # else an optimizer with a closure is in the middle of a step
+                snapshot.step = self._step
+        for (parameter, _), value in zip(missing, self._sender.snapshots(missing, "update")):
+            self._snapshots[id(parameter)] = _Snapshot(self._step, value, _version(parameter))
 
     def before_step(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         """Handle an optimizer that is about to step: send the gradients."""
@@ -129,19 +133,17 @@ class WeightTracker:
         if not self._torch_steps and is_ours:  # now, as a closure's passes run inside the step
             self._torch_steps = any(id(p) in self._names for group in optimizer.param_groups for p in group["params"])
         if self._gradients and is_ours and not has_closure(arguments, keywords):
-            self._send_gradients(optimizer)
+            self._send_gradients(_parameters_of(optimizer))
 
     def after_step(self, optimizer: Optimizer) -> bool:
         """Handle an optimizer that has stepped: send the updates; returns whether it is one of the model's."""
         if not self._optimizers.trains_model(optimizer):
             return False
         if self._gradients:
-            self._send_gradients(optimizer)  # those that a closure computed
-            self._gradients -= {id(p) for group in optimizer.param_groups for p in group["params"]}
+            self._send_gradients(_parameters_of(optimizer))  # those that a closure computed
+            self._gradients -= set(map(id, _parameters_of(optimizer)))
         if self._snapshots:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    self._send_update(parameter)
+            self._send_updates(_parameters_of(optimizer))
         self._start_carry_check(optimizer)
         self._steps_waited += 1
         if self._steps_waited == _PATIENCE and self.has_pending:
@@ -182,23 +184,23 @@ class WeightTracker:
         for number in untrained:
             self._snapshots.pop(number, None)
 
-    def _send_gradients(self, optimizer: Optimizer) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                self._send_gradient(parameter)
+    def _send_gradients(self, parameters: Iterable[Tensor]) -> None:
+        gradients: list[tuple[Tensor, str, Tensor | None]] = []
+        for parameter in parameters:
+            if id(parameter) in self._gradients and parameter.grad is not None:
+                self._gradients.discard(id(parameter))  # another optimizer may still step the others
+                gradients.append((parameter.grad, label_of(self._names[id(parameter)], parameter), None))
+        self._sender.send_together(gradients, "weight_grad", self._step)
 
-    def _send_gradient(self, parameter: Tensor) -> None:
-        if id(parameter) in self._gradients and parameter.grad is not None:
-            self._gradients.discard(id(parameter))  # another optimizer may still step the others
-            label = label_of(self._names[id(parameter)], parameter)
-            self._sender.send(parameter.grad, label, "weight_grad", self._step)
-
-    def _send_update(self, parameter: Tensor) -> None:
-        snapshot = self._snapshots.pop(id(parameter), None)
-        if snapshot is None or snapshot.value is None:
-            return
-        label = label_of(self._names[id(parameter)], parameter)
-        self._sender.send(parameter, label, "update", snapshot.step, snapshot.value)
+    def _send_updates(self, parameters: Iterable[Tensor]) -> None:
+        by_step: dict[int, list[tuple[Tensor, str, Tensor | None]]] = {}
+        for parameter in parameters:
+            snapshot = self._snapshots.pop(id(parameter), None)
+            if snapshot is not None and snapshot.value is not None:
+                label = label_of(self._names[id(parameter)], parameter)
+                by_step.setdefault(snapshot.step, []).append((parameter, label, snapshot.value))
+        for step, updates in by_step.items():
+            self._sender.send_together(updates, "update", step)
 
     def settle(self) -> None:
         """Send gradients and updates that no torch.optim optimizer announced, as another step begins."""
@@ -210,10 +212,8 @@ class WeightTracker:
                 "and they are cleared before the next pass"
             )
             self._gradients.clear()
-        for parameter in self._parameters.values():
-            self._send_gradient(parameter)
-            if id(parameter) in self._snapshots:
-                self._send_update(parameter)
+        self._send_gradients(self._parameters.values())
+        self._send_updates(self._parameters.values())
         self._gradients.clear()
 
     def _changed(self) -> bool:
@@ -251,6 +251,10 @@ class WeightTracker:
         self._drop_carry_check()
         self._snapshots.clear()
         self._gradients.clear()
+
+
+def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 _SCALED = GradScaler.step.__code__

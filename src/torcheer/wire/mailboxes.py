@@ -138,15 +138,15 @@ class MailboxReader:
         self.damaged = memory.recover_count(DAMAGED)
         self._table = memory.data[: rows * _ROW].cast("Q")
 
-    def take(self) -> tuple[bytes, bytearray] | None:
-        """Take the JSON header and the payload of the next unread value, round-robin over the keys."""
+    def take(self) -> tuple[bytes, bytearray, int] | None:
+        """Take the next unread value, round-robin over the keys: its JSON, its payload, and 1, as a box holds one."""
         unread = self._unread_rows()
         first = int(np.searchsorted(unread, self._next_row))
         for row in map(int, (*unread[first:], *unread[:first])):
             value = self._read(row)
             if value is not None:
                 self._next_row = row + 1
-                return value
+                return *value, 1
         return None
 
     def has_next(self) -> bool:
@@ -179,12 +179,12 @@ class MailboxReader:
         self._read_counts[row] += 1
         table[at + _READ_COUNT] = self._read_counts[row]
         if not is_valid:
-            self.mark_damaged()
+            self.count_damaged(1)
         return (text, payload) if is_valid else None
 
-    def mark_damaged(self) -> None:
-        """The value taken last was no is_valid after all."""
-        self.damaged += 1
+    def count_damaged(self, count: int) -> None:
+        """Count values that could not be read."""
+        self.damaged += count
         self._memory.put(DAMAGED, self.damaged)
 
     def finish(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from torcheer.encoding import crc32
 from torcheer.wire.shared_memory import DAMAGED, HEAD, LINE, PASSED, PUBLISHED, TAIL, Memory
 
-_FIELDS: Final = struct.Struct("<QQQQQQI")  # in the order of `_RecordHead`
+_FIELDS: Final = struct.Struct("<QQQQQQII")  # in the order of `_RecordHead`
 _CHECK: Final = struct.Struct("<I")
 _HEAD_BYTES: Final = _FIELDS.size + _CHECK.size
 _RETRY_SECS: Final = 0.001  # before a record with a wrong checksum is given up
@@ -25,10 +25,11 @@ class _RecordHead(NamedTuple):
     token: int  # of this ring
     position: int  # bytes written before it, over all laps: tells it from records of older laps
     length: int  # bytes with this head, a multiple of LINE
-    number: int  # number of records before it
-    size: int  # bytes of the array, right after this head
+    number: int  # number of values before it
+    size: int  # bytes of the arrays, right after this head
     checksum: int
-    text: int  # bytes of the JSON, after the array
+    text: int  # bytes of the JSON, after the arrays
+    values: int  # that it holds
 
 
 class QueueWriter:
@@ -38,28 +39,32 @@ class QueueWriter:
         self._memory, self._head, self._tail, self._passed = memory, 0, 0, 0
         self.published = 0
 
-    def write(self, key: object, text: bytes, size_bytes: int, fill: Callable[[memoryview], None]) -> bool:
-        """Write a record if there is room for it."""
+    def write(
+        self, key: object, text: bytes, size_bytes: int, fill: Callable[[memoryview], None], values: int = 1
+    ) -> bool:
+        """Write a record of so many values if there is room for it."""
         memory, offset = self._memory, self._head % self._memory.size
         length = LINE + -(-(size_bytes + len(text)) // LINE) * LINE
         gap = memory.size - offset if offset + length > memory.size else 0  # a record is contiguous
         if self._head + gap + length - self._reader_tail() > memory.size:
             return False
         if gap:
-            self._store_head(offset, self._head, gap, 0, 0, _GAP)
+            self._store_head(offset, self._head, gap, 0, 0, _GAP, 0)
             offset = 0
         begin, end, position = offset + LINE, offset + LINE + size_bytes, self._head + gap
         payload = memory.data[begin:end]
         fill(payload)
         memory.data[end : end + len(text)] = text
-        self._store_head(offset, position, length, size_bytes, memory.checksum(text, payload), len(text))
-        self._head, self.published = position + length, self.published + 1
+        self._store_head(offset, position, length, size_bytes, memory.checksum(text, payload), len(text), values)
+        self._head, self.published = position + length, self.published + values
         memory.put(PUBLISHED, self.published)
         memory.put(HEAD, self._head)
         return True
 
-    def _store_head(self, offset: int, position: int, length: int, size: int, checksum: int, text: int) -> None:
-        packed = _FIELDS.pack(self._memory.token, position, length, self.published, size, checksum, text)
+    def _store_head(
+        self, offset: int, position: int, length: int, size: int, checksum: int, text: int, values: int
+    ) -> None:
+        packed = _FIELDS.pack(self._memory.token, position, length, self.published, size, checksum, text, values)
         self._memory.data[offset : offset + _HEAD_BYTES] = packed + _CHECK.pack(crc32(packed))
 
     def _reader_tail(self) -> int:
@@ -69,7 +74,7 @@ class QueueWriter:
         return self._tail
 
     def waiting(self, key: object) -> int:
-        """Number of unread records."""
+        """Number of unread values."""
         passed = self._memory.get(PASSED)
         self._passed = self._passed if passed is None else passed
         return self.published - self._passed
@@ -104,8 +109,8 @@ class QueueReader:
         stored = memory.get(TAIL)
         return head if stored is None else stored  # the record there is damaged; without a number skip to the head
 
-    def take(self) -> tuple[bytes, bytearray] | None:
-        """Take the JSON header and the payload of the next undamaged record."""
+    def take(self) -> tuple[bytes, bytearray, int] | None:
+        """Take the next undamaged record: its JSON, its payload, how many values it holds."""
         while (head := self._new_head()) is not None:
             entry = self._head_at(self._tail, head)
             if entry is not None and entry.text == _GAP:
@@ -117,7 +122,7 @@ class QueueReader:
                 time.sleep(_RETRY_SECS)
             elif entry is not None:
                 self._pass(entry)
-                self._count_damaged(1)
+                self.count_damaged(entry.values)
             else:
                 self._set_tail(self._next_head(head))
         return None
@@ -144,7 +149,7 @@ class QueueReader:
         )
         return entry if is_valid else None
 
-    def _read_record(self, entry: _RecordHead) -> tuple[bytes, bytearray] | None:
+    def _read_record(self, entry: _RecordHead) -> tuple[bytes, bytearray, int] | None:
         """Copy a record out and move behind it; None where it is damaged."""
         begin = self._tail % self._memory.size + LINE
         end = begin + entry.size
@@ -152,13 +157,13 @@ class QueueReader:
         if self._memory.checksum(text, payload) != entry.checksum:  # of the copy, as that is what is returned
             return None
         self._pass(entry)
-        return text, payload
+        return text, payload, entry.values
 
     def _pass(self, entry: _RecordHead) -> None:
         if entry.number > self._passed and not self._resumed:
-            self._count_damaged(entry.number - self._passed)
+            self.count_damaged(entry.number - self._passed)
         self._resumed = False
-        self._passed = entry.number + 1
+        self._passed = entry.number + entry.values
         self._memory.put(PASSED, self._passed)
         self._set_tail(self._tail + entry.length)
 
@@ -179,11 +184,8 @@ class QueueReader:
         self._tail = tail
         self._memory.put(TAIL, tail)
 
-    def mark_damaged(self) -> None:
-        """Count the record taken last as damaged."""
-        self._count_damaged(1)
-
-    def _count_damaged(self, count: int) -> None:
+    def count_damaged(self, count: int) -> None:
+        """Count values that could not be read."""
         self.damaged += count
         self._memory.put(DAMAGED, self.damaged)
 
@@ -191,7 +193,7 @@ class QueueReader:
         """End reading: count as damaged what was published but never found."""
         published = self._memory.get(PUBLISHED)
         if self._new_head() is None and published is not None and published > self._passed and not self._resumed:
-            self._count_damaged(published - self._passed)
+            self.count_damaged(published - self._passed)
             self._passed = published
             self._memory.put(PASSED, published)
 

@@ -1,0 +1,1 @@
+"""Values reduced on their device, to be fetched as statistics."""

@@ -1,0 +1,329 @@
+"""Reduce values to statistics on the GPU and fetch the results asynchronously."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.encoding import MemoryCopy, Offer
+from torcheer.tap.device_copies import READY, copy_to_host, host_copy
+from torcheer.tap.reduction.postponed_values import Layout, Postponed
+from torcheer.tap.reduction.reduction_batch import (
+    SAMPLE,
+    WIDTH,
+    BatchRow,
+    ReductionBatch,
+    largest,
+    raw_stream,
+    reduce,
+    stream_of,
+)
+from torcheer.tap.tensor_copies import GroupSink, all_finite, describe, subsample
+
+_Pending = tuple[dict[str, Any], int, Tensor]  # record header, count of numbers, the tensor to fetch
+_TOGETHER_BYTES = 1 << 20  # at most, of values that are sent as one record
+
+
+class Fetcher:
+    """Fetches values from the devices and sends them to the ring once they have arrived."""
+
+    def __init__(self, link: GroupSink) -> None:
+        self._link = link
+        self._batches: list[ReductionBatch] = []  # of this step, the last one not yet full
+        self._reduced: list[_Pending] = []  # of this step, still on their device
+        self._numbers: list[_Pending] = []
+        self._in_flight: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to call after it
+        self._last_order = self._flushed_order = 0  # values are numbered in order; up to which a flush is scheduled
+        self._arrived: list[tuple[int, dict[str, Any], int, Callable[[memoryview], None]]] = []  # not yet sorted
+        self._used_streams: dict[torch.device, dict[int, Any]] = {}  # that computed this step's values, by number
+        self._layouts: dict[tuple[str, str], Layout] = {}
+        self._postponed = Postponed()
+
+    def fetch_statistics(
+        self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int | None = None, fetch_all: bool = False,
+        **header: Any,
+    ) -> None:  # fmt: skip
+        """Reduce a tensor, less `minus`, on its device; with a limit only every n-th of its numbers.
+
+        `fetch_all` fetches all reduced numbers, where they fit a batch, instead of a sample of them.
+        """
+        tensor = tensor.detach()
+        layout = self._layout(tensor, limit_bytes, header)
+        value, header = layout.take(tensor), self._described(layout, header)
+        source = tensor if layout.stride > 1 and minus is None else None
+        value = value if minus is None else value - minus.view(value.shape)
+        self._note_stream(value.device)
+        if ReductionBatch.fits(value):
+            self._batch(value.device, value.dtype).add(value, source, header, fetch_all)
+        else:
+            self._reduced.append((header, value.numel(), reduce(value, source)))
+
+    def layout_of(self, tensor: Tensor, layer: str, variable: str) -> Layout | None:
+        """How a key's values are taken, where they were before and have not changed their shape since."""
+        layout = self._layouts.get((layer, variable))
+        return layout if layout is not None and layout.fits(tensor) else None
+
+    def fetch_soon(self, tensor: Tensor, layout: Layout, header: dict[str, Any]) -> None:
+        """Reduce a tensor of a known layout, together with those that follow; at once where it may be overwritten."""
+        tensor, key = tensor.detach(), (header["layer"], header["variable"])
+        if not self._postponed.accepts(key, layout):
+            self._postponed.observe(key, tensor)
+            self.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, **header)
+        else:
+            if self._postponed.must_go_before(tensor):
+                self._take_postponed()
+            self._postponed.add(tensor, layout, self._described(layout, header))
+        if self._postponed.is_full:
+            self._take_postponed()
+
+    def _take_postponed(self) -> None:
+        values, lost, stream = self._postponed.take_all()
+        for header in lost:
+            self._link.refuse(header)
+        alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
+        for tensor, layout, header in values:
+            alike.setdefault((tensor.device, tensor.dtype, True), []).append(
+                (layout.take(tensor), tensor, None, header)
+            )
+        with torch.cuda.stream(stream):  # None: the current one
+            self._add_groups(alike)
+
+    def fetch_together(self, requests: Sequence[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]]) -> None:
+        """Do the same for many tensors (less others; their limits; headers), with a few calls for all of them."""
+        self._take_postponed()
+        alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
+        for tensor, minus, limit_bytes, header in requests:
+            tensor = tensor.detach()
+            layout = self._layout(tensor, limit_bytes, header)
+            if layout.can_group:
+                kind = (tensor.device, tensor.dtype, minus is None)
+                subtracted = None if minus is None else minus.view(-1)
+                value = (layout.take(tensor), tensor, subtracted, self._described(layout, header))
+                alike.setdefault(kind, []).append(value)
+            else:
+                self.fetch_statistics(tensor, minus, limit_bytes=limit_bytes, **header)
+        self._add_groups(alike)
+
+    def _add_groups(self, groups: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]]) -> None:
+        """Add values of one device and type at once: (numbers, their source, what is subtracted, header) of each."""
+        for (device, kind, is_whole), group in groups.items():
+            self._note_stream(device)
+            values, sources, subtracted, headers = (list(column) for column in zip(*group))
+            values = values if is_whole else list(torch._foreach_sub(values, subtracted))
+            sources = sources if is_whole else values
+            while values:
+                batch = self._batch(device, kind)
+                room = batch.free_rows
+                batch.add_together(values[:room], sources[:room], headers[:room])
+                values, sources, headers = values[room:], sources[room:], headers[room:]
+
+    def _layout(self, tensor: Tensor, limit_bytes: int | None, header: dict[str, Any]) -> Layout:
+        layout = self.layout_of(tensor, header["layer"], header["variable"])
+        if layout is None or layout.limit_bytes != limit_bytes:
+            layout = self._layouts[header["layer"], header["variable"]] = Layout.of(tensor, limit_bytes)
+        return layout
+
+    def _described(self, layout: Layout, header: dict[str, Any]) -> dict[str, Any]:
+        """The header of a value's record."""
+        described = {**layout.header, "time_secs": 0.0, **header, "order": self._next_order()}
+        described["time_secs"] = described["time_secs"] or time.time()
+        return described
+
+    def _next_order(self) -> int:
+        self._last_order += 1
+        return self._last_order
+
+    def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
+        """Queue a value that has arrived; it is sent once all values taken before it have arrived."""
+        self._arrived.append((header.pop("order"), header, size_bytes, fill))
+        return True
+
+    def _send_in_order(self) -> None:
+        """Send the arrived values in the order they were taken: rules find a cause by what came first."""
+        values, self._arrived = sorted(self._arrived, key=itemgetter(0)), []
+        together: list[Offer] = []
+        room = _TOGETHER_BYTES
+        for _, header, size_bytes, fill in values:
+            if header.pop("only_nonfinite", False) and not _is_nonfinite(header):
+                continue
+            if size_bytes > room:
+                self._send_together(together)
+                together, room = [], _TOGETHER_BYTES
+            together.append((header, size_bytes, fill))
+            room -= size_bytes
+        self._send_together(together)
+
+    def _send_together(self, offers: list[Offer]) -> None:
+        if len(offers) < 2 or not self._link.offer_together(offers):
+            for offer in offers:
+                self._link.offer(*offer)
+
+    def _note_stream(self, device: torch.device) -> None:
+        streams, raw = self._used_streams.setdefault(device, {}), raw_stream(device)
+        if raw not in streams:
+            streams[raw] = stream_of(device)
+
+    def _batch(self, device: torch.device, kind: torch.dtype) -> ReductionBatch:
+        for batch in reversed(self._batches):
+            if batch.device == device and batch.kind == kind and batch.free_rows:
+                batch.join_stream()
+                return batch
+        self._batches.append(ReductionBatch(device, kind))
+        return self._batches[-1]
+
+    def fetch_number(self, tensor: Tensor, **header: Any) -> None:
+        """Fetch a metric, batched with others."""
+        value = tensor.detach().reshape(()).to(torch.float64, copy=True)
+        self._note_stream(value.device)
+        self._numbers.append(({**header, "device": str(tensor.device), "order": self._next_order()}, 1, value))
+
+    def fetch_tensor(self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int, **extras: Any) -> None:
+        """Fetch a tensor, less `minus`, or every n-th of its numbers: cloned on the device, then copied to the host."""
+        plain = tensor.detach()
+        value, stride = subsample(plain, limit_bytes)
+        header = describe(plain, value, stride, order=self._next_order(), **extras)
+        if minus is not None:
+            copy = (value.float() - minus.float()).to(value.dtype) if value.element_size() == 1 else value - minus
+            self._fetch([copy], partial(self._send_tensor, header))
+        elif stride > 1:
+            self._fetch([value.clone(), largest(plain)], partial(self._send_tensor, header))
+        elif (shared := host_copy(value)) is not None:
+            self._in_flight.append((shared.event, partial(self._send_tensor, header, shared.tensor)))
+
+    def _send_tensor(self, header: dict[str, Any], tensor: Tensor, greatest: Tensor | None = None) -> None:
+        if greatest is not None:
+            header["finite"] = math.isfinite(greatest.item())
+        elif header.get("only_nonfinite"):
+            header["finite"] = all_finite(tensor)
+        self.offer(header, tensor.nbytes, _host_writer(tensor))
+
+    def _fetch(self, tensors: Sequence[Tensor], action: Callable[..., None]) -> None:
+        """Copy tensors of one device to the host, then call `action` with the copies."""
+        copies, arrived = copy_to_host(tensors)
+        self._in_flight.append((arrived, lambda: action(*copies)))
+
+    def run_after(self, event: Any, action: Callable[[], None]) -> None:
+        """Call `action` once a device has reached an event."""
+        self._in_flight.append((event, action))
+
+    def dispatch(self) -> None:
+        """Start fetching what was reduced, all values of a device at once."""
+        self._take_postponed()
+        for device, streams in self._used_streams.items():
+            self._join(device, set(streams.values()))
+        self._used_streams.clear()
+        for batch in self._batches:
+            tensors = [batch.sums(), batch.sample(), *batch.full_values()]
+            self._fetch(tensors, partial(self._send_batch, batch.rows, has_samples=not batch.kind.is_complex))
+        self._batches.clear()
+        for pending, send in ((self._numbers, self._send_numbers), (self._reduced, self._send_sums)):
+            for device in {value.device for *_, value in pending}:
+                on_device = [entry for entry in pending if entry[-1].device == device]
+                self._fetch([torch.stack([value for *_, value in on_device])], partial(send, on_device))
+            pending.clear()
+
+    def _join(self, device: torch.device, streams: set[Any]) -> None:
+        """Let the current stream wait for the others, and keep their results allocated until it has read them."""
+        current = stream_of(device)
+        for stream in streams - {current}:
+            current.wait_stream(stream)
+        for batch in self._batches:
+            if batch.device == device:
+                batch.join_stream()
+        if streams - {current}:
+            for *_, value in (*self._reduced, *self._numbers):
+                if value.device == device:
+                    value.record_stream(current)
+
+    def _send_sums(self, pending: list[_Pending], all_sums: Tensor) -> None:
+        for (header, count, _), sums in zip(pending, all_sums.tolist()):
+            self._send_statistics(header, count, sums)
+
+    def _send_statistics(
+        self,
+        header: dict[str, Any],
+        count: int,
+        sums: list[float],
+        fetched: int = 0,
+        stride: int = 1,
+        fill: MemoryCopy | None = None,
+    ) -> None:
+        """Offer what is known of a value; `fill` writes the bytes of `fetched` numbers, every `stride`-th of it."""
+        header["sums"] = [count, header["stride"], *sums[:-1]]
+        if header["stride"] > 1:
+            header["finite"] = math.isfinite(sums[-1])
+        if fill is None:
+            self.offer(header, 0, _write_nothing)
+            return
+        header["stride"] *= stride
+        header["shape"] = header["whole"] if header["stride"] == 1 else [fetched]
+        self.offer(header, fill.size_bytes, fill)
+
+    def _send_batch(
+        self, rows: list[BatchRow], all_sums: Tensor, samples: Tensor, *full_values: Tensor, has_samples: bool
+    ) -> None:
+        apart, size = iter(full_values), samples.element_size()
+        begin, row_size = samples.data_ptr(), samples.element_size() * SAMPLE
+        for number, (row, sums) in enumerate(zip(rows, all_sums.tolist())):
+            empty = WIDTH - row.count
+            sums[3], sums[6] = sums[3] - empty, sums[6] - empty
+            if not has_samples:
+                self._send_statistics(row.header, row.count, sums)
+                continue
+            fetched = -(-row.count // row.stride)
+            keep, address = (samples, begin + number * row_size)
+            if row.is_fetched_apart:
+                keep = next(apart)
+                address = keep.data_ptr()
+            fill = MemoryCopy(keep, address, fetched * size)
+            self._send_statistics(row.header, row.count, sums, fetched, row.stride, fill)
+
+    def _send_numbers(self, pending: list[_Pending], numbers: Tensor) -> None:
+        for (header, *_), number in zip(pending, numbers):
+            self.offer(describe(number, number, 1, **header), number.nbytes, _host_writer(number))
+
+    def harvest(self, wait: bool = False) -> None:
+        """Send what has arrived; with `wait`, everything in flight."""
+        if self._batches or self._reduced or self._numbers or self._postponed.values:
+            self.dispatch()
+        if self._last_order > self._flushed_order:
+            self._flushed_order = self._last_order
+            self._in_flight.append((self._in_flight[-1][0] if self._in_flight else READY, self._send_in_order))
+        while self._in_flight and (wait or self._in_flight[0][0].query()):
+            event, action = self._in_flight.pop(0)
+            event.synchronize()
+            action()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in flight."""
+        waiting = self._batches or self._reduced or self._numbers or self._postponed.values
+        return bool(self._in_flight or self._arrived or waiting)
+
+
+def _is_nonfinite(header: dict[str, Any]) -> bool:
+    """Whether a value is known to have NaN or infinite numbers."""
+    return header.get("finite") is False or ("sums" in header and header["sums"][-1] > 0)
+
+
+def _host_writer(tensor: Tensor) -> Callable[[memoryview], None]:
+    if not tensor.numel():
+        return _write_nothing
+    if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+        return MemoryCopy(tensor, tensor.data_ptr(), tensor.nbytes)
+    return lambda view: _copy(tensor, view)
+
+
+def _write_nothing(view: memoryview) -> None:
+    pass
+
+
+def _copy(tensor: Tensor, view: memoryview) -> None:
+    torch.frombuffer(view, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)
