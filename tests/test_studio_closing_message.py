@@ -69,9 +69,16 @@ def _signal(number: int, to_viewer: bool = False) -> Ending:
 @pytest.mark.parametrize(
     ("way", "end", "says", "status", "chip"),
     [
-        ("block", _enough, r"^Training has ended\. What you see", "Done", "Ended"),
+        pytest.param("block", _enough, r"^Training has ended\. What you see", "Done", "Ended", marks=pytest.mark.slow),
         ("bare", _enough, r"^Training has ended\. What you see", "Done", "Ended"),
-        ("block", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done", "Ended"),
+        pytest.param(
+            "block",
+            _crash,
+            r"^Training has ended: ValueError: the loss is a banana\. What",
+            "Done",
+            "Ended",
+            marks=pytest.mark.slow,
+        ),
         ("bare", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done", "Ended"),
         ("block", _signal(signal.SIGKILL), r"^The process that trained is gone\. .*killed", "Lost", "Gone"),
         (
@@ -136,7 +143,10 @@ def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tm
 
 @pytest.mark.parametrize(
     ("number", "says", "chip"),
-    [(signal.SIGKILL, "The process that trained is gone.", "Gone"), (signal.SIGTERM, "Training has ended", "Ended")],
+    [
+        (signal.SIGKILL, "The process that trained is gone.", "Gone"),
+        pytest.param(signal.SIGTERM, "Training has ended", "Ended", marks=pytest.mark.slow),
+    ],
 )
 def test_a_session_that_is_ended_by_a_signal_says_how(
     open_page: Pages, tmp_path: Path, number: int, says: str, chip: str

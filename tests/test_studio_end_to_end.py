@@ -6,6 +6,7 @@ import csv
 import re
 from pathlib import Path
 
+import pytest
 from studio_pages import Pages, opened  # noqa: F401
 from studio_programs import GONE, ROOT, Panel, project, started
 
@@ -164,6 +165,7 @@ def changes(run: Path) -> set[tuple[str, str]]:
         return {(row["name"], row["after"]) for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_alexnet_shows_feature_maps_at_every_step(open_page: Pages, tmp_path: Path) -> None:
     with started(ROOT / "examples" / "alexnet_netview" / "main.py", "--no-browser", cwd=tmp_path) as (url, _):
         panel = Panel(open_page(url))

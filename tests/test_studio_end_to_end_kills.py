@@ -97,6 +97,7 @@ def _heard(page: Any) -> None:
         return
 
 
+@pytest.mark.slow  # CI kills the page of a config, below
 def test_a_loop_whose_page_browser_and_server_are_killed_learns_the_same_numbers(
     killable: Killable, tmp_path: Path
 ) -> None:

@@ -160,7 +160,12 @@ def captured(folder: Path) -> tuple[str, int, float]:
     return "strokes.0", unit, float(values[unit])
 
 
-@pytest.mark.parametrize("name", WAYS)
+SLOW = {"show a model", "netview in forward", "studio run"}  # each like one that CI goes
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in WAYS]
+)
 def test_a_way_in_leads_to_layers_and_exact_values(
     open_page: Pages, name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
