@@ -190,7 +190,6 @@ def test_a_recording_that_was_cut_shows_the_rest_and_says_so(tmp_path: Path) -> 
 
 def test_an_extraction_that_was_cut_says_so_when_it_is_read(tmp_path: Path) -> None:
     shutil.copytree(OLD / "extraction", tmp_path / "found")
-    found = open_extraction(tmp_path / "found")
     cut(tmp_path / "found" / "shards" / "000002" / "000000.index", 3)
     with pytest.raises(TorcheerError, match="seal is gone"):
-        found["head"][:]
+        open_extraction(tmp_path / "found")["head"][:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import zlib
@@ -140,19 +139,6 @@ def test_what_is_small_has_one_writer_and_what_is_large_four(tmp_path: Path) -> 
     batch = BatchValues({"0": torch.zeros(1, 1 << 18).expand(4, -1)}, 4)  # 4 MB, of one row's memory
     assert [_count_lanes(None, samples, batch) for samples in (None, 252, 256)] == [4, 1, 4]
     assert _count_lanes(None, None, BatchValues({"0": torch.zeros(3)}, 3)) == 1
-
-
-def test_a_folder_of_the_old_version_is_read_and_not_gone_on_with(tmp_path: Path) -> None:
-    found = run(tmp_path / "x", writers=1)
-    file = found.path / "extraction.json"
-    content = json.loads(file.read_text())
-    content["version"] = 1
-    del content["crc32"], content["plan"]["lanes"]
-    text = json.dumps(content, sort_keys=True)
-    file.write_text(json.dumps({**content, "crc32": zlib.crc32(text.encode())}))
-    assert np.array_equal(open_extraction(found.path)["0"][:], ROWS.numpy())
-    with pytest.raises(BadArgument, match="older torcheer"):
-        run(tmp_path / "x", writers=1)
 
 
 # The threads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -18,8 +18,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, _WRAPPERS):
             model = model.module
-        elif isinstance(inner := model._modules.get("_orig_mod"), nn.Module):  # getattr would be slow to say no
-            model = inner
+        elif "_orig_mod" in (parts := model._modules):  # getattr would be slow to say no
+            model = cast(nn.Module, parts["_orig_mod"])
         else:
             return model
 
@@ -75,7 +75,7 @@ class ModulePaths(Mapping[str, nn.Module]):
         for name in path.split("."):
             if module is None or name in _WRAPPER_NAMES:
                 return None
-            module = module._modules.get(name)
+            module = module._modules[name] if name in module._modules else None  # a scripted one has no `get`
         return module
 
     def __getitem__(self, path: str) -> nn.Module:

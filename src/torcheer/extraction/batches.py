@@ -22,7 +22,7 @@ from torch.utils.data import (
 
 from torcheer.data_workers import WorkerStart
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.extraction.fingerprints import fingerprint
+from torcheer.extraction.fingerprints import fingerprint, old_data_checksum
 
 BATCH_SIZE = 32
 _SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -57,6 +57,7 @@ class Batches:
         if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
             raise BadArgument(f"batch_size={batch_size!r}: give a whole number from 1 on")
         self.data, self.transform = data, transform
+        self.is_old = False  # whether a folder of version 1 goes on, which has other checksums
         self.keeps_given = False  # whether somebody asks for samples as they were before `transform`
         self.batch_size = None if self.is_loader else batch_size or BATCH_SIZE
         self._indexed = _is_indexed(data)
@@ -108,7 +109,9 @@ class Batches:
 
     def checksum(self, batch: Batch) -> int:
         """Return a checksum over the model's inputs."""
-        return _data_checksum(model_inputs(batch.data, transformed=self.transform is not None))
+        inputs = model_inputs(batch.data, transformed=self.transform is not None)
+        tensors = (leaf for leaf in _iterate_leaves(inputs) if isinstance(leaf, torch.Tensor))
+        return old_data_checksum(tensors) if self.is_old else fingerprint(("", tensor) for tensor in tensors)
 
     def select(self, is_wanted: BatchFilter) -> Iterator[Batch]:
         """Iterate over the batches that the filter accepts, in order."""
@@ -326,11 +329,6 @@ def _to_json_id(index: Any) -> int | str:
         return operator.index(index)
     except TypeError:
         return str(index)
-
-
-def _data_checksum(data: Any) -> int:
-    """Return a checksum over all tensors in the data."""
-    return fingerprint(("", leaf) for leaf in _iterate_leaves(data) if isinstance(leaf, torch.Tensor))
 
 
 def _type_name(value: Any) -> str:

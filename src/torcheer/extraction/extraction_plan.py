@@ -15,7 +15,7 @@ from torcheer.terminal import short_repr
 
 FORMAT = "torcheer extraction"
 VERSION = 2
-OLD_VERSION = 1  # of folders whose weights have another checksum: they are read, and not gone on with
+OLD_VERSION = 1  # of folders whose weights have another checksum, which is computed for them when they go on
 SHARD_BYTES = 256 << 20
 KEPT = "What is complete there stays. "  # said where the system refuses a write
 _DIFFERENCES = {  # how to report a field whose checksum differs
@@ -100,16 +100,17 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
                 raise BadArgument(f"{path} is not empty and holds no extraction; give another folder")
             write_once(file, _checked_text({"format": FORMAT, "version": VERSION, "plan": asdict(plan)}))
     stored = read_plan(path)
-    if _read_document(path)["version"] == OLD_VERSION:
-        raise BadArgument(
-            f"{path} was begun by an older torcheer: it can be read as it is; to go on, use another folder"
-        )
     for field in fields(ExtractionPlan):
         old, new = getattr(stored, field.name), getattr(plan, field.name)
         if old != new and field.name not in ("batches_per_shard", "lanes"):
             difference = _DIFFERENCES.get(field.name) or f"{field.name}={short_repr(old)}, not {short_repr(new)}"
             raise BadArgument(f"{path} was begun with {difference}; go on with the same, or give another folder")
     return stored
+
+
+def is_old(path: Path) -> bool:
+    """Return whether a folder holds an extraction of version 1, whose plan has other checksums."""
+    return (path / "extraction.json").exists() and _read_document(path)["version"] == OLD_VERSION
 
 
 def read_plan(path: Path) -> ExtractionPlan:

@@ -25,7 +25,7 @@ from torcheer.extraction.extracted_tensors import ExtractedTensors, collect_tens
 from torcheer.extraction.extraction_estimate import Estimate, measure
 from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
-from torcheer.extraction.fingerprints import fingerprint
+from torcheer.extraction.fingerprints import fingerprint, old_weights_checksum
 from torcheer.extraction.value_rows import BatchValues, Mask, sample_maker
 from torcheer.extraction.writers.shards import ShardWriter
 from torcheer.history.error_notes import annotate
@@ -104,6 +104,7 @@ def extract(
     transformed = transform is not None
     reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
     batches.keeps_given = reader.wants_batch
+    batches.is_old = to is not None and plans.is_old(Path(to))
     with evaluation_mode(model, target_device):
         first = batches.first()
         trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
@@ -265,7 +266,7 @@ def _make_plan(
     weights = {**dict(reader.model.named_buffers()), **reader.model.state_dict()}  # non-persistent buffers too
     return ExtractionPlan(
         model=type(reader.model).__name__,
-        weights=fingerprint(weights.items()),
+        weights=(old_weights_checksum if batches.is_old else fingerprint)(weights.items()),
         layers=tuple(reader.layers),
         batch_size=batches.batch_size,
         samples=batches.samples,

@@ -13,6 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torcheer.encoding import refusal, to_bytes
+from torcheer.errors import BadArgument
+
 _ROW_WORDS = 4096  # 64-bit words that are summed together
 _PART_ROWS = 1024  # rows at a time: products of more would only use memory
 
@@ -107,3 +110,31 @@ def _row_factors(rows: int) -> NDArray[np.uint64]:
     """Return an odd number for each row."""
     with np.errstate(over="ignore"):
         return np.arange(rows, dtype=np.uint64) * np.uint64(0xD1342543DE82EF94) + np.uint64(0x9E3779B97F4A7C15)
+
+
+def old_weights_checksum(named: Iterable[tuple[str, Any]]) -> int:
+    """Return what version 1 of an extraction stored of its weights: their bytes' CRC-32, read off every device."""
+    crc = 0
+    for name, value in named:
+        for part in value if isinstance(value, (tuple, list)) else [value]:
+            type_and_shape = (str(part.dtype), tuple(part.shape)) if hasattr(part, "detach") else type(part).__name__
+            crc = zlib.crc32(_old_bytes(part), zlib.crc32(ascii((name, type_and_shape)).encode(), crc))
+    return crc
+
+
+def old_data_checksum(tensors: Iterable[Tensor]) -> int:
+    """Return what version 1 stored of its first batch."""
+    crc = 0
+    for tensor in tensors:
+        content = tensor if not refusal(tensor) else torch.tensor(tensor.shape)
+        name, shape, data = to_bytes(content)
+        crc = zlib.crc32(data, zlib.crc32(f"{name} {shape}".encode(), crc))
+    return crc
+
+
+def _old_bytes(value: Any) -> bytes | memoryview:
+    if isinstance(value, Tensor):
+        with suppress(BadArgument, RuntimeError, TypeError):
+            value = value.dequantize() if value.is_quantized else value
+            return to_bytes(value.to_dense() if value.layout is not torch.strided else value)[2]
+    return b""

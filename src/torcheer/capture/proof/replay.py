@@ -85,7 +85,7 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
     if not isinstance(recorder, Recorder):
         raise CannotReplay(
             "this history was loaded from a file, explains a backward pass, or was recorded with structure=False; "
-            "replay needs the operations of a live run: capture it again"
+            "replay needs the operations of a live model: capture it again"
         )
     report = Validation(history.trace.info().model, recorder.count)
     with ExitStack() as stack:
