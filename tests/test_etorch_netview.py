@@ -236,6 +236,7 @@ def test_a_killed_viewer_and_a_closed_host_do_no_harm(host: Host, model: Model) 
     view.close()
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_many_updates(host: Host) -> None:
     est = State()
     view = NetView(est.net, host=host)

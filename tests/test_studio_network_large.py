@@ -84,6 +84,7 @@ def _grown(open_page: Pages, states: int) -> float:
     return after - before
 
 
+@pytest.mark.slow
 def test_memory_is_flat_over_five_hundred_frames(open_page: Pages) -> None:
     assert _grown(open_page, 84) < 2.5  # six layers each
 
