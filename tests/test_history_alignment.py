@@ -15,6 +15,7 @@ import comparison_ports as ports
 import comparison_unseen_ports as unseen
 import pytest
 import torch
+from tiny_decoders import transformers
 from torch import nn
 
 import torcheer as tl
@@ -31,13 +32,10 @@ def record(model: nn.Module, *inputs: Any) -> ModelHistory:
 
 
 def gpt() -> nn.Module:
-    try:
-        from transformers import GPT2Config, GPT2LMHeadModel
-    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision made for another torch
-        pytest.skip(f"transformers cannot be imported: {error}")
-    config = GPT2Config(n_layer=2, n_head=ports.HEADS, n_embd=ports.WIDTH, vocab_size=50, n_positions=20,
-                        bos_token_id=1, eos_token_id=1)  # fmt: skip
-    return GPT2LMHeadModel(config)
+    library = transformers()
+    config = library.GPT2Config(n_layer=2, n_head=ports.HEADS, n_embd=ports.WIDTH, vocab_size=50, n_positions=20,
+                                bos_token_id=1, eos_token_id=1)  # fmt: skip
+    return library.GPT2LMHeadModel(config)  # type: ignore[no-any-return]
 
 
 def tokens() -> torch.Tensor:
