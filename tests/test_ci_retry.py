@@ -70,7 +70,9 @@ def test_what_passes_at_the_second_try_is_told_and_what_fails_again_ends_it(
     assert told.out == "FLAKY tests/a::b\n" and "tests/c::d failed again" in told.err
 
 
-@pytest.mark.parametrize(("wrong", "code", "text"), [("1", 0, "FLAKY"), ("0", 1, "may not fail once")])
+@pytest.mark.parametrize(
+    ("wrong", "code", "text"), [("1", 0, "FLAKY"), pytest.param("0", 1, "may not fail once", marks=pytest.mark.slow)]
+)
 def test_a_run_with_a_late_test_goes_on_and_one_with_a_wrong_test_does_not(
     retry: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: str,
     code: int, text: str,

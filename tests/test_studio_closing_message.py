@@ -79,7 +79,14 @@ def _signal(number: int, to_viewer: bool = False) -> Ending:
             "Ended",
             marks=pytest.mark.slow,
         ),
-        ("bare", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done", "Ended"),
+        pytest.param(
+            "bare",
+            _crash,
+            r"^Training has ended: ValueError: the loss is a banana\. What",
+            "Done",
+            "Ended",
+            marks=pytest.mark.slow,
+        ),
         ("block", _signal(signal.SIGKILL), r"^The process that trained is gone\. .*killed", "Lost", "Gone"),
         (
             "block",

@@ -117,6 +117,7 @@ def test_the_quick_starts_other_configs_come_over_it() -> None:
 # A sequence to a sequence
 
 
+@pytest.mark.slow
 def test_both_halves_of_the_translator_are_trained() -> None:
     assert moved(assemble(understand(read("translation/training.json"))), ("train",)) == {"encoder", "decoder"}
 
