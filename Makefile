@@ -23,6 +23,9 @@ setup: .venv/$(stamp) $(page) ## make .venv and the studio's page; a second time
 demo: setup ## train a small conv net on handwritten digits, with the studio, a watch, captures and a video
 	@$(python) examples/demo.py demo-output
 
+# Where this is set, every process compiles torcheer anew, and pytest every test.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
 test test-python test-forking test-browser test-slow test-faults: export PYTHONHASHSEED = 0
 test test-python test-forking test-browser: export OMP_NUM_THREADS = 1
