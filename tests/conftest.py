@@ -1,5 +1,6 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
+import gc
 import json
 import random
 import signal
@@ -63,6 +64,12 @@ def pytest_collection_modifyitems(items):
                 raise pytest.UsageError(
                     f"{item.nodeid} needs a browser: `make test-browser` looks into {BROWSER_FILES}"
                 )
+
+
+def pytest_collection_finish():
+    """Leave what stands now, millions of objects, out of every later collection and search of a test's garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
