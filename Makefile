@@ -67,13 +67,16 @@ fuzz: setup ## the property tests on fresh random examples, ROUNDS times; says t
 	    $(python) -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; \
 	done
 
-check: check-python check-page ## formatting, lint, types, import map, the bundled pages
+check: check-python check-map check-page ## formatting, lint, types, import map, the bundled pages
 
 check-python: setup
 	@$(python) -m ruff format --check .
 	@$(python) -m ruff check .
 	@$(python) -m mypy
-	@$(python) -m pytest -q tests/test_house.py -k import_map
+
+# Collects every test: pytest compiles them here once, where each worker of `make test` would.
+check-map: setup
+	@$(python) -m pytest -q -k import_map
 
 check-page: setup $(node_modules)
 	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
@@ -144,4 +147,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check check-python check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean
