@@ -163,7 +163,8 @@ def test_a_killed_process_with_forks_that_live_on_is_noticed() -> None:
     code = f"{PROGRAM}\n    import os\n    if not os.fork(): time.sleep(60)\n    os.kill(os.getpid(), 9)"
     with Webhook() as hook, Child("-c", code, hook.url) as child:
         child.line()
-        wait_until(lambda: hook.kinds() == ["crash"])
+        wait_until(hook.kinds, "a message")
+        assert hook.kinds() == ["crash"]
 
 
 def test_a_forked_process_notifies_of_nothing() -> None:
@@ -184,7 +185,8 @@ def test_signals_for_the_whole_job_leave_the_last_word_to_be_sent() -> None:
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
         child.kill()
-        wait_until(lambda: hook.kinds() == ["crash"])
+        wait_until(hook.kinds, "a message")
+        assert hook.kinds() == ["crash"]
 
 
 def _ignores(pid: int, number: signal.Signals) -> bool:
