@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torcheer.disk import write_file
 from torcheer.encoding import numbers_of
 from torcheer.errors import BadArgument, ValueUnavailable
-from torcheer.extraction.extraction_reader import Extraction
+from torcheer.extraction.extraction_plan import NO_PLACE, PEAK, PEAK_PLACE
+from torcheer.extraction.extraction_reader import ExtractedLayer, Extraction
 from torcheer.runlog.media.media_files import png_bytes
 
 _CONTEXT_TOKENS = 6  # beside the strongest one, in a gallery
@@ -105,22 +106,16 @@ class TopUnits:
 
 
 def find_top(extraction: Extraction, layer: str, k: int) -> TopUnits:
-    """Read a layer once and keep the strongest samples of each unit."""
+    """Keep the strongest samples of each unit: of the peaks that were gathered, or of the layer, which is read once."""
     if type(k) is not int or k < 1:
         raise BadArgument(f"k={k!r}: give a whole number from 1 on")
     stored, first = extraction[layer], 0
     best: tuple[NDArray[Any], ...] | None = None
     grid: tuple[int, ...] = ()
     for number, count in extraction.batch_sizes():
-        batch = [_peaks(numbers_of(stored.type, np.asarray(rows))) for rows in stored.batch(number, count)]
-        kept = [(sample, *peak) for sample, peak in enumerate(batch) if peak is not None]
-        if kept:
-            grid = kept[0][3]
-            new = (
-                np.stack([peak[1] for peak in kept]),
-                np.repeat(np.array([[first + peak[0]] for peak in kept]), kept[0][1].size, 1),
-                np.stack([peak[2] for peak in kept]),
-            )
+        peaks = _gathered_peaks(stored, number, count) or _read_peaks(stored, number, count)
+        if peaks is not None:
+            grid, new = peaks.grid, (peaks.values, first + peaks.samples, peaks.places)
             best = _strongest(new if best is None else tuple(map(np.concatenate, zip(best, new))), k)
         first += count
     if best is None:
@@ -128,6 +123,41 @@ def find_top(extraction: Extraction, layer: str, k: int) -> TopUnits:
     values, samples, places = (array.T for array in best)
     dimensions = np.stack(np.unravel_index(places, grid), -1) if len(grid) > 1 else places[..., None]
     return TopUnits(layer, extraction.ids, values, samples, dimensions[..., : len(grid)], grid)
+
+
+class _BatchPeaks(NamedTuple):
+    """Peaks of a batch, each array as (samples, units)."""
+
+    values: NDArray[Any]
+    samples: NDArray[Any]  # of the batch
+    places: NDArray[Any]  # numbers of the flattened positions
+    grid: tuple[int, ...]  # the shape of the positions
+
+
+def _gathered_peaks(stored: ExtractedLayer, number: int, count: int) -> _BatchPeaks | None:
+    """Return the peaks that were gathered while extracting; None where they were not, or a mask left nothing."""
+    shard = stored.extraction.shard_of(number)
+    values, places = (shard.extra(stored.name, variable, number) for variable in (PEAK, PEAK_PLACE))
+    if values is None or places is None:
+        return None
+    kept = np.flatnonzero(places[:, 0] != NO_PLACE)
+    if not len(kept):
+        return None
+    shape = shard.layer_entries(stored.name, number, count)[0][1].shape
+    grid = shape[2:] if len(shape) > 3 else shape[-2:-1]
+    samples = np.repeat(kept[:, None], places.shape[1], 1)
+    return _BatchPeaks(numbers_of(stored.type, values)[kept], samples, places[kept].astype(np.int64), grid)
+
+
+def _read_peaks(stored: ExtractedLayer, number: int, count: int) -> _BatchPeaks | None:
+    """Return the peaks of a batch's values; None where it has none."""
+    rows = [_peaks(numbers_of(stored.type, np.asarray(row))) for row in stored.batch(number, count)]
+    kept = [(sample, peak) for sample, peak in enumerate(rows) if peak is not None]
+    if not kept:
+        return None
+    values, places = (np.stack([peak[field] for _, peak in kept]) for field in (0, 1))
+    samples = np.repeat(np.array([[sample] for sample, _ in kept]), values.shape[1], 1)
+    return _BatchPeaks(values, samples, places, kept[0][1][2])
 
 
 def _peaks(row: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple[int, ...]] | None:
