@@ -59,11 +59,12 @@ def test_a_gallery_shows_images_with_a_box_and_tokens_with_a_mark(tmp_path: Path
     images = torch.rand(9, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     found = stored(tmp_path / "x", images, layers={"0": lambda value: value[:, :, ::2, ::2]})
     text = found.top("0", k=2).save(tmp_path / "top.html", [(image, 0) for image in images]).read_text()
-    assert text.count("<figure>") == 6 and text.count("<rect") == 6 and text.count("data:image/png") == 6
+    assert text.count("<figure>") == 6 and text.count("<rect") == 12 and text.count("data:image/png") == 6
     tokens = torch.arange(20).reshape(4, 5)
     words = stored(tmp_path / "y", tokens[..., None].float())
     page = words.top("0", k=1).save(tmp_path / "words.html", tokens, decode=lambda token: f"<{token}>").read_text()
-    assert "<mark>&lt;19&gt;</mark>" in page and page.count("<figure>") == 1
+    assert ">&lt;19&gt;</mark>" in page and page.count("<mark") == 1
+    assert ">&lt;15&gt;&lt;16&gt;&lt;17&gt;&lt;18&gt;</span>" in page and "sample 3, token 4" in page
 
 
 def test_a_gallery_is_opened_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def _sum_numpy(words: NDArray[np.uint64]) -> int:
 
 
 class _Factors:
-    """The factors of places and rows on a GPU, where each copy or launch costs more than the numbers of most weights."""
+    """Factors of places and rows on a GPU, where a copy or a launch costs more than most weights' numbers."""
 
     def __init__(self, device: torch.device) -> None:
         self.places = torch.from_numpy(_factors().view(np.int64)).to(device)

@@ -80,7 +80,9 @@ class WriterThreads:
 
     def close(self) -> BaseException | None:
         """Wait for every task; return the first error of one."""
-        for tasks, thread in zip(self._queues, self._threads):  # those beside the lanes after the lanes, which pass them their ends
+        for tasks, thread in zip(
+            self._queues, self._threads
+        ):  # those beside the lanes after the lanes, which pass them their ends
             tasks.put(None)
             thread.join()
         return self._problem
