@@ -5,9 +5,9 @@
 Two models, residual streams of a decoder and ResNet-18, each to a RAM disk and to a disk. In every round all ways take
 their turn; a way's time is given as a multiple of the limit of its round: the bare loop, or the same bytes written raw
 by as many threads, whichever takes longer. Every way ends when its bytes are synced to their files. On a GPU the sizes
-are 256 × 512 tokens of a Llama-shaped model of 1B parameters in bfloat16, and 1,024 images. Stored rows are then read in
-random order, beside plain reads of their files. TorchLens changes torch for good, so it has a process of its own, and
-few images.
+are 256 × 512 tokens of a Llama-shaped model of 1B parameters in bfloat16, and 1,024 images. Stored rows are then read
+in random order, beside plain reads of their files. TorchLens changes torch for good, so it has a process of its own,
+and few images.
 """
 
 from __future__ import annotations

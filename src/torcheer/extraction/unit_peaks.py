@@ -51,7 +51,7 @@ def _masked_peaks(batch: BatchValues, value: Tensor) -> Peaks | None:
         return None
     largest = value.new_zeros(batch.count, value.shape[1])
     places = value.new_full((batch.count, value.shape[1]), NO_PLACE, dtype=torch.int32)
-    for sample, positions in enumerate(torch.split(value, batch.lengths)):  # type: ignore[no-untyped-call]
+    for sample, positions in enumerate(torch.split(value, batch.lengths)):
         if len(positions):
             largest[sample], places[sample] = positions.max(0)
     return Peaks(largest, places)

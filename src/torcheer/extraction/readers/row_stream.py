@@ -223,4 +223,4 @@ class _Outputs:
 
 
 def _is_free(tensor: Tensor) -> bool:
-    return storage_holders(tensor) == 1 and not tensor.is_shared()
+    return storage_holders(tensor) == 1 and not tensor.is_shared()  # type: ignore[no-untyped-call]

@@ -107,7 +107,7 @@ def _figure(one: Strongest, shown: str | NDArray[Any] | None, grid: tuple[int, .
     else:
         picture = "" if shown is None else f"<p>{escape(shown)}</p>"
     place = f" at {', '.join(map(str, one.position))}" if one.position else ""
-    return f"<figure>{picture}<figcaption>{one.value:.3g} · sample {escape(str(one.id))}{place}</figcaption></figure>"
+    return f"<figure>{picture}<figcaption>{one.value:.3g}<br>sample {escape(str(one.id))}{place}</figcaption></figure>"
 
 
 def _image(array: NDArray[Any], position: tuple[int, ...], grid: tuple[int, ...]) -> str:
