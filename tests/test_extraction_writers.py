@@ -233,7 +233,7 @@ def test_values_go_to_the_disk_while_their_shard_is_written(tmp_path: Path, monk
     monkeypatch.setattr(shards, "_SYNC_BYTES", 3 * 4 * 8)
     monkeypatch.setattr(Writer, "sync_values", lambda writer: synced.append(writer.value_bytes))
     run(tmp_path / "x", shard_samples=32, writers=1)
-    assert len(synced) == 6, "once for every two batches of each shard"
+    assert len(synced) == 7, "once for every two of 8 and of 6 batches"
 
 
 def test_a_disk_that_fails_meanwhile_ends_the_extraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
