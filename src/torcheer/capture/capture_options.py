@@ -86,11 +86,18 @@ class Requests:
             self.kept = KeptValues(save, recorder)
             recorder.whole_rows = bool(self.edits.all)
             recorder.on_row = None if self._choice.is_empty else self._on_row
+            recorder.wants_inside = self._wants_inside
 
     def see_whole_rows(self) -> None:
         """Handle every row with its tensors, for readers that follow."""
         if isinstance(self.recorder, PartialRecorder):
             self.recorder.whole_rows = True
+
+    def _wants_inside(self, module: torch.nn.Module, calls: frozenset[TorchCall]) -> bool:
+        """Whether a value of an operation or a module inside a fused kernel may be wanted, or each row is."""
+        if self.trace._readers or not all(map(self._choice.ignores, calls)):
+            return True
+        return any(id(part) in self._modules for part in module.modules() if part is not module)
 
     def _find_modules(self, modules: Mapping[str, torch.nn.Module]) -> None:
         """Find the modules whose results a selector or an edit may want."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -32,7 +32,8 @@ from torcheer.capture.record.tensor_trees import (
     snapshot,
     tensors_in,
 )
-from torcheer.capture.special_cases import autograd_engine
+from torcheer.capture.special_cases import autograd_engine, deferred_inside
+from torcheer.capture.special_cases.deferred_inside import DeferredInside
 from torcheer.capture.torch_state import (
     DisableTorchFunction,
     PausedRecording,
@@ -147,6 +148,8 @@ class Recorder(TorchFunctionMode):
         self.dispatch_paused = False  # True while `AtenMode` must not record
         self.dispatch_mode_on = False  # True while `AtenMode` is active, which needs `call_depth`
         self.unsettled: set[int] = set()  # ids of results whose version torch sets after the call is recorded
+        self.deferred: dict[int, DeferredInside] = {}  # node -> the rows it belongs to, which wait to be computed
+        self.wants_inside: Callable[[torch.nn.Module, frozenset[TorchCall]], bool] | None = None  # see asks_for_inside
         self.explicit_depth = 0  # > 0 while a fused kernel's explicit path runs, for reading only
         self.has_edits = False
         self.keeps_gradients = False
@@ -560,12 +563,12 @@ class Recorder(TorchFunctionMode):
     def live_values(self, node: int) -> Iterator[tuple[int, Tensor]]:
         """Yield (ref, tensor) of a row's values that are alive; of one saved without its graph, what was saved."""
         first = node << SLOT_BITS
-        if self.saved is None or type(self.rows[node * WIDTH + OUT]) not in RELEASED:
+        if type(self.rows[node * WIDTH + OUT]) not in RELEASED:
             yield from enumerate(self.outputs(node), first)
             return
         for ref, offset in enumerate(self.released_at(node), first):
             tensor = self.facts[offset]()
-            if tensor is None and ref in self.saved:
+            if tensor is None and self.saved and ref in self.saved:
                 tensor = self.saved[ref][0]
             if tensor is not None:
                 yield ref, tensor
@@ -591,6 +594,8 @@ class Recorder(TorchFunctionMode):
             return preserved
         if ref in self.memory.lost:
             raise ValueUnavailable(self.memory.lost[ref])
+        if ref >> SLOT_BITS in self.deferred:
+            deferred_inside.compute(self, self.deferred[ref >> SLOT_BITS])
         if self.saved is None or ref < 0:
             tensor = self.stored[~ref] if ref < 0 else self.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK]
             version = self.versions.get(id(tensor), 0)
@@ -607,6 +612,22 @@ class Recorder(TorchFunctionMode):
                 "its memory was freed by the model (FSDP does that); tl.Save(guard='clone') keeps copies"
             )
         return tensor
+
+    def asks_for_inside(self, module: torch.nn.Module, calls: frozenset[TorchCall]) -> bool:
+        """Whether values of operations inside a fused kernel are wanted as they run, and not only when read."""
+        return self.on_op is not None if self.wants_inside is None else self.wants_inside(module, calls)
+
+    def put_values(self, node: int, args: Any, kwargs: Any, out: Any) -> None:
+        """Fill in a row whose values were deferred."""
+        start = node * WIDTH
+        self.rows[start + ARGS : start + OUT + 1] = args, kwargs, out
+        self.set_refs(out, node)
+
+    def compute_deferred(self) -> None:
+        """Compute all values that waited to be read; those that no longer can be stay unavailable."""
+        for inside in dict.fromkeys(self.deferred.values()):
+            with suppress(ValueUnavailable):
+                deferred_inside.compute(self, inside)
 
     # -- modules, called by `module_stack` ---------------------------------------------------------------------------
 
