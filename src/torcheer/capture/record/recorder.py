@@ -7,6 +7,7 @@ Everything a reader sees (labels, edges, source lines) is built from the rows la
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from time import perf_counter_ns
@@ -74,6 +75,7 @@ MARKS = {name: TorchCall(None, name, "") for name in ("input", "output", "unseen
 MARKS["grad"] = TorchCall(None, "grad", "torch.autograd.grad")
 
 _frame = sys._getframe
+_weak = weakref.ref
 _autocast_enabled = is_autocasting
 _dispatch_modes_on = dispatch_mode_count
 _push, _pop = push_function_mode, pop_function_mode
@@ -84,6 +86,7 @@ class Recorder(TorchFunctionMode):
 
     # Attributes of the hot path: with this many in the instance dict, lookups would be slower.
     __slots__ = (
+        "alive",
         "append",
         "call_inputs",
         "count",
@@ -93,6 +96,7 @@ class Recorder(TorchFunctionMode):
         "on_op",
         "refs",
         "refs_by_id",
+        "releases",
         "scope",
         "scopes",
         "versions",
@@ -106,6 +110,8 @@ class Recorder(TorchFunctionMode):
         self.refs: list[int] = []  # of all rows, concatenated
         self.count = 0
         self.refs_by_id: dict[int, int] = {}  # id of a tensor that a row holds -> ref of its value
+        self.alive: dict[int, weakref.ref[Tensor]] | None = None  # `PartialRecorder`: which ids are still in use
+        self.releases = False  # `PartialRecorder`: whether rows are added without their tensors
         self.find_ref: Callable[[int], int | None] = self.refs_by_id.get  # of the id of a live tensor
         self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
         self.stored: list[Tensor] = []  # parameters and buffers read so far
@@ -180,32 +186,9 @@ class Recorder(TorchFunctionMode):
             if call is not None and call.skip:
                 return func(*args, **kwargs) if kwargs else func(*args)
             return self._run_special(func, args, kwargs or {}, _frame(1))
-        refs_by_id, versions, refs = self.refs_by_id, self.versions, self.refs
-        begin, has_list = len(refs), False
-        try:
-            for value in args:
-                kind = type(value)
-                if kind is Tensor or kind is Parameter:
-                    key = id(value)
-                    ref = refs_by_id.get(key)
-                    if ref is None:
-                        if not self._store_if_owned(value, key):
-                            break
-                        ref = refs_by_id[key]
-                    elif value._version != versions.get(key, 0):
-                        break
-                    refs.append(ref)
-                elif kind is tuple or kind is list:
-                    if not ATOMS.issuperset(map(type, value)) and not self._append_refs(value):
-                        break
-                    has_list = has_list or kind is list
-                elif kind not in ATOMS:
-                    break
-            else:
-                kind = None
-        except RuntimeError:  # inference tensors have no version counter
-            pass
-        if kind is not None and args:  # an unknown or nested value among the arguments
+        refs, begin = self.refs, len(self.refs)
+        has_list = self._add_refs(args)
+        if has_list is None:  # an unknown or nested value among the arguments
             del refs[begin:]
             return self._run_special(func, args, kwargs or {}, _frame(1))
         if has_list:
@@ -224,8 +207,10 @@ class Recorder(TorchFunctionMode):
             if call.idle and out is args[0]:
                 del refs[begin:]
                 return out
-            key = id(out)
-            refs_by_id[key] = node << SLOT_BITS
+            key, versions = id(out), self.versions
+            self.refs_by_id[key] = node << SLOT_BITS
+            if self.alive is not None:
+                self.alive[key] = _weak(out)
             try:
                 version = out._version
             except RuntimeError:
@@ -242,10 +227,46 @@ class Recorder(TorchFunctionMode):
         if id(code) not in DIRECT:
             self.callers[node] = caller_of(frame)
         self.count = node + 1
+        if self.releases:
+            self.add_released(call, args, kwargs, out, begin, frame, nanoseconds)
+            return out
         self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds))
         if self.on_op is not None:
             return self.on_op(node, call, out)
         return out
+
+    def add_released(
+        self, call: Any, args: Any, kwargs: Any, out: Any, begin: int, frame: Any, nanoseconds: int
+    ) -> None:
+        """Append a row without its tensors, in a recorder that `releases` them."""
+        raise NotImplementedError
+
+    def _add_refs(self, args: tuple[Any, ...]) -> bool | None:
+        """Append the refs of plain arguments; return whether there is a list among them, None if one is not plain."""
+        refs_by_id, versions, refs, alive, has_list = self.refs_by_id, self.versions, self.refs, self.alive, False
+        try:
+            for value in args:
+                kind = type(value)
+                if kind is Tensor or kind is Parameter:
+                    key = id(value)
+                    ref = refs_by_id.get(key)
+                    if ref is None or (alive is not None and ref >= 0 and alive[key]() is None):
+                        refs_by_id.pop(key, None)
+                        if not self._store_if_owned(value, key):
+                            return None
+                        ref = refs_by_id[key]
+                    elif value._version != versions.get(key, 0):
+                        return None
+                    refs.append(ref)
+                elif kind is tuple or kind is list:
+                    if not ATOMS.issuperset(map(type, value)) and not self._append_refs(value):
+                        return None
+                    has_list = has_list or kind is list
+                elif kind not in ATOMS:
+                    return None
+        except RuntimeError:  # inference tensors have no version counter
+            return None
+        return has_list
 
     def _store_if_owned(self, tensor: Tensor, key: int) -> bool:
         """Store a new tensor if it is a parameter, or a buffer of the running module."""
