@@ -13,6 +13,7 @@ import argparse
 import gc
 import json
 import os
+import platform
 import statistics
 import sys
 import time
@@ -127,6 +128,14 @@ def _timed(run: Run, device: torch.device) -> float:
     run()
     _finish(device)
     return time.perf_counter() - start
+
+
+def host_name() -> str:
+    """The name of the CPU that drives the device: on a slow one a capture costs more."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def _finish(device: torch.device) -> None:
@@ -286,7 +295,12 @@ def _measure_all(device: torch.device, options: argparse.Namespace) -> dict[str,
     hf = transformers()
     versions = f"Python {sys.version.split()[0]}, torch {torch.__version__}, transformers {hf.__version__}"
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    answer: dict[str, Any] = {"device": name, "versions": versions, "pairs": options.pairs, "cases": []}
+    answer: dict[str, Any] = {
+        "device": f"{name}, {host_name()}",
+        "versions": versions,
+        "pairs": options.pairs,
+        "cases": [],
+    }
     for case in CASES:
         try:
             with torch.no_grad():

@@ -177,6 +177,22 @@ def test_a_pattern_says_whether_it_may_match_a_name_with_any_number(pattern, nam
 
 
 @pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("relu*", True),
+        ("*", True),
+        ("?*", True),
+        ("re*u_*", True),
+        ("relu_*", True),
+        ("relu_1*", False),
+        ("*_1", False),
+    ],
+)
+def test_a_pattern_knows_whether_a_labels_number_can_matter(pattern, matches):
+    assert LabelPattern(pattern).matches_all("relu") == matches
+
+
+@pytest.mark.parametrize(
     ("pattern", "every"),
     [("h.*", True), ("h.*.mlp", True), ("h.?", True), ("h.[02]", True), ("*.ln_1", True), ("h.*1", False),
      ("*:2", False), ("h.???", False), ("h?*", False), ("*12*", False), ("features.*.*", True)],

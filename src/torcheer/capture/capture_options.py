@@ -84,21 +84,30 @@ class Requests:
         self._find_modules(modules)
         if isinstance(recorder, PartialRecorder):
             self.kept = KeptValues(save, recorder)
-            recorder.whole_rows = bool(self.edits.all)
+            recorder.releases = not self.edits.all
             recorder.on_row = None if self._choice.is_empty else self._on_row
+            recorder.wants_inside = self._wants_inside
 
     def see_whole_rows(self) -> None:
         """Handle every row with its tensors, for readers that follow."""
         if isinstance(self.recorder, PartialRecorder):
-            self.recorder.whole_rows = True
+            self.recorder.releases = False
+
+    def _wants_inside(self, module: torch.nn.Module, calls: frozenset[TorchCall]) -> bool:
+        """Whether a value of an operation or a module inside a fused kernel may be wanted, or each row is."""
+        if self.trace._readers or not all(map(self._choice.ignores, calls)):
+            return True
+        return any(id(part) in self._modules for part in module.modules() if part is not module)
 
     def _find_modules(self, modules: Mapping[str, torch.nn.Module]) -> None:
         """Find the modules whose results a selector or an edit may want."""
-        for selector in (*self.selectors, *(target.selector for target in self.edits.all)):
+        for selector in self.selectors:
+            means_every_call = selector.for_modules and selector.means_every_call
             for path in selector.modules_among(modules) if selector.for_modules else ():
-                _, selectors = self._modules.setdefault(id(modules[path]), (path, []))
-                if selector in self.selectors:
-                    selectors.append((selector, selector.means_every_call))
+                self._modules.setdefault(id(modules[path]), (path, []))[1].append((selector, means_every_call))
+        for selector in (target.selector for target in self.edits.all):
+            for path in selector.modules_among(modules) if selector.for_modules else ():
+                self._modules.setdefault(id(modules[path]), (path, []))
         for place in (*self.edits.saved, *(place for target in self.edits.all for place in target.places)):
             self._modules.setdefault(id(modules[place.path]), (place.path, []))
         if self._modules:

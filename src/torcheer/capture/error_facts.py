@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from torcheer.capture.record.partial_recorder import PartialRecorder
 from torcheer.capture.record.recorder import Recorder
 from torcheer.history.error_notes import describe_arguments, failing_operation, frames_of
 
 if TYPE_CHECKING:
     from torcheer.capture.record.op_rows import LiveTrace
 
-_RUNS = frozenset(
-    run.__code__ for run in (Recorder.__torch_function__, PartialRecorder.__torch_function__, Recorder.record)
-)
+_RUNS = frozenset(run.__code__ for run in (Recorder.__torch_function__, Recorder.record))
 
 
 def operation(frame: FrameType) -> str:

@@ -222,7 +222,9 @@ class _Session:
             self.trace.on_follow = _no_op
             self.recorder.on_compile = None
             recorder = self.recorder
-            recorder.on_op = recorder.on_module = recorder.on_entry = None  # no cycles: a dropped history frees all
+            recorder.on_op = recorder.on_module = recorder.on_entry = recorder.wants_inside = (
+                None  # no cycles: a dropped history frees all
+            )
             if isinstance(recorder, PartialRecorder):
                 recorder.on_row = None
         if self.requests is not None:

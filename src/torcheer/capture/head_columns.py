@@ -129,6 +129,7 @@ def _letter_columns(recorder: Recorder, op: AttentionOp, letter: str, ref: int) 
 
 def _replayed(recorder: Recorder, ref: int, last: int) -> tuple[Tensor, dict[int, Tensor]]:
     """Run what depends on a value again, up to a row, with gradients; return the value and all results by ref."""
+    recorder.compute_deferred()
     leaf = _constant(recorder.exact_value(ref)).clone().requires_grad_()
     values = {ref: leaf}
     for node in range((ref >> SLOT_BITS) + 1, last):

@@ -30,6 +30,11 @@ class LabelPattern:
             return self._ends(self._read_digits(begun))
         return any(self._ends(self._read(begun, str(number))) for number in range(low, high + 1))
 
+    def matches_all(self, name: str) -> bool:
+        """Whether it matches every label of this name, whatever its number: 'relu*', '*'."""
+        last = len(self._tokens) - 1
+        return self._tokens[last] is None and last in self._after_name(name)
+
     def _read_name(self, name: str) -> frozenset[int]:
         return self._read(self._open({0}), f"{name}_")
 

@@ -42,6 +42,7 @@ class OpChoice:
         ]
         self._by_node = bool(self._takes_all or self._positions or self.from_end or self._tests)
         self._named_by_call: dict[TorchCall, list[tuple[Selector, LabelPattern | None]]] = {}
+        self._surely_named: set[TorchCall] = set()  # functions whose every label all of these patterns match
 
     @property
     def seen(self) -> set[Any]:
@@ -62,7 +63,11 @@ class OpChoice:
             self.nodes.add(node)
             wanted = True
         named = self._named_of(call)
-        if named:
+        if named and call in self._surely_named:  # whatever its number will be
+            self.matched.update(selector.key for selector, _ in named)
+            self.nodes.add(node)
+            wanted = True
+        elif named:
             running = self._names.name(node, layer_name(call.name))
             for selector, pattern in named:
                 wanted = self._may_match(running, selector, pattern) or wanted
@@ -79,6 +84,8 @@ class OpChoice:
                 for selector, pattern in self._named
                 if (selector.name == name if pattern is None else pattern.may_match(name))
             ]
+            if all(pattern is not None and pattern.matches_all(name) for _, pattern in named):
+                self._surely_named.add(call)
         return named
 
     def _may_match(self, running: RunningOp, selector: Selector, pattern: LabelPattern | None) -> bool:

@@ -87,6 +87,7 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
             "this history was loaded from a file, explains a backward pass, or was recorded with structure=False; "
             "replay needs the operations of a live model: capture it again"
         )
+    recorder.compute_deferred()
     report = Validation(history.trace.info().model, recorder.count)
     with ExitStack() as stack:
         stack.callback(forget_noise)

@@ -16,6 +16,7 @@ from torcheer.capture.record.released_values import ABSENT, RELEASED, read_grad_
 from torcheer.capture.record.source_lines import is_user_code, line_of
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.record.tensor_trees import Path, argument_leaves
+from torcheer.capture.special_cases import deferred_inside
 from torcheer.errors import ValueUnavailable
 from torcheer.records import Argument, Edge, ModuleCall, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
 
@@ -84,6 +85,8 @@ class LiveTrace:
 
     def is_saved(self, index: int, output: int) -> bool:
         """Whether `value` would return a tensor."""
+        if index in self.recorder.deferred:
+            return deferred_inside.is_available(self.recorder, self.recorder.deferred[index])
         try:
             self.value(index, output)
         except ValueUnavailable:

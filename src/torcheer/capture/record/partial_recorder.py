@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torcheer.capture.random_states import autocast_settings
-from torcheer.capture.record.function_table import CALLS, TorchCall
+from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
-from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.released_values import ABSENT, RELEASED, ReleasedOutputs, add_facts, without_tensors
-from torcheer.capture.record.source_lines import DIRECT, caller_of
-from torcheer.capture.record.tensor_trees import ATOMS, leaves, snapshot
-from torcheer.capture.torch_state import dispatch_mode_count, dispatch_modes, is_autocasting
+from torcheer.capture.record.tensor_trees import ATOMS_AND_TENSORS, leaves
 
-_frame = sys._getframe
 _weak = weakref.ref
-_autocast_enabled = is_autocasting
-_dispatch_modes_on = dispatch_mode_count
+TENSORS = frozenset((Tensor, Parameter))
 _ALL_ABSENT = [(ABSENT,) * count for count in range(64)]  # the arguments of functions that take tensors only
 
 
@@ -34,114 +26,41 @@ class PartialRecorder(Recorder):
     Ids of tensors that died are used again, so an id counts only while the weak reference beside it lives.
     """
 
-    __slots__ = ("alive", "ignored_calls", "on_row", "whole_rows")
+    __slots__ = ("ignored_calls", "on_row")
+    alive: dict[int, weakref.ref[Tensor]]
 
     def __init__(self, model: torch.nn.Module | None = None, fused: bool = False) -> None:
         super().__init__(model, fused)
         self.saved = {}
-        self.alive: dict[int, weakref.ref[Tensor]] = {}  # id of a tensor with a ref of a row -> the tensor
+        self.alive = {}  # id of a tensor with a ref of a row -> the tensor
+        self.releases = True  # False: `on_op` must see each row with its tensors, and releases them itself
         self.find_ref = _live_refs(self.refs_by_id, self.alive)  # no method of its own: that would be a cycle
-        self.whole_rows = False  # whether `on_op` must see each row with its tensors, and releases them itself
         self.on_row: Callable[[int, TorchCall, Any], None] | None = None  # sees each row that was released at once
         self.ignored_calls: set[TorchCall] = set()  # functions that `on_row` need not see
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Record a call as `Recorder` does, without its tensors."""
-        call = CALLS.get(func)
-        if (
-            call is None
-            or self.dispatch_mode_on
-            or not (call.plain or call.is_off(args))
-            or (kwargs and not ATOMS.issuperset(map(type, kwargs.values())))
-        ):
-            if call is not None and call.skip:
-                return func(*args, **kwargs) if kwargs else func(*args)
-            return self._run_special(func, args, kwargs or {}, _frame(1))
-        refs_by_id, versions, refs, alive = self.refs_by_id, self.versions, self.refs, self.alive
-        begin, has_list = len(refs), False
-        try:
-            for value in args:
-                kind = type(value)
-                if kind is Tensor or kind is Parameter:
-                    key = id(value)
-                    ref = refs_by_id.get(key)
-                    if ref is None or (ref >= 0 and alive[key]() is None):
-                        refs_by_id.pop(key, None)
-                        if not self._store_if_owned(value, key):
-                            break
-                        ref = refs_by_id[key]
-                    elif value._version != versions.get(key, 0):
-                        break
-                    refs.append(ref)
-                elif kind is tuple or kind is list:
-                    if not ATOMS.issuperset(map(type, value)) and not self._append_refs(value):
-                        break
-                    has_list = has_list or kind is list
-                elif kind not in ATOMS:
-                    break
-            else:
-                kind = None
-        except RuntimeError:  # inference tensors have no version counter
-            pass
-        if kind is not None and args:  # an unknown or nested value among the arguments
-            del refs[begin:]
-            return self._run_special(func, args, kwargs or {}, _frame(1))
-        if has_list:
-            args = snapshot(args)
-        frame = _frame(1)
-        code = frame.f_code
-        start = perf_counter_ns()
-        try:
-            out = func(*args, **kwargs) if kwargs else func(*args)
-        except BaseException:
-            del refs[begin:]
-            raise
-        nanoseconds = perf_counter_ns() - start
-        node, facts = self.count, self.facts
+    def add_released(
+        self, call: Any, args: Any, kwargs: Any, out: Any, begin: int, frame: Any, nanoseconds: int
+    ) -> None:
+        """Append the row that was just counted, without its tensors."""
+        facts = self.facts
         released: Any = len(facts)
         if type(out) is Tensor:
-            if call.idle and out is args[0]:
-                del refs[begin:]
-                return out
-            key, weak = id(out), _weak(out)
-            refs_by_id[key] = node << SLOT_BITS
-            alive[key] = weak
             try:
-                version = out._version
-            except RuntimeError:
-                version = 0
-            if version or key in versions:
-                versions[key] = version
-            try:
-                facts += (weak, out.shape, out.dtype, out.device, out.requires_grad and type(out.grad_fn))
+                facts += (_weak(out), out.shape, out.dtype, out.device, out.requires_grad and type(out.grad_fn))
             except Exception:  # no plain tensor
                 add_facts(facts, out)
-        elif (call.idle and out is args[0]) or not self.set_refs(out, node):  # a parameter, or a subclass
-            del refs[begin:]
-            return out
-        elif not self.whole_rows:
-            released = self._release_all(leaves(out))
-        if _autocast_enabled():
-            self.autocast[node] = autocast_settings()
-        if _dispatch_modes_on():
-            self.modes[node] = dispatch_modes()
-        if id(code) not in DIRECT:
-            self.callers[node] = caller_of(frame)
-        self.count = node + 1
-        if self.whole_rows:
-            self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds))
-            return out if self.on_op is None else self.on_op(node, call, out)
-        tensors = len(refs) - begin
-        if tensors == len(args) < 64 and not has_list:
-            args = _ALL_ABSENT[tensors]
-        elif tensors == 1 and type(args[0]) is Tensor:
-            args = (ABSENT, *args[1:])
         else:
-            args = without_tensors(args)
-        self.append((call, args, kwargs, released, begin, self.scope, code, frame.f_lasti, nanoseconds))
+            released = self._release_all(leaves(out))
+        count = len(args)
+        if len(self.refs) - begin == count < 64 and TENSORS.issuperset(map(type, args)):
+            without = _ALL_ABSENT[count]
+        elif ATOMS_AND_TENSORS.issuperset(map(type, args)):
+            without = tuple([ABSENT if type(value) in TENSORS else value for value in args])
+        else:
+            without = without_tensors(args)
+        self.append((call, without, kwargs, released, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds))
         if self.on_row is not None and call not in self.ignored_calls:
-            self.on_row(node, call, out)
-        return out
+            self.on_row(self.count - 1, call, out)
 
     def _append_refs(self, values: Any) -> bool:
         for value in values:

@@ -7,8 +7,9 @@ Everything a reader sees (labels, edges, source lines) is built from the rows la
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -32,7 +33,8 @@ from torcheer.capture.record.tensor_trees import (
     snapshot,
     tensors_in,
 )
-from torcheer.capture.special_cases import autograd_engine
+from torcheer.capture.special_cases import autograd_engine, deferred_inside
+from torcheer.capture.special_cases.deferred_inside import DeferredInside
 from torcheer.capture.torch_state import (
     DisableTorchFunction,
     PausedRecording,
@@ -73,6 +75,7 @@ MARKS = {name: TorchCall(None, name, "") for name in ("input", "output", "unseen
 MARKS["grad"] = TorchCall(None, "grad", "torch.autograd.grad")
 
 _frame = sys._getframe
+_weak = weakref.ref
 _autocast_enabled = is_autocasting
 _dispatch_modes_on = dispatch_mode_count
 _push, _pop = push_function_mode, pop_function_mode
@@ -83,6 +86,7 @@ class Recorder(TorchFunctionMode):
 
     # Attributes of the hot path: with this many in the instance dict, lookups would be slower.
     __slots__ = (
+        "alive",
         "append",
         "call_inputs",
         "count",
@@ -92,6 +96,7 @@ class Recorder(TorchFunctionMode):
         "on_op",
         "refs",
         "refs_by_id",
+        "releases",
         "scope",
         "scopes",
         "versions",
@@ -105,6 +110,8 @@ class Recorder(TorchFunctionMode):
         self.refs: list[int] = []  # of all rows, concatenated
         self.count = 0
         self.refs_by_id: dict[int, int] = {}  # id of a tensor that a row holds -> ref of its value
+        self.alive: dict[int, weakref.ref[Tensor]] | None = None  # `PartialRecorder`: which ids are still in use
+        self.releases = False  # `PartialRecorder`: whether rows are added without their tensors
         self.find_ref: Callable[[int], int | None] = self.refs_by_id.get  # of the id of a live tensor
         self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
         self.stored: list[Tensor] = []  # parameters and buffers read so far
@@ -147,6 +154,8 @@ class Recorder(TorchFunctionMode):
         self.dispatch_paused = False  # True while `AtenMode` must not record
         self.dispatch_mode_on = False  # True while `AtenMode` is active, which needs `call_depth`
         self.unsettled: set[int] = set()  # ids of results whose version torch sets after the call is recorded
+        self.deferred: dict[int, DeferredInside] = {}  # node -> the rows it belongs to, which wait to be computed
+        self.wants_inside: Callable[[torch.nn.Module, frozenset[TorchCall]], bool] | None = None  # see asks_for_inside
         self.explicit_depth = 0  # > 0 while a fused kernel's explicit path runs, for reading only
         self.has_edits = False
         self.keeps_gradients = False
@@ -177,32 +186,9 @@ class Recorder(TorchFunctionMode):
             if call is not None and call.skip:
                 return func(*args, **kwargs) if kwargs else func(*args)
             return self._run_special(func, args, kwargs or {}, _frame(1))
-        refs_by_id, versions, refs = self.refs_by_id, self.versions, self.refs
-        begin, has_list = len(refs), False
-        try:
-            for value in args:
-                kind = type(value)
-                if kind is Tensor or kind is Parameter:
-                    key = id(value)
-                    ref = refs_by_id.get(key)
-                    if ref is None:
-                        if not self._store_if_owned(value, key):
-                            break
-                        ref = refs_by_id[key]
-                    elif value._version != versions.get(key, 0):
-                        break
-                    refs.append(ref)
-                elif kind is tuple or kind is list:
-                    if not ATOMS.issuperset(map(type, value)) and not self._append_refs(value):
-                        break
-                    has_list = has_list or kind is list
-                elif kind not in ATOMS:
-                    break
-            else:
-                kind = None
-        except RuntimeError:  # inference tensors have no version counter
-            pass
-        if kind is not None and args:  # an unknown or nested value among the arguments
+        refs, begin = self.refs, len(self.refs)
+        has_list = self._add_refs(args)
+        if has_list is None:  # an unknown or nested value among the arguments
             del refs[begin:]
             return self._run_special(func, args, kwargs or {}, _frame(1))
         if has_list:
@@ -221,8 +207,10 @@ class Recorder(TorchFunctionMode):
             if call.idle and out is args[0]:
                 del refs[begin:]
                 return out
-            key = id(out)
-            refs_by_id[key] = node << SLOT_BITS
+            key, versions = id(out), self.versions
+            self.refs_by_id[key] = node << SLOT_BITS
+            if self.alive is not None:
+                self.alive[key] = _weak(out)
             try:
                 version = out._version
             except RuntimeError:
@@ -239,10 +227,46 @@ class Recorder(TorchFunctionMode):
         if id(code) not in DIRECT:
             self.callers[node] = caller_of(frame)
         self.count = node + 1
+        if self.releases:
+            self.add_released(call, args, kwargs, out, begin, frame, nanoseconds)
+            return out
         self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds))
         if self.on_op is not None:
             return self.on_op(node, call, out)
         return out
+
+    def add_released(
+        self, call: Any, args: Any, kwargs: Any, out: Any, begin: int, frame: Any, nanoseconds: int
+    ) -> None:
+        """Append a row without its tensors, in a recorder that `releases` them."""
+        raise NotImplementedError
+
+    def _add_refs(self, args: tuple[Any, ...]) -> bool | None:
+        """Append the refs of plain arguments; return whether there is a list among them, None if one is not plain."""
+        refs_by_id, versions, refs, alive, has_list = self.refs_by_id, self.versions, self.refs, self.alive, False
+        try:
+            for value in args:
+                kind = type(value)
+                if kind is Tensor or kind is Parameter:
+                    key = id(value)
+                    ref = refs_by_id.get(key)
+                    if ref is None or (alive is not None and ref >= 0 and alive[key]() is None):
+                        refs_by_id.pop(key, None)
+                        if not self._store_if_owned(value, key):
+                            return None
+                        ref = refs_by_id[key]
+                    elif value._version != versions.get(key, 0):
+                        return None
+                    refs.append(ref)
+                elif kind is tuple or kind is list:
+                    if not ATOMS.issuperset(map(type, value)) and not self._append_refs(value):
+                        return None
+                    has_list = has_list or kind is list
+                elif kind not in ATOMS:
+                    return None
+        except RuntimeError:  # inference tensors have no version counter
+            return None
+        return has_list
 
     def _store_if_owned(self, tensor: Tensor, key: int) -> bool:
         """Store a new tensor if it is a parameter, or a buffer of the running module."""
@@ -560,12 +584,12 @@ class Recorder(TorchFunctionMode):
     def live_values(self, node: int) -> Iterator[tuple[int, Tensor]]:
         """Yield (ref, tensor) of a row's values that are alive; of one saved without its graph, what was saved."""
         first = node << SLOT_BITS
-        if self.saved is None or type(self.rows[node * WIDTH + OUT]) not in RELEASED:
+        if type(self.rows[node * WIDTH + OUT]) not in RELEASED:
             yield from enumerate(self.outputs(node), first)
             return
         for ref, offset in enumerate(self.released_at(node), first):
             tensor = self.facts[offset]()
-            if tensor is None and ref in self.saved:
+            if tensor is None and self.saved and ref in self.saved:
                 tensor = self.saved[ref][0]
             if tensor is not None:
                 yield ref, tensor
@@ -591,6 +615,8 @@ class Recorder(TorchFunctionMode):
             return preserved
         if ref in self.memory.lost:
             raise ValueUnavailable(self.memory.lost[ref])
+        if ref >> SLOT_BITS in self.deferred:
+            deferred_inside.compute(self, self.deferred[ref >> SLOT_BITS])
         if self.saved is None or ref < 0:
             tensor = self.stored[~ref] if ref < 0 else self.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK]
             version = self.versions.get(id(tensor), 0)
@@ -607,6 +633,22 @@ class Recorder(TorchFunctionMode):
                 "its memory was freed by the model (FSDP does that); tl.Save(guard='clone') keeps copies"
             )
         return tensor
+
+    def asks_for_inside(self, module: torch.nn.Module, calls: frozenset[TorchCall]) -> bool:
+        """Whether values of operations inside a fused kernel are wanted as they run, and not only when read."""
+        return self.on_op is not None if self.wants_inside is None else self.wants_inside(module, calls)
+
+    def put_values(self, node: int, args: Any, kwargs: Any, out: Any) -> None:
+        """Fill in a row whose values were deferred."""
+        start = node * WIDTH
+        self.rows[start + ARGS : start + OUT + 1] = args, kwargs, out
+        self.set_refs(out, node)
+
+    def compute_deferred(self) -> None:
+        """Compute all values that waited to be read; those that no longer can be stay unavailable."""
+        for inside in dict.fromkeys(self.deferred.values()):
+            with suppress(ValueUnavailable):
+                deferred_inside.compute(self, inside)
 
     # -- modules, called by `module_stack` ---------------------------------------------------------------------------
 

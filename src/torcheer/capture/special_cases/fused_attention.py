@@ -1,9 +1,10 @@
 """Fused attention: the model gets the kernel's result; its operations run beside it.
 
 `nn.MultiheadAttention` and the encoder layers choose a fused kernel in eval, unless a function mode is active. Their
-twins choose as if none were, so that capturing changes no number. Where the kernel would run, the explicit path runs
-first, recorded for readers; then the kernel runs, and the model continues with its result. Only if an edit changes an
-inner operation, the explicit path's result is used. `fused=True` skips the explicit path.
+twins choose as if none were, so that capturing changes no number. Where the kernel would run, the explicit path is
+recorded first, for readers (where that can be, its values wait until they are read: `deferred_inside`); then the kernel
+runs, and the model continues with its result. Only if an edit changes an inner operation, the explicit path's result is
+used. `fused=True` skips the explicit path.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record.function_twins import FUSED_MODULES, choosing_twin, forward_twin
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.special_cases.deferred_inside import FusedCall
 from torcheer.capture.torch_state import FUSED_KERNELS, function_modes, nested_from_mask
 from torcheer.records import BESIDE, KERNEL
 
 Function = Callable[..., Any]
 
 REMARK = (
-    "fused attention: the model got the fused kernels' own results; the operations inside were computed beside them, "
+    "fused attention: the model got the fused kernels' own results; the operations inside are computed beside them, "
     "to be read; fused=True leaves them out"
 )
 EDITED = "an edit asked for the inside of a fused attention kernel: there the explicit path replaced it"
@@ -82,7 +84,7 @@ def _kernel(name: str) -> Function:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         recorder = _local.running[-1].recorder
         if recorder in function_modes():
-            replaced, out = _run_explicit(_local.running[-1])
+            replaced, out = _add_inside(_local.running[-1])
             if replaced:
                 return out
         node = recorder.count
@@ -92,6 +94,27 @@ def _kernel(name: str) -> Function:
         return out
 
     return kernel
+
+
+def _add_inside(running: _RunningForward) -> tuple[bool, Any]:
+    """Record the explicit path, computed at once or later; return whether an edit changed it, and its result."""
+    recorder = running.recorder
+    with recorder.paused():
+        fused_call = FusedCall(recorder, running.module, running.args, running.kwargs)
+        is_deferred = fused_call.defer()
+    if is_deferred:
+        _add_note(recorder, REMARK)
+        return False, None
+    replaced, out = _run_explicit(running)
+    if out is not None:
+        with recorder.paused():
+            fused_call.learn()
+    return replaced, out
+
+
+def _add_note(recorder: Recorder, remark: str) -> None:
+    if remark not in recorder.run_notes:
+        recorder.run_notes.append(remark)
 
 
 def _run_explicit(running: _RunningForward) -> tuple[bool, Any]:
@@ -118,9 +141,7 @@ def _run_explicit(running: _RunningForward) -> tuple[bool, Any]:
     replaced = recorder.has_edits and any(node in recorder.edited for node in range(start, recorder.count))
     for node in range(start, recorder.count):
         recorder.notes.setdefault(node, REPLACED if replaced else BESIDE)
-    remark = EDITED if replaced else REMARK
-    if remark not in recorder.run_notes:
-        recorder.run_notes.append(remark)
+    _add_note(recorder, EDITED if replaced else REMARK)
     return replaced, out
 
 
