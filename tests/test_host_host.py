@@ -162,8 +162,8 @@ def test_rows_come_to_who_is_there_and_to_who_comes_late(host: Host) -> None:
     assert found["accuracy"] == [None, None, None, 0.9] and found["map"][0] == [[1.0, 0.0], [0.0, 1.0]]
     with Viewer(host) as late:
         wait_until(lambda: str(late.rows("train_epoch")) == str(found), "the same again")  # NaN is equal to nothing
-        head = [one["table"] for one in late.of("table_came") if one["table"]["name"] == "train_epoch"][-1]
-        assert [(one["name"], one["type"]) for one in head["columns"]] == [
+        head = late.log.tables["train_epoch"].head
+        assert [(one.name, one.type) for one in head.columns] == [
             ("Epoch", "int"), ("loss", "float"), ("map", "tensor"), ("name", "text"), ("accuracy", "float"),
         ]  # fmt: skip
 

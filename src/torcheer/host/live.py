@@ -76,12 +76,10 @@ def live(
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
     targets, system_secs = parse_notify(notify), check_secs(system_secs)
     while _FINISHED:  # loops whose pages stay open until the next `live`
-        viewer, host = _FINISHED.pop()
-        viewer.close()
-        host.discard()
+        _FINISHED.pop()[0].close()
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
     name = title or type(model).__name__
-    host = closed_host(title or "") if rank else Host(to, title=name, writer="live", notify=targets)
+    host = closed_host(title or "") if rank else Host(to, title=name, continues=True, notify=targets)
     try:
         view = Live(model, host, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
         if to is not None and not host.closed:
@@ -201,7 +199,6 @@ class Live:
         if self.viewer is not None:
             self.viewer.close()
             _FINISHED[:] = [pair for pair in _FINISHED if pair[0] is not self.viewer]
-        self.host.discard()
 
     def __enter__(self) -> Live:
         return self
@@ -273,4 +270,4 @@ class Live:
             return
 
 
-_FINISHED: list[tuple[Viewer, Host]] = []
+_FINISHED: list[tuple[Viewer, Host]] = []  # whose pages read the host's folder

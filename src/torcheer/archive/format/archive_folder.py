@@ -166,6 +166,10 @@ class Segment:
         os.fsync(self._data.fileno())
         os.fsync(self._index.fileno())
 
+    def duplicates(self) -> list[int]:
+        """Duplicate the descriptors of both files, the data first."""
+        return [os.dup(self._data.fileno()), os.dup(self._index.fileno())]
+
     def is_at(self, path: Path) -> bool:
         """Return whether the open files are still the ones under their names in a folder."""
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
@@ -126,6 +126,26 @@ class Writer:
                 self._segment = Segment(self.path, segment.number + 1, sync=self._fsyncs)
                 segment.close()
         return self._segment
+
+    def sync(self) -> None:
+        """Wait until the disk has all that was committed so far; other threads go on writing meanwhile."""
+        with self._step_lock:
+            if self.closed or not self._fsyncs or self._lock.process != os.getpid():
+                return  # closing waited for the disk
+            with self._explain_os_errors():
+                descriptors = self._segment.duplicates()  # the segment may be closed while the disk is waited for
+        with self._explain_os_errors(), ExitStack() as stack:
+            for descriptor in descriptors:
+                stack.callback(os.close, descriptor)
+            for descriptor in descriptors:
+                os.fsync(descriptor)
+        self._last_fsync = time.monotonic()
+
+    @property
+    def size_bytes(self) -> int:
+        """How much the current segment holds."""
+        state = self._segment.committed
+        return state.index_end + state.data_end
 
     @property
     def in_place(self) -> bool:
