@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import numpy as np
@@ -49,19 +48,15 @@ def test_what_is_changed_after_the_call_is_logged_as_it_was(tmp_path: Path) -> N
     assert not any(sample.array.any() for sample in tl.load(tmp_path).samples())
 
 
-def test_without_a_run_they_lie_in_a_temporary_log_that_goes_with_the_view() -> None:
+def test_without_a_run_they_lie_in_a_temporary_log_until_the_view_is_closed() -> None:
     model = nn.Linear(4, 2)
     view = tl.live(model, open_server=False)
     assert view.path is not None
     folder = view.path.parent
     loop(view, model)
     wait_until(lambda: len(RunLog(folder).samples) == 6)
-    view.finish()
-    assert len(RunLog(folder).samples) == 6
     view.close()
-    assert view.logs["train_step"]["loss"].tolist() == [0.5] * 3
-    del view
-    wait_until(lambda: gc.collect() and not folder.exists())
+    assert not folder.exists() and view.logs["train_step"]["loss"].tolist() == [0.5] * 3
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -70,10 +65,10 @@ def test_a_temporary_log_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with tl.live(nn.Linear(4, 2), open_server=False) as view:
         for _ in range(5):
             view.log(image=np.zeros((20, 20), np.uint8))
+        folder = view.path.parent if view.path is not None else Path()
+        wait_until(lambda: len(RunLog(folder).samples) == 2)
     (problem,) = view.problems
     assert problem == "1000 B of samples are kept for the page, later ones are not: with to='folder' they are"
-    assert view.path is not None and len(RunLog(view.path.parent).samples) == 2
-    view.close()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -59,6 +59,7 @@ class Host:
         self._alerts, self._opened_ms = 0, int(time.time() * 1000)
         self._heads: dict[str, TableHead] = {}
         self._begun: dict[str, bool] = {}  # tables that have a row, and whether that has its step
+        self._last_tables: dict[str, tuple[TableHead, dict[str, list[Any]]]] | None = None  # of a log that was removed
         self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
         self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
@@ -185,8 +186,8 @@ class Host:
 
     def tables(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
         """Every table by name, as the log has it: its head and the cells of each column."""
-        if self.path is None:
-            return {}
+        if self.path is None or self._last_tables is not None:
+            return self._last_tables or {}
         if self._log is not None:
             self._log.commit()
         tables = {
@@ -310,10 +311,11 @@ class Host:
         """True once no viewer can connect any more; also in a forked process."""
         return self._service is None
 
-    def close(self, why: str = "") -> None:
-        """Disconnect the viewer, with the reason `why` of an unplanned end.
+    def close(self, why: str = "", *, keeps_log: bool = False) -> None:
+        """Disconnect the viewer, with the reason `why` of an unplanned end; a second call does nothing.
 
-        A second call does nothing.
+        A temporary log is removed, and only `tables` kept; with `keeps_log` by the next call of `discard`, or with this
+        object.
         """
         if self.closed or self._service is None or self._doorway is None:
             return
@@ -325,6 +327,15 @@ class Host:
         self.notifier.close(self._closing_line(), why)
         self._board.wants = Wants()
         atexit.unregister(self._at_exit)
+        if not keeps_log:
+            self.discard()
+
+    def discard(self) -> None:
+        """Close, and remove a temporary log: the page can show no more of it."""
+        self.close()
+        if self._doorway is not None and self._doorway.is_private and self._last_tables is None:
+            self._last_tables = self.tables()
+            self._doorway.remove_folder()
 
     def _closing_line(self) -> str:
         counters = ", ".join(f"{name} {value}" for name, value in self.state.counters.items())
@@ -339,7 +350,7 @@ class Host:
 
     def _at_exit(self) -> None:
         error = uncaught()
-        self.close("" if error is None else reason_of(error))
+        self.close("" if error is None else reason_of(error), keeps_log=True)
 
     def __enter__(self) -> Host:
         return self
@@ -372,6 +383,6 @@ def closed_host(title: str) -> Host:
     host._alerts, host._opened_ms, host.problems = 0, 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
     host._doorway = host._service = host._log = host.path = host._limits = None
-    host._heads, host._begun = {}, {}
+    host._heads, host._begun, host._last_tables = {}, {}, None
     host.notifier = Notifier((), title=title, to=None, tell=host.report)
     return host

@@ -76,7 +76,9 @@ def live(
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
     targets, system_secs = parse_notify(notify), check_secs(system_secs)
     while _FINISHED:  # loops whose pages stay open until the next `live`
-        _FINISHED.pop()[0].close()
+        viewer, host = _FINISHED.pop()
+        viewer.close()
+        host.discard()
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
     name = title or type(model).__name__
     host = closed_host(title or "") if rank else Host(to, title=name, continues=True, notify=targets)
@@ -189,7 +191,7 @@ class Live:
             self._system.close()
         self._metrics.flush(wait=True)
         self._send_state("done")
-        self.host.close()
+        self.host.close(keeps_log=self.viewer is not None)  # its page shows what was logged
         if self.viewer is not None:
             _FINISHED.append((self.viewer, self.host))
 
@@ -199,6 +201,7 @@ class Live:
         if self.viewer is not None:
             self.viewer.close()
             _FINISHED[:] = [pair for pair in _FINISHED if pair[0] is not self.viewer]
+        self.host.discard()
 
     def __enter__(self) -> Live:
         return self
