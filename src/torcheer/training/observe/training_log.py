@@ -214,13 +214,11 @@ class TrainingLog:
             self._unwritten.append((event.step, event.epoch, event.pipeline, loss))
 
     def show_steps(self, steps: Sequence[StepDone]) -> None:
-        """Log the losses of steps that were computed a while ago, and of those before them, for a page."""
-        if self._writer is not None:
+        """Log the losses of steps that were computed a while ago, for a page; every n-th alone, if those are logged."""
+        if self._writer is not None and self._steps_every:
             self._log_pending(self._writer, steps[-1].step)
-            every = self._steps_every
-            self._losses += [
-                event for event in steps if event.step > self._last_loss and not (every and not event.step % every)
-            ]
+        elif self._writer is not None:
+            self._losses += [event for event in steps if event.step > self._last_loss]
             self._flush_losses(self._writer)
 
     def add_losses(self, steps: Iterable[StepDone]) -> None:
