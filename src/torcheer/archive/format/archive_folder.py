@@ -193,6 +193,16 @@ class Segment:
             remaining, offset = remaining[written:], offset + written
 
 
+def sync_and_close(descriptors: list[int]) -> None:
+    """Fsync what `Segment.duplicates` gave, and close it."""
+    try:
+        for descriptor in descriptors:
+            os.fsync(descriptor)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
 def _open_or_create(path: Path) -> BinaryIO:
     """Open a file for reading and writing, created if missing ("r+b" would not create it).
 

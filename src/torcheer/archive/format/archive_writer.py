@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
-from torcheer.archive.format.archive_folder import Segment, list_segments, write_header
+from torcheer.archive.format.archive_folder import Segment, list_segments, sync_and_close, write_header
 from torcheer.archive.format.index_frames import ALIGN
 from torcheer.archive.format.value_codecs import Codec, check_codec, codec_for, pack
 from torcheer.disk import explain_write_errors, lock_folder
@@ -134,11 +134,8 @@ class Writer:
                 return  # closing waited for the disk
             with self._explain_os_errors():
                 descriptors = self._segment.duplicates()  # the segment may be closed while the disk is waited for
-        with self._explain_os_errors(), ExitStack() as stack:
-            for descriptor in descriptors:
-                stack.callback(os.close, descriptor)
-            for descriptor in descriptors:
-                os.fsync(descriptor)
+        with self._explain_os_errors():
+            sync_and_close(descriptors)
         self._last_fsync = time.monotonic()
 
     @property
