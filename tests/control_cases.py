@@ -13,6 +13,7 @@ from host_viewer import connected
 from waiting import wait_until
 
 from torcheer.control.control_records import Wants
+from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.training.control import Control
 from torcheer.training.loop.events import Event
 from torcheer.training.session import Session
@@ -31,7 +32,7 @@ class Looker:
         self.states: list[str] = []
         self.parameters: dict[str, dict[str, Any]] = {}
         self.network: dict[str, Any] = {}
-        self.tables: dict[str, dict[str, list[Any]]] = {}
+        self._log = FollowedLog(Path(path).parent)
         self.alerts: list[dict[str, Any]] = []
         self.moments: list[dict[str, Any]] = []
         self.values: dict[tuple[int, str, str], Any] = {}
@@ -70,8 +71,16 @@ class Looker:
         self.until(lambda: self.state["status"] == "paused" and wanted.items() <= self.state["counters"].items())
         return dict(self.state["counters"])
 
+    @property
+    def tables(self) -> dict[str, dict[str, list[Any]]]:
+        """The cells of each column of the run's tables, as a page has them."""
+        self._log.refresh()
+        return {name: {column: list(cells) for column, cells in table.columns.items()}
+                for name, table in self._log.tables.items()}  # fmt: skip
+
     def rows(self, table: str) -> int:
-        return max((len(column) for column in self.tables.get(table, {}).values()), default=0)
+        self._log.refresh()
+        return self._log.tables[table].count if table in self._log.tables else 0
 
     def listen(self) -> None:
         for message, fd in self.wire.receive():
@@ -99,13 +108,6 @@ class Looker:
                 self.parameters = {one["name"]: one for one in message["parameters"]}
             case "network_came":
                 self.network = message["network"]
-            case "table_came":
-                self.tables[message["table"]["name"]] = {one["name"]: [] for one in message["table"]["columns"]}
-            case "rows":
-                table = self.tables[message["table"]]
-                for name, column in table.items():
-                    del column[message["first"] :]
-                    column += message["columns"].get(name, [])
             case "alerts_came":
                 self.alerts += message["alerts"]
             case "moment_came":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Wants
 from torcheer.host.host import Host
+from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.wire.json_codec import to_json
 from torcheer.wire.ring import RingReader
 from torcheer.wire.socket_lines import connect
@@ -31,6 +33,7 @@ class Viewer:
     def __init__(self, host: Host, wants: Wants | None = None, url: str = "http://viewer") -> None:
         self.host, self.messages, self.values = host, list[dict[str, Any]](), dict[tuple[int, str, str], Any]()
         self.reader: RingReader | None = None
+        self.log = FollowedLog(Path(host.path or "").parent)
         self.rings = 0
         self.wire = connect(host.path or "")
         self.wire.send({"kind": "join", "version": 2, "url": url})
@@ -83,14 +86,9 @@ class Viewer:
 
     def rows(self, table: str) -> dict[str, list[Any]]:
         """A table, as its rows so far make it."""
-        found: dict[str, list[Any]] = {}
-        for message in self.of("rows"):
-            if message["table"] == table:
-                if message["first"] == 0:
-                    found = {}
-                for name, cells in message["columns"].items():
-                    found.setdefault(name, []).extend(cells)
-        return found
+        self.log.refresh()
+        found = self.log.tables.get(table)
+        return {} if found is None else {name: list(cells) for name, cells in found.columns.items()}
 
     def press(self, action: str, **about: Any) -> None:
         self.wire.send({"kind": "act", "action": action, **about})

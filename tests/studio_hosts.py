@@ -40,11 +40,11 @@ def tell(host: Host, step: int) -> bool:
 
 def main(folder: str, first: int, count: int) -> None:
     """Host a run from an epoch on: a row for each, then states for as long as it lives."""
-    with Host(folder, title="victim") as host:
+    with Host(folder, title="victim", continues=True) as host:
         host.network, host.state = NETWORK, State("running", {"Epoch": first}, ("train", "stop"))
         host.parameters = [Parameter("lr", 0.1, editable=True)]
         for epoch in range(first, first + count):
-            host.row("train_epoch", {"Epoch": epoch, "loss": 1 / (epoch + 1)})
+            host.row("train_epoch", {"Epoch": epoch, "Step": 10 * epoch, "loss": 1 / (epoch + 1)})
         print("up", flush=True)
         for step in range(1_000_000):
             tell(host, step)

@@ -133,7 +133,10 @@ def test_a_killed_loop_leaves_what_it_had_logged(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_is_a_problem_and_the_loop_goes_on(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "log").write_text("a file")
-    with pytest.warns(RuntimeWarning, match="there is no log in .* Not a directory. The page goes on."):
+    with pytest.warns(
+        RuntimeWarning,
+        match="there is no log in .* Not a directory. What is logged is not on the page",
+    ):
         lived(tmp_path / "run")
 
 

@@ -21,7 +21,6 @@ from torcheer.control.control_records import Act, Change, Order, Parameter, Stat
 from torcheer.control.loop_messages import AlertSeen
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.wire.ring import Ring
 
@@ -319,7 +318,7 @@ def test_a_welcome_of_another_version_is_told(liar: Liar) -> None:
     source.close()
 
 
-KINDS = ("network_came", "state_came", "parameters_came", "table_came", "rows", "alerts_came", "problem", "moment_came")
+KINDS = ("network_came", "state_came", "parameters_came", "alerts_came", "problem", "moment_came")
 BAD: list[tuple[str, dict[str, Any]]] = [
     *(("network_came", {"network": one}) for one in (7, {"name": "x", "layers": [3]}, None)),
     *(
@@ -328,8 +327,6 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ),
     *(("state_came", {"state": one}) for one in ({"status": 3}, None, [])),
     *(("parameters_came", {"parameters": one}) for one in ({}, [{"name": []}], 5)),
-    *(("table_came", {"table": one}) for one in ({"title": "x"}, 3)),
-    *(("rows", {"table": one, "first": 0, "columns": {}}) for one in ("ghost", [], None)),
     *((kind, {}) for kind in KINDS),
     *(("moment_came", {"moment": {"id": one, "step": 0}}) for one in ("x", -1, 10**30, True, None)),
     ("moment_came", {"moment": {"id": 1}}),
@@ -355,23 +352,6 @@ def test_unknown_kinds_are_for_later_versions(liar: Liar, victim: LiveSource) ->
     assert victim.poll().problems == []
 
 
-def test_odd_rows_make_columns_of_one_length_and_those_that_do_not_follow_are_refused(
-    liar: Liar, victim: LiveSource
-) -> None:
-    head = TableHead("t", "T", "x", columns=(Column("x"), Column("y")))
-    liar.say({"kind": "table_came", "table": asdict(head)})
-    for first, columns in [
-        (0, {"x": [1, 2, 3], "y": [1]}), (3, {"z": [5]}), (10**12, {"x": [9]}), (1, {"x": [7]}), (-4, {"x": [1]}),
-        (2, {"x": "text"}), (2, {"y": [1, 2]}),
-    ]:  # fmt: skip
-        liar.say({"kind": "rows", "table": "t", "first": first, "columns": columns})
-    assert is_fine(liar, victim)
-    table = victim.tables["t"]
-    assert {len(cells) for cells in table.columns.values()} == {table.count}
-    assert table.columns["x"] == [1, 2, 3, None] and table.columns["y"] == [1, None, None, None]
-    assert table.columns["z"] == [None, None, None, 5]
-
-
 def test_garbage_ends_the_connection_and_nothing_else(liar: Liar, victim: LiveSource) -> None:
     for garbage in (b"\xff\xfe\x00\n", b"not json\n", b"[]\n", b'{"kind": 3}\n', b"[" * 100_000 + b"\n"):
         liar.raw(garbage)
@@ -388,8 +368,6 @@ def test_messages_with_random_damage_never_raise(liar: Liar, victim: LiveSource)
         {"kind": "network_came", "network": asdict(NETWORK)},
         {"kind": "state_came", "state": asdict(State("running", {"a": 1}))},
         {"kind": "parameters_came", "parameters": [asdict(Parameter("lr", 0.1))]},
-        {"kind": "table_came", "table": asdict(TableHead("t", "T", "x", columns=(Column("x"),)))},
-        {"kind": "rows", "table": "t", "first": 0, "columns": {"x": [1, 2]}},
         {"kind": "alerts_came", "alerts": [{"text": "a", "severity": "error", "step": 3, "rule": "r", "layer": "l"}]},
         {"kind": "moment_came", "moment": {"id": 0, "step": 1, "counters": {}, "test": False}},
         {"kind": "problem", "text": "p"},

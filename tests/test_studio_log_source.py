@@ -263,7 +263,7 @@ def test_a_description_or_weights_that_are_damaged_do_not_matter(tmp_path: Path,
 
 
 def test_a_run_that_is_hosted_is_live_with_the_rows_of_its_past(tmp_path: Path) -> None:
-    run = fake(tmp_path / "run", epochs=3)
+    run = fake(tmp_path / "run", epochs=2)
     with Host(run, title="on") as host:
         host.network = NETWORK
         host.row("train_epoch", {"Epoch": 3, "loss": 0.3})
@@ -284,12 +284,12 @@ def test_a_run_at_rest_becomes_live_when_somebody_trains_it_and_stays_when_that_
     assert source.kind == "run" and len(source.moments) == 2
     source.wants(Wants(("Act",)))
     came: list[Any] = []
-    with started(run, 2, 3):
+    with started(run, 3, 2):
         wait_until(lambda: (came.append(source.poll()), source.kind == "live" and len(source.moments) > 2)[1])
         changes = next(one for one in came if one.moments_gone)
         assert changes.net and changes.state and changes.moments_gone == [0, 1]
         assert min(one.id for one in source.moments) > 1
-        assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4]
+        wait_until(lambda: source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4], poll=source.poll)
     wait_until(lambda: source.state.status == "lost", poll=source.poll)
     assert source.units(source.moments[-1].id, "in", "Act", 0) is not None
     source.close()

@@ -103,11 +103,10 @@ def test_what_was_tested_and_what_came_of_it_is_there_when_the_run_is_over(tmp_p
     assert len(logs(tmp_path)["test_epoch"]) == 4
     again, more = Control(tmp_path), small(tmp_path, epochs=3)  # one that goes on: what came after comes again
     again.take(more)
-    assert list(logs(again.host)["test_epoch"]["Step"]) == [0, 6, 12] and len(logs(again.host)["test_trial"]) == 6
-    again.host.close()
-    more.control = None
     next(more.run())
-    assert len(logs(tmp_path)["test_epoch"]) == 3 and "run" not in logs(tmp_path)
+    assert list(logs(again.host)["test_epoch"]["Step"]) == [0, 6, 12] and len(logs(again.host)["test_trial"]) == 6
+    assert "run" not in logs(tmp_path)
+    again.close()
 
 
 def test_a_run_at_rest_without_captures_shows_its_network_and_the_weights_that_were_saved(

@@ -10,8 +10,8 @@ from typing import Any
 import message_types
 import pytest
 
-from torcheer.control.loop_messages import Rows
 from torcheer.studio.connections import messages
+from torcheer.studio.connections.messages import Rows
 from torcheer.wire.json_codec import message_kind, serialize
 
 

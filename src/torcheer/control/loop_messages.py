@@ -11,7 +11,6 @@ from typing import Any
 
 from torcheer.control.control_records import Act, Change, Parameter, State, Wants
 from torcheer.network.network_records import Network
-from torcheer.runlog.table_records import TableHead
 from torcheer.wire.json_codec import by_kind
 
 VERSION = 2
@@ -54,22 +53,6 @@ class ParametersCame:
     """All parameters of the form."""
 
     parameters: tuple[Parameter, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TableCame:
-    """A new table, or one with changed columns; its rows follow."""
-
-    table: TableHead
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a table, by column: numbers (on pages also "NaN", "Infinity", "-Infinity"), text, lists for tensors."""
-
-    table: str
-    first: int  # the number of the first row; 0 restarts the table
-    columns: dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +134,6 @@ class Subscribe:
 
 
 FROM_HOST = by_kind(
-    Welcome, Busy, NetworkCame, StateCame, ParametersCame, TableCame, Rows, AlertsCame, Problem, RingCame, MomentCame,
-    Bye,
+    Welcome, Busy, NetworkCame, StateCame, ParametersCame, AlertsCame, Problem, RingCame, MomentCame, Bye,
 )  # fmt: skip
 TO_HOST = by_kind(Join, Subscribe, Act, Change)

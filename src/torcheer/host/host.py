@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,17 @@ from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen
 from torcheer.errors import TorcheerError, reason_of, uncaught
 from torcheer.host.missing_values import Absence
+from torcheer.host.scratch_limits import ScratchLimits
 from torcheer.host.state_sender import as_array
 from torcheer.host.viewer_connection import Board, Service
 from torcheer.network.network_records import Network
 from torcheer.records import Sample
-from torcheer.runlog.log_writer import LogWriter
+from torcheer.runlog.log_reader import RunLog, head_for
+from torcheer.runlog.log_writer import LogWriter, begin_anew
 from torcheer.runlog.run_folder import begin_run
-from torcheer.runlog.table_records import TableHead
+from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.samples import Alert
-from torcheer.terminal import human_bytes, warn_or_print
+from torcheer.terminal import warn_or_print
 from torcheer.wire import fork_registry
 from torcheer.wire.json_codec import to_json
 from torcheer.wire.notify.notifier import Notifier
@@ -34,14 +37,14 @@ from torcheer.wire.socket_path import HostBusy, ListeningSocket
 __all__ = ["Host", "HostBusy"]
 
 _MOST_PROBLEMS = 20
-_MOST_SCRATCH_BYTES = 256 << 20  # of samples, where there is no run's folder
 
 
 class Host:
     """A server for one viewer, listening on the socket `path` until `close`.
 
-    The socket lies in the run's folder `to`, or in a private one where that is None. With the name of a `writer`, the
-    folder becomes a run: tables, alerts and the network are also written to its log.
+    The socket lies in the run's folder `to`, or in a private one that is removed with this object. Tables, samples and
+    the network are written to the log there, by the name `writer`, and a viewer follows it; without a name somebody
+    else logs them. `continues`: what an earlier writer of the folder logged before this one's first step still holds.
     `notify` hears of alerts and the end.
 
     host = Host("runs/first", title="AlexNet")
@@ -50,36 +53,42 @@ class Host:
     """
 
     def __init__(
-        self, to: str | os.PathLike[str] | None = None, *, title: str = "", writer: str = "",
-        notify: Sequence[Target] = (),
+        self, to: str | os.PathLike[str] | None = None, *, title: str = "", writer: str = "live",
+        continues: bool = False, notify: Sequence[Target] = (),
     ) -> None:  # fmt: skip
         self._alerts, self._opened_ms = 0, int(time.time() * 1000)
+        self._heads: dict[str, TableHead] = {}
+        self._begun: dict[str, bool] = {}  # tables that have a row, and whether that has its step
+        self._last_tables: dict[str, tuple[TableHead, dict[str, list[Any]]]] | None = None  # of a log that was removed
         self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
         self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self.report)
         self.path: Path | None = self._doorway.path
         self._log: LogWriter | None = None
+        self._limits = ScratchLimits(self.report) if to is None else None
         self.notifier = Notifier((), title=title, to=None, tell=self.report)
-        self._scratch: LogWriter | None = None  # samples of a host without a run's folder
-        self._scratch_bytes, self._has_run = 0, to is not None
         folder = None if to is None else Path(to)
         self.notifier = Notifier(notify, title=title, to=folder, tell=self.report)  # it hears of a log that fails
-        if to is not None and writer:
-            self._log = self._open_log(Path(to), writer)
+        if writer:
+            self._log = self._open_log(writer, continues=continues)
         fork_registry.register(self)
+        weakref.finalize(self, self._doorway.remove_folder)
         atexit.register(self._at_exit)
 
-    def _open_log(self, run: Path, writer: str) -> LogWriter:
-        try:
-            begin_run(run, made_by=f"torcheer {writer}")
-        except (OSError, TorcheerError) as error:
-            self.report(f"{run / 'run.json'}: {error}")
-        return self._start_log(run, writer)
-
-    def _start_log(self, run: Path, writer: str) -> LogWriter:
-        log = LogWriter(run, writer, tell=self.report, goes_on="The page goes on.")
+    def _open_log(self, writer: str, *, continues: bool) -> LogWriter:
+        assert self.path is not None
+        run, is_temporary = self.path.parent, self._limits is not None
+        if not is_temporary:
+            try:
+                begin_run(run, made_by=f"torcheer {writer}")
+            except (OSError, TorcheerError) as error:
+                self.report(f"{run / 'run.json'}: {error}")
+        goes_on = "What is logged is not on the page; the rest of it goes on."
+        log = LogWriter(run, writer, tell=self.report, goes_on=goes_on, is_temporary=is_temporary)
         log.commit_in_background()
+        if not continues and not is_temporary:
+            begin_anew(log)
         return log
 
     @property
@@ -132,61 +141,65 @@ class Host:
     def table(self, head: TableHead) -> None:
         """Announce a table, or its new columns."""
         if not self.closed:
-            self._board.tables.head(head)
-            if self._log is not None:
-                self._log.head(head)
-            self._notify(urgent=False)
+            has_steps = any(column.name == "Step" for column in head.columns)
+            self._announce(head, self._begun.get(head.name, has_steps))
+
+    def _announce(self, head: TableHead, has_steps: bool) -> None:
+        if self._log is not None:
+            self._heads[head.name] = head
+            self._log.head(head, steps=has_steps)
+
+    def _begin_table(self, table: str, cells: Mapping[str, Any]) -> None:
+        """Announce what a table's first row says of it."""
+        self._begun[table] = "Step" in cells
+        self._announce(self._heads.get(table) or head_for(table, cells), "Step" in cells)
 
     def row(self, table: str, cells: Mapping[str, Any]) -> None:
         """Add a row of numbers, text or arrays.
 
         An unannounced table or column is created from its cells.
         """
-        service = self._service
-        if service is None:
+        log = self._log
+        if log is None or self._service is None:
             return
         try:
-            self._board.tables.row(table, cells)
-            if self._log is not None:
-                self._log.row(table, cells, int(cells.get("Step", self.state.counters.get("Step", 0))))
+            if table not in self._begun:
+                self._begin_table(table, cells)
+            step = cells.get("Step")
+            if self._limits is None or self._limits.keeps_row(table, log):
+                log.row(table, cells, int(self.state.counters.get("Step", 0) if step is None else step))
         except Exception as error:
             self.report(f"a row of {table} cannot be shown: {type(error).__name__}: {error}")
-        service.notify(urgent=False)
 
     def sample(self, sample: Sample, record: Mapping[str, Any], when: float) -> None:
         """Log an image, a sound, a text, … (`runlog.media`), from where the viewer reads it.
 
-        Without a run's folder it goes to a temporary log, up to a limit; that stays until `discard`.
+        Without a run's folder up to a limit.
         """
-        if self.closed:
+        if self.closed or self._log is None:
             return
         try:
-            log = self._log or self._scratch_log(sample.array.nbytes)
-            if log is not None:
-                log.sample(sample, record, when)
+            if self._limits is None or self._limits.keeps_sample(sample):
+                self._log.sample(sample, record, when)
         except Exception as error:
             self.report(f"{sample.variable} {sample.layer!r} cannot be shown: {type(error).__name__}: {error}")
 
-    def _scratch_log(self, size_bytes: int) -> LogWriter | None:
-        if self._has_run or self.path is None:
-            return None
-        self._scratch_bytes += size_bytes
-        if self._scratch_bytes > _MOST_SCRATCH_BYTES:
-            limit = human_bytes(_MOST_SCRATCH_BYTES)
-            self.report(f"{limit} of samples are kept for the page, later ones are not: with to='folder' they are")
-            return None
-        self._scratch = self._scratch or self._start_log(self.path.parent, "live")
-        return self._scratch
-
     def tables(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
-        """Every table by name: its head and the cells of each column."""
-        return self._board.tables.columns()
+        """Every table by name, as the log has it: its head and the cells of each column."""
+        if self.path is None or self._last_tables is not None:
+            return self._last_tables or {}
+        if self._log is not None:
+            self._log.commit()
+        tables = {
+            name: TableRows(head, {column.name: [] for column in head.columns}) for name, head in self._heads.items()
+        }
+        tables |= RunLog(self.path.parent).tables()
+        return {name: (table.head, table.columns) for name, table in tables.items()}
 
     def clear(self, table: str) -> None:
         """Delete the rows of a table."""
-        if not self.closed:
-            self._board.tables.clear(table)
-            self._notify(urgent=False)
+        if self._log is not None:
+            self._log.clear(table)
 
     def alert(
         self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "", *, id: str = ""
@@ -298,30 +311,31 @@ class Host:
         """True once no viewer can connect any more; also in a forked process."""
         return self._service is None
 
-    def close(self, why: str = "") -> None:
-        """Disconnect the viewer, with the reason `why` of an unplanned end.
+    def close(self, why: str = "", *, keeps_log: bool = False) -> None:
+        """Disconnect the viewer, with the reason `why` of an unplanned end; a second call does nothing.
 
-        A second call does nothing.
+        A temporary log is removed, and only `tables` kept; with `keeps_log` by the next call of `discard`, or with this
+        object.
         """
         if self.closed or self._service is None or self._doorway is None:
             return
         service, self._service = self._service, None
-        for log in filter(None, (self._log, self._scratch)):
-            log.close()  # before the viewer hears that all is said
+        if self._log is not None:
+            self._log.close()  # before the viewer hears that all is said
         service.stop(why)
-        self._doorway.close(keeps_folder=self._scratch is not None)
+        self._doorway.close()
         self.notifier.close(self._closing_line(), why)
         self._board.wants = Wants()
         atexit.unregister(self._at_exit)
-        if self._scratch is not None:
-            atexit.register(self.discard)
+        if not keeps_log:
+            self.discard()
 
     def discard(self) -> None:
-        """Close, and remove the temporary log: the page can show no more of it."""
+        """Close, and remove a temporary log: the page can show no more of it."""
         self.close()
-        if self._doorway is not None and self._scratch is not None:
+        if self._doorway is not None and self._doorway.is_private and self._last_tables is None:
+            self._last_tables = self.tables()
             self._doorway.remove_folder()
-            atexit.unregister(self.discard)
 
     def _closing_line(self) -> str:
         counters = ", ".join(f"{name} {value}" for name, value in self.state.counters.items())
@@ -331,12 +345,12 @@ class Host:
         """Be closed in a forked process, such as a DataLoader worker; the sockets close themselves."""
         if self._service is not None:
             self._service.after_fork()
-            self._service = self._log = self._scratch = None
+            self._service = self._log = None
             atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
         error = uncaught()
-        self.close("" if error is None else reason_of(error))
+        self.close("" if error is None else reason_of(error), keeps_log=True)
 
     def __enter__(self) -> Host:
         return self
@@ -368,7 +382,7 @@ def closed_host(title: str) -> Host:
     host = object.__new__(Host)
     host._alerts, host._opened_ms, host.problems = 0, 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
-    host._doorway = host._service = host._log = host._scratch = host.path = None
-    host._scratch_bytes, host._has_run = 0, False
+    host._doorway = host._service = host._log = host.path = host._limits = None
+    host._heads, host._begun, host._last_tables = {}, {}, None
     host.notifier = Notifier((), title=title, to=None, tell=host.report)
     return host

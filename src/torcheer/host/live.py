@@ -81,7 +81,7 @@ def live(
         host.discard()
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
     name = title or type(model).__name__
-    host = closed_host(title or "") if rank else Host(to, title=name, writer="live", notify=targets)
+    host = closed_host(title or "") if rank else Host(to, title=name, continues=True, notify=targets)
     try:
         view = Live(model, host, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
         if to is not None and not host.closed:
@@ -191,7 +191,7 @@ class Live:
             self._system.close()
         self._metrics.flush(wait=True)
         self._send_state("done")
-        self.host.close()
+        self.host.close(keeps_log=self.viewer is not None)  # its page shows what was logged
         if self.viewer is not None:
             _FINISHED.append((self.viewer, self.host))
 
@@ -273,4 +273,4 @@ class Live:
             return
 
 
-_FINISHED: list[tuple[Viewer, Host]] = []
+_FINISHED: list[tuple[Viewer, Host]] = []  # whose pages read the host's folder

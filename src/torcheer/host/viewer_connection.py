@@ -25,15 +25,12 @@ from torcheer.control.loop_messages import (
     NetworkCame,
     ParametersCame,
     RingCame,
-    Rows,
     StateCame,
     Subscribe,
-    TableCame,
     Welcome,
 )  # fmt: skip
 from torcheer.errors import BadArgument
 from torcheer.host.state_sender import StateSender
-from torcheer.runlog.kept_rows import HostTables, SentRows
 from torcheer.wire.json_codec import parse_message, to_message
 from torcheer.wire.socket_lines import VIEWER_LINE_BYTES, Wire
 from torcheer.wire.socket_path import ListeningSocket
@@ -49,6 +46,7 @@ _HELLO_SECS: Final = 5.0  # handshake timeout
 _MOST_PENDING: Final = 8  # connections that have not completed the handshake
 _FULL_BYTES: Final = 1 << 20  # of unsent output: above this nothing more is queued
 _MOST_ORDERS: Final = 1000
+_GOODBYE_SECS: Final = 1.0  # for the viewer to close the connection at the end
 
 
 @dataclass(slots=True)
@@ -63,7 +61,6 @@ class Board:
     alerts: deque[tuple[int, AlertSeen]] = field(
         default_factory=lambda: deque(maxlen=1000)
     )  # with their serial numbers
-    tables: HostTables = field(default_factory=HostTables)
     wants: Wants = field(default_factory=Wants)
     inbox: deque[Order] = field(default_factory=lambda: deque(maxlen=_MOST_ORDERS))
     wakeup: threading.Event = field(default_factory=threading.Event)  # an order arrived, or the viewer disconnected
@@ -74,7 +71,6 @@ class _ViewerSession:
     wire: Wire
     url: str
     facts: dict[str, Any] = field(default_factory=dict)  # as last sent
-    tables: dict[str, SentRows] = field(default_factory=dict)
     alerts: int = 0  # number of the next alert to send
     ring: Any = None
 
@@ -244,12 +240,21 @@ class Service:
                 self._send_updates(self._viewer)
                 self._viewer.wire.send(to_message(Bye(self._why)))
                 self._viewer.wire.flush()
+                if self._doorway.is_private:
+                    self._wait_for_goodbye(self._viewer.wire)
             for wire, _ in self._pending.values():
                 wire.close()
         finally:
             self._disconnect_viewer()
             os.close(self._wake_read)
             os.close(self._wake_write)
+
+    @staticmethod
+    def _wait_for_goodbye(wire: Wire) -> None:
+        """Wait until the viewer has read the log to its end and closed the connection: the folder goes with us."""
+        deadline = time.monotonic() + _GOODBYE_SECS
+        while not wire.closed and (remaining_secs := deadline - time.monotonic()) > 0:
+            wire.exchange(remaining_secs)
 
     # -- incoming messages -------------------------------------------------------------------------------------------
 
@@ -292,7 +297,6 @@ class Service:
 
     def _send_all(self, viewer: _ViewerSession) -> None:
         self._send_facts(viewer)
-        self._send_rows(viewer)
         alerts = [(number, alert) for number, alert in list(self._board.alerts) if number >= viewer.alerts]
         if alerts:
             viewer.wire.send(to_message(AlertsCame(tuple(alert for _, alert in alerts))))
@@ -305,19 +309,6 @@ class Service:
             if fact is not None and fact is not viewer.facts.get(name):
                 viewer.facts[name] = fact
                 viewer.wire.send(to_message(message(fact)))
-
-    def _send_rows(self, viewer: _ViewerSession) -> None:
-        updates = self._board.tables.next_messages(viewer.tables)
-        viewer.wire.send_all(
-            to_message(
-                TableCame(part["table"])
-                if part["kind"] == "table"
-                else Rows(part["table"], part["first"], part["columns"])
-            )
-            for part in updates
-        )
-        if self._board.tables.has_updates(viewer.tables):
-            self._changed, self._next_all = True, 0.0  # a long table is sent in pieces
 
     def _send_moments(self, viewer: _ViewerSession) -> None:
         moments = self.sender.ready()  # before the ring's descriptor: states of a new ring must follow it

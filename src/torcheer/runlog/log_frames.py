@@ -10,7 +10,9 @@
 - `rows`: by table, `step` and `time` of each row, and its cells by column (`cells`). `cleared`: tables whose earlier
   rows no longer hold.
 - `elsewhere`: how many values of a watch are left out, as another writer has them as rows.
-- `heads`: by table, its title and axes. `alerts`: each with its `id`. `network`; `account` of a watch's values.
+- `heads`: by table, its title, axes and `columns`, each with what is not usual of it (not in older logs). A table with
+  columns is there before its first row. `steps` false: its rows do not show their step.
+- `alerts`: each with its `id`. `network`; `account` of a watch's values.
 - `values`: layer, variable, type, shape of values whose statistics are the rows of three arrays under layer `(watch)`:
   `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `histogram` (uint32; a value's
   `binned` count is its row there, or -1). Arrays that are kept whole are separate entries.
@@ -22,11 +24,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.runlog.kept_rows import cell_of
+from torcheer.runlog.table_cells import cell_of
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.samples import PERCENTILES
 
 LAYER: Final = "(watch)"
@@ -40,6 +44,7 @@ EPOCHS: Final = "train_epoch/"  # a table for each stage, "train_epoch/0": the r
 STEPS: Final = "train_step/"  # a table for each pipeline, "train_step/train": losses of every n-th step
 LOSSES: Final = "train_loss/"  # the same for losses that were read a few times a second, for a page
 UNCUT: Final = frozenset(("changes", "run"))  # tables that a cut leaves alone: they hold until they are cleared
+_COLUMN: Final = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
 _NON_FINITE: Final = "$float"  # JSON has no NaN and no infinities
 
 
@@ -86,6 +91,25 @@ def decode_cell(value: Any) -> Any:
 def decode_column(cells: list[Any]) -> list[Any]:
     """The cells of a column; most are numbers as they are."""
     return [decode_cell(cell) if type(cell) in (dict, list) else cell for cell in cells]
+
+
+def encode_head(head: TableHead) -> dict[str, Any]:
+    """A table's head, without its name, as a frame holds it."""
+    columns = [
+        {name: encode_cell(getattr(column, name)) for name, usual in _COLUMN.items() if getattr(column, name) != usual}
+        for column in head.columns
+    ]
+    return {"title": head.title, "x": head.x, "legend": head.legend, "columns": columns}
+
+
+def decode_columns(logged: Mapping[str, Any]) -> tuple[Column, ...]:
+    """The columns of a logged head; of those that a later version describes, what is known."""
+    columns = []
+    for facts in logged.get("columns", ()):
+        known: dict[str, Any] = {name: decode_cell(fact) for name, fact in facts.items() if name in _COLUMN}
+        known |= {name: tuple(fact) for name, fact in known.items() if isinstance(fact, list)}
+        columns.append(Column(**known))
+    return tuple(columns)
 
 
 def count_values(about: dict[str, Any]) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from torcheer.errors import TorcheerError
 from torcheer.runlog.earlier.old_run import old_tables
+from torcheer.runlog.log_frames import decode_columns
 from torcheer.runlog.log_openings import Row
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.table_records import Column, TableHead, TableRows
@@ -155,9 +156,17 @@ def tested_columns(heads: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str
 
 
 def head_of(name: str, logged: Mapping[str, Any]) -> TableHead:
-    """A table's title and axes, as they were logged or are usual."""
-    head = HEADS.get(name, {}) | {fact: text for fact, text in logged.items() if text != ""}
-    return TableHead(name, head.get("title") or name.replace("_", " "), head.get("x", "Step"), head.get("legend", ""))
+    """A table's title, axes and columns, as they were logged or are usual."""
+    is_whole = "columns" in logged  # then an empty x is meant: it counts the rows
+    head = HEADS.get(name, {}) | {fact: text for fact, text in logged.items() if text != "" or is_whole}
+    title, columns = head.get("title") or name.replace("_", " "), decode_columns(logged)
+    return TableHead(name, title, head.get("x", "Step"), head.get("legend", ""), columns)
+
+
+def head_for(name: str, cells: Mapping[str, Any]) -> TableHead:
+    """The head of a table that nobody has announced, by its first row."""
+    x = next((column for column in ("Epoch", "Step", "Trial", "epoch", "step") if column in cells), "")
+    return TableHead(name, HEADS.get(name, {}).get("title") or name.replace("_", " "), x)
 
 
 def _table(name: str, logged: Mapping[str, Any], rows: list[Row]) -> TableRows:
@@ -165,8 +174,9 @@ def _table(name: str, logged: Mapping[str, Any], rows: list[Row]) -> TableRows:
     names = dict.fromkeys(column for row in rows for column in row.cells)
     columns: dict[str, list[Any]] = {"Step": [row.step for row in rows]} if logged.get("steps", True) else {}
     columns |= {column: [row.cells.get(column) for row in rows] for column in names if column not in columns}
-    described = tuple(_described(column, cells) for column, cells in columns.items())
-    head = replace(head, x=head.x if head.x in columns else "Step", columns=described)
+    announced = {column.name: column for column in head.columns}
+    described = tuple(announced.get(column) or _described(column, cells) for column, cells in columns.items())
+    head = replace(head, x=head.x if head.x in ("", *columns) else "Step", columns=described)
     return TableRows(head, columns, len(rows))
 
 

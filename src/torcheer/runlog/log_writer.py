@@ -6,9 +6,11 @@ Each writer ("watch", "live", …) has an archive of its own, `<run>/log/<writer
 from __future__ import annotations
 
 import errno
+import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -20,36 +22,41 @@ from torcheer.archive.format.archive_folder import read_about
 from torcheer.encoding import refusal
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
-from torcheer.runlog.kept_rows import cell_of
 from torcheer.runlog.log_buffer import Buffer, sample_row
-from torcheer.runlog.log_frames import LAYER, METRICS, LogPlace, about_log, encode_cell
+from torcheer.runlog.log_frames import LAYER, METRICS, UNCUT, LogPlace, about_log, encode_cell, encode_head
+from torcheer.runlog.table_cells import frozen_cells
 from torcheer.runlog.table_records import TableHead
 from torcheer.samples import Account, Alert, Delivery, Statistics, disk_full
 from torcheer.selection import matches_value
 
 _MOST_ROWS, _MOST_BYTES = 4096, 32 << 20  # of a frame, buffered until it is written
+_MOST_WAITING: Final = 16 * _MOST_ROWS  # for the thread that commits; then the writing thread does it itself
 _COMMIT_SECS: Final = 0.25
-_FSYNC_SECS: Final = 30.0
+_SYNC_SECS: Final = 10.0  # of what was committed, at most, a power failure takes
 
 
 class LogWriter:
     """Appends to one writer's log of a run. Rows may come from any thread.
 
-    After the first write error, reported once by `tell` (a full disk by `alarm`), nothing more is written. `goes_on`
-    ends that report. Without `tell` errors are raised, what could not be written stays buffered, and every commit waits
-    for the disk. `keep` has patterns of the values whose arrays are written, too; `elsewhere` the metrics that are only
-    counted, as another writer logs them.
+    `commit` writes what is buffered: other processes see it, and it survives the death of this one. `sync` waits for
+    the disk, too. After the first write error, reported once by `tell` (a full disk by `alarm`), nothing more is
+    written. `goes_on` ends that report. Without `tell` errors are raised, and what could not be written stays buffered.
+    `keep` has patterns of the values whose arrays are written, too; `elsewhere` the metrics that are only counted, as
+    another writer logs them. A log that `is_temporary` never waits for the disk.
     """
 
     def __init__(
         self, run: str | os.PathLike[str], writer: str, *, tell: Callable[[str], None] | None,
         keep: Sequence[str] = (), elsewhere: Sequence[str] = (), alarm: Callable[[Alert], None] | None = None,
-        goes_on: str = "",
+        goes_on: str = "", is_temporary: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.writer = Path(run), writer
         self._tell, self._alarm, self._goes_on, self._step = tell, alarm, goes_on, 0
         self._kept, self._elsewhere = _KeptKeys(keep), frozenset(elsewhere)
-        self._buffer, self._written = Buffer(), time.monotonic()
+        self._rows = deque[tuple[str, int, float, dict[str, Any]]]()  # not in the buffer yet
+        self._buffer, self._written, self._synced = Buffer(), time.monotonic(), time.monotonic()
+        self._is_synced = True
+        self._lost: Exception | None = None  # an error of the disk that was not raised yet
         self._lock, self._writing = threading.Lock(), threading.RLock()  # of the buffer; of the archive
         self._opened, self._first, self._alerts = time.time(), True, 0
         self.written, self.why = 0, ""  # values in the log; why writing stopped
@@ -59,14 +66,15 @@ class LogWriter:
         try:
             if (path / "archive.json").exists() and read_about(path) != about_log(writer):
                 raise BadArgument(f"{path} is an archive of something else; write to another folder")
-            fsync = "step" if tell is None else "interval"
-            self._archive = Writer(path, about=about_log(writer), fsync=fsync, interval_secs=_FSYNC_SECS)
+            fsync = "never" if is_temporary else "interval"  # never within a commit: `sync`
+            self._archive = Writer(path, about=about_log(writer), fsync=fsync, interval_secs=math.inf)
         except (OSError, TorcheerError) as error:
             self._give_up(error)
 
     def commit_in_background(self) -> None:
-        """Commit from a thread: for a process that has other things to do than to call `tick`."""
-        self._background = _Background(self.tick)
+        """Commit and sync from a thread: for a process that has other things to do than to call `tick`."""
+        if self._archive is not None:
+            self._background = _Background(self._commit_late)
 
     def value(self, sent: Delivery, summary: Statistics) -> None:
         """Buffer a value's statistics, a metric as a cell of its step's row; committed with its step, or at a tick."""
@@ -90,12 +98,11 @@ class LogWriter:
     def row(self, table: str, cells: Mapping[str, Any], step: int) -> None:
         """Buffer a row of numbers, text or arrays."""
         if self._archive is not None:
-            row = {name: cell_of(value) for name, value in cells.items()}  # it may be changed before it is written
-            if row.get("Step") == step:
-                del row["Step"]  # readers have it from the row's own step
-            with self._lock:
-                self._buffer.row(table, step, time.time(), row)
-            self._commit_full()
+            self._rows.append((table, step, time.time(), frozen_cells(cells)))
+            if self._background is not None:
+                self._background.wake()
+            if len(self._rows) >= _MOST_ROWS:
+                self._take_rows()
 
     def sample(self, sample: Sample, record: Mapping[str, Any], when: float = 0.0) -> None:
         """Buffer something that a person logged: an image, a text, …; `record` is what its array means.
@@ -106,12 +113,28 @@ class LogWriter:
             named = {"name": sample.layer, "kind": sample.variable, "item": sample.item, "time": when or time.time()}
             with self._lock:
                 self._buffer.own_sample(sample, {**named, **record})
+            self._wake()
             self._commit_full()
+
+    def _take_rows(self) -> None:
+        """Move rows to the buffer; commit it if it is full, and no thread does."""
+        with self._lock:
+            self._settle()
+        self._commit_full()
+
+    def _settle(self) -> None:
+        while self._rows:
+            table, step, when, cells = self._rows.popleft()
+            if cells.get("Step") == step:
+                del cells["Step"]  # readers have it from the row's own step
+            self._buffer.row(table, step, when, cells)
 
     def clear(self, table: str) -> None:
         """Buffer that the rows of a table so far no longer hold."""
         with self._lock:
+            self._settle()
             self._buffer.clear(table)
+        self._wake()
 
     def cut(self, **until: int) -> None:
         """Write at once that what was logged before holds only until this `step`, epochs' rows until this `epoch`.
@@ -120,21 +143,25 @@ class LogWriter:
         """
         self.commit()
         self._write([], cut=until)
+        self._wake()
 
     def head(self, head: TableHead, **facts: Any) -> None:
-        """Buffer a table's title and axes, and further facts; its columns are those of its rows."""
+        """Buffer a table's title, axes and columns, and further facts; columns that its rows have are added."""
         with self._lock:
-            self._buffer.heads[head.name] = {"title": head.title, "x": head.x, "legend": head.legend, **facts}
+            self._buffer.heads[head.name] = encode_head(head) | facts
+        self._wake()
 
     def network(self, network: Mapping[str, Any]) -> None:
         """Buffer the network, as JSON; the last one holds."""
         with self._lock:
             self._buffer.network = dict(network)
+        self._wake()
 
     def alert(self, alert: Alert) -> Alert:
         """Write an alert at once; return it with its id: the writer, its opening, a number."""
         alert = self._identified(alert)
         self._write([], alerts=[encode_cell(asdict(alert))])
+        self._wake()
         return alert
 
     def _identified(self, alert: Alert) -> Alert:
@@ -143,14 +170,46 @@ class LogWriter:
             return replace(alert, id=f"{self.writer}:{int(self._opened * 1000):x}:{self._alerts}")
 
     def tick(self) -> None:
-        """Commit the buffer once it is old enough."""
+        """Commit the buffer once it is old enough; sync it now and then."""
         if time.monotonic() - self._written >= _COMMIT_SECS:
             self.commit()
+        if not self._is_synced and time.monotonic() - self._synced >= _SYNC_SECS:
+            self._sync()
+
+    def _commit_late(self) -> float | None:
+        """Commit, and sync now and then, in the thread; return how many seconds later to sync, None for never."""
+        with suppress(OSError, TorcheerError):  # without `tell`: it stays buffered, and the next `commit` raises
+            self.commit()
+            self.tick()
+        return None if self._is_synced else max(self._synced + _SYNC_SECS - time.monotonic(), 0.1)
+
+    def sync(self) -> None:
+        """Write the buffer, and wait until the disk has all of it."""
+        self.commit()
+        self._sync()
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+
+    def _sync(self) -> None:
+        archive, self._is_synced, self._synced = self._archive, True, time.monotonic()
+        try:
+            if archive is not None:
+                archive.sync()
+        except (OSError, TorcheerError) as error:
+            if self._tell is None:
+                self._lost = error  # a second fsync would succeed, though what the first should have written is lost
+            else:
+                self._give_up(error)
 
     def commit(self) -> None:
-        """Write the buffer: a frame, and one for each step with samples of people's own."""
+        """Write the buffer: a frame, and one for each step with samples of people's own.
+
+        Other processes see it from here on, and it survives the death of this one; `sync` waits for the disk.
+        """
         with self._writing:
             with self._lock:
+                self._settle()
                 buffer, self._buffer, self._written = self._buffer, Buffer(), time.monotonic()
             try:
                 for samples, about, count in buffer.frames():
@@ -181,9 +240,19 @@ class LogWriter:
             finally:
                 self._archive = None
 
+    @property
+    def size_bytes(self) -> int:
+        """How much was written."""
+        return self._archive.size_bytes if self._archive is not None else 0
+
     def _commit_full(self) -> None:
-        if self._buffer.count >= _MOST_ROWS or self._buffer.bytes >= _MOST_BYTES:
+        most = _MOST_ROWS if self._background is None else _MOST_WAITING
+        if self._buffer.count >= most or self._buffer.bytes >= _MOST_BYTES:
             self.commit()
+
+    def _wake(self) -> None:
+        if self._background is not None:
+            self._background.wake()
 
     def _write(self, samples: Iterable[Sample], /, **about: Any) -> bool:
         with self._writing:
@@ -198,7 +267,7 @@ class LogWriter:
                     raise  # nothing of it was written, and the archive can be written on
                 self._give_up(error)
                 return False
-            self._first = False
+            self._first = self._is_synced = False
             return True
 
     def _in_place(self) -> bool:
@@ -236,6 +305,13 @@ class LogWriter:
 def log_folder(run: Path, writer: str) -> Path:
     """Where a writer's log lies in a run."""
     return LogPlace(run, writer).path
+
+
+def begin_anew(log: LogWriter) -> None:
+    """Write that nothing which was logged here before holds."""
+    log.cut(step=-1, epoch=0)
+    for table in sorted(UNCUT):
+        log.clear(table)
 
 
 def write_account(place: LogPlace, account: Account, *, ended: bool) -> None:
@@ -281,19 +357,28 @@ class _KeptKeys:
 
 
 class _Background:
-    """Calls a function every quarter of a second until it is stopped."""
+    """Calls a function a quarter of a second after `wake`, and again after as many seconds as it returns."""
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call, self._stop = call, threading.Event()
+    def __init__(self, call: Callable[[], float | None]) -> None:
+        self._call, self._has_work, self._stop = call, threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="torcheer log", daemon=True)
         self._thread.start()
 
+    def wake(self) -> None:
+        if not self._has_work.is_set():
+            self._has_work.set()
+
     def _run(self) -> None:
-        while not self._stop.wait(_COMMIT_SECS):
-            self._call()
+        again_secs: float | None = None
+        while not self._stop.is_set():
+            if self._has_work.wait(again_secs) and self._stop.wait(_COMMIT_SECS):
+                return
+            self._has_work.clear()  # before the call: what comes meanwhile is for the next one
+            again_secs = self._call()
 
     def stop(self) -> None:
         self._stop.set()
+        self._has_work.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
 

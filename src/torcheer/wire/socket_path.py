@@ -90,17 +90,19 @@ class ListeningSocket:
         if self._temporary is not None:
             self._temporary.close()
 
-    def close(self, *, keeps_folder: bool = False) -> None:
+    def close(self) -> None:
         """Stop listening and remove the socket file, unless another process has replaced it.
 
-        `keeps_folder` leaves the private folder, for what else lies in it, until `remove_folder`.
+        The private folder stays, for what else lies in it, until `remove_folder`.
         """
         self.socket.close()
-        if self._process == os.getpid():
-            if _identity(self.path) == self._identity:
-                self.path.unlink(missing_ok=True)
-            if not keeps_folder:
-                self.remove_folder()
+        if self._process == os.getpid() and _identity(self.path) == self._identity:
+            self.path.unlink(missing_ok=True)
+
+    @property
+    def is_private(self) -> bool:
+        """True if it lies in a private folder, which goes with its owner."""
+        return self._temporary is not None and self.path.parent == self._temporary.path
 
     def remove_folder(self) -> None:
         """Remove the private folder, if there is one."""

@@ -162,7 +162,7 @@ export interface TableCame {
   table: TableHead;
 }
 
-/** Rows of a table, by column: numbers (on pages also "NaN", "Infinity", "-Infinity"), text, lists for tensors. */
+/** Rows of a table, by column: numbers ("NaN", "Infinity", "-Infinity" too), text, lists for tensors. */
 export interface Rows {
   kind: "rows";
   table: string;

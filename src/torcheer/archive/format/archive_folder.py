@@ -170,6 +170,10 @@ class Segment:
         os.fsync(self._data.fileno())
         os.fsync(self._index.fileno())
 
+    def duplicates(self) -> list[int]:
+        """Duplicate the descriptors of both files, the data first."""
+        return [os.dup(self._data.fileno()), os.dup(self._index.fileno())]
+
     def is_at(self, path: Path) -> bool:
         """Return whether the open files are still the ones under their names in a folder."""
         try:
@@ -191,6 +195,16 @@ class Segment:
         while remaining:
             written = os.pwrite(file.fileno(), remaining, offset)
             remaining, offset = remaining[written:], offset + written
+
+
+def sync_and_close(descriptors: list[int]) -> None:
+    """Fsync what `Segment.duplicates` gave, and close it."""
+    try:
+        for descriptor in descriptors:
+            os.fsync(descriptor)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _open_or_create(path: Path) -> BinaryIO:

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
-from torcheer.archive.format.archive_folder import Segment, list_segments, write_header
+from torcheer.archive.format.archive_folder import Segment, list_segments, sync_and_close, write_header
 from torcheer.archive.format.index_frames import ALIGN
 from torcheer.archive.format.parallel_checksums import ParallelChecksum
 from torcheer.archive.format.value_codecs import Codec, check_codec, codec_for, pack
@@ -127,6 +127,23 @@ class Writer:
                 self._segment = Segment(self.path, segment.number + 1, sync=self._fsyncs)
                 segment.close()
         return self._segment
+
+    def sync(self) -> None:
+        """Wait until the disk has all that was committed so far; other threads go on writing meanwhile."""
+        with self._step_lock:
+            if self.closed or not self._fsyncs or self._lock.process != os.getpid():
+                return  # closing waited for the disk
+            with self._explain_os_errors():
+                descriptors = self._segment.duplicates()  # the segment may be closed while the disk is waited for
+        with self._explain_os_errors():
+            sync_and_close(descriptors)
+        self._last_fsync = time.monotonic()
+
+    @property
+    def size_bytes(self) -> int:
+        """How much the current segment holds."""
+        state = self._segment.committed
+        return state.index_end + state.data_end
 
     @property
     def value_bytes(self) -> int:

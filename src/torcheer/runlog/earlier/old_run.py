@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.runlog.kept_rows import cell_of
 from torcheer.runlog.log_frames import EPOCHS, STEPS
 from torcheer.runlog.log_openings import Row
+from torcheer.runlog.table_cells import cell_of
 
 _PATTERNS: Final = ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json")
 

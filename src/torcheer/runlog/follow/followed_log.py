@@ -147,8 +147,8 @@ class FollowedLog:
         about = frame["about"]
         for name, head in about.get("heads", {}).items():
             self._heads[name] = head
-            if name in self.tables:
-                self.tables[name].set_head(head_of(name, head))
+            if name in self.tables or head.get("columns"):
+                self._table(name).set_head(head_of(name, head))
                 self._changed.add(name)
         if "network" in about:
             self._networks[writer.place.path] = about["network"]

@@ -57,6 +57,7 @@ class SystemRows:
                     log.head(_TABLE)
                 log.row(_TABLE.name, cells, self._step_of())
                 log.commit()
+                log.tick()
             except Exception:  # nothing that it reads is worth a run
                 continue
         if log is not None:

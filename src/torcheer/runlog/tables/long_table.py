@@ -32,16 +32,16 @@ class LongTable:
 
     def __init__(
         self, head: TableHead, describe: Describe, *, most_rows: int = MOST_ROWS, merges: bool = False,
-        tensors_every: int = 1, columns: Iterable[str] = (),
+        tensors_every: int = 1,
     ) -> None:  # fmt: skip
         """`merges`: rows of one step that have no cell in common are one row, and rows are sorted by step.
 
-        `tensors_every`: of the rows that are not recent, how many have one that keeps its tensors. `columns`: those
-        that are there without a row.
+        `tensors_every`: of the rows that are not recent, how many have one that keeps its tensors. The columns of the
+        head are there without a row.
         """
         self._facts, self._describe, self._merges, self._tensors_every = head, describe, merges, tensors_every
         self._most, self._shapes = most_rows, dict[str, tuple[int, ...]]()
-        self._types: dict[str, set[type]] = {name: set() for name in columns}
+        self._types: dict[str, set[type]] = {name: set() for name in (column.name for column in head.columns)}
         self._layout: tuple[Any, ...] = ()  # the columns and types of the last row
         self.restarts = self.changes = 0
         self._changed: list[tuple[int, int]] = []  # the number of a change, and the first row that it concerns
@@ -123,6 +123,8 @@ class LongTable:
         """Change the title and axes, and what is said of columns."""
         if head != self._facts:
             self._facts = head
+            for column in head.columns:
+                self._types.setdefault(column.name, set())
             self._make_head()
 
     # -- parts -------------------------------------------------------------------------------------------------------
@@ -162,7 +164,7 @@ class LongTable:
             place -= 1
         if place and self._recent[place - 1][0] == step:
             before = self._recent[place - 1][1]
-            if all(name not in before or before[name] in (None, cell) for name, cell in cells.items()):
+            if all(name not in before or _same(before[name], cell) for name, cell in cells.items()):
                 before.update(cells)
                 self._rewind(self.count - len(self._recent) + place - 1)
                 return True
@@ -263,6 +265,11 @@ class ColumnCells:
 
     def __repr__(self) -> str:
         return repr(self[:])
+
+
+def _same(before: Any, cell: Any) -> bool:
+    """Whether a row may have this cell in place of another: it has none, or the same; NaN equals NaN."""
+    return before is None or before is cell or before == cell or (before != before and cell != cell)
 
 
 def _shape(cell: Any) -> tuple[int, ...]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from torcheer.control.control_records import AUTO, EACH_TRIAL, Act, Change, Every, State
-from torcheer.control.loop_messages import AlertsCame, Moment, ParametersCame, Problem, Rows, StateCame, TableCame
+from torcheer.control.loop_messages import AlertsCame, Moment, ParametersCame, Problem, StateCame
 from torcheer.network.network_records import Net
+from torcheer.runlog.table_records import TableHead
 from torcheer.wire.json_codec import AtMost, Between, OneOf, by_kind
 
 # -- to the page -----------------------------------------------------------------------------------------------------
@@ -69,6 +70,22 @@ class Moments:
 
     came: tuple[Moment, ...]
     gone: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableCame:
+    """A new table, or one with changed columns; its rows follow."""
+
+    table: TableHead
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table, by column: numbers ("NaN", "Infinity", "-Infinity" too), text, lists for tensors."""
+
+    table: str
+    first: int  # the number of the first row; 0 restarts the table
+    columns: dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)

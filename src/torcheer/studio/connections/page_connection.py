@@ -11,16 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from torcheer.control.loop_messages import (
-    VERSION,
-    AlertsCame,
-    Moment,
-    ParametersCame,
-    Problem,
-    Rows,
-    StateCame,
-    TableCame,
-)  # fmt: skip
+from torcheer.control.loop_messages import VERSION, AlertsCame, Moment, ParametersCame, Problem, StateCame
 from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections import messages
@@ -189,7 +180,7 @@ class PageConnection:
             head, restarts, changes, sent = self._tables.get(name, (None, -1, 0, 0))
             continues = (head, restarts) == (table.head, table.restarts)
             if head != table.head:
-                yield TableCame(table.head)
+                yield messages.TableCame(table.head)
             yield from self._piece(name, table, min(sent, table.intact_rows(changes)) if continues else 0, continues)
 
     def _piece(self, name: str, table: ShownTable, sent: int, continues: bool) -> Iterator[Any]:
@@ -199,7 +190,7 @@ class PageConnection:
             self.queue("tables")
         if until > sent or not continues:  # no rows at 0: the earlier ones are void
             columns = {column: list(cells[sent:until]) for column, cells in table.columns.items()}
-            yield Rows(name, sent, columns)
+            yield messages.Rows(name, sent, columns)
 
     # -- states --------------------------------------------------------------------------------------------------------
 

@@ -26,15 +26,12 @@ from torcheer.control.loop_messages import (
     ParametersCame,
     Problem,
     RingCame,
-    Rows,
     StateCame,
     Subscribe,
-    TableCame,
     Welcome,
 )  # fmt: skip
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.placement import net_of
-from torcheer.runlog.tables.incoming_rows import IncomingTables
 from torcheer.studio.sources.log_source import LogSource, holds_run
 from torcheer.studio.sources.moment_queries import RecordedValue, Values
 from torcheer.studio.sources.recordings import home_of
@@ -69,7 +66,7 @@ class LiveSource(Source):
         self.state = State(message=f"waiting for {self.path.parent.name}")
         self._log = LogSource(self.path.parent)
         self.samples = self._log.samples
-        self._incoming = IncomingTables(self.tables)
+        self.tables = self._log.tables
         self._wire: Wire | None = None
         self._ring: RingReader | None = None
         self._wants = Wants()
@@ -92,19 +89,16 @@ class LiveSource(Source):
         if self.kind == "run":
             log = self._log
             self.net, self.state, self.parameters, self.alerts = log.net, log.state, log.parameters, list(log.alerts)
-            self.tables.update(log.tables)
             self._changes = changes
             return
         self._changes.samples |= changes.samples
-        for name in changes.tables - set(self._incoming.announced):
-            self.tables[name] = self._log.tables[name]
-            self._changes.tables.add(name)
+        self._changes.tables |= changes.tables
         self._add_alerts(changes.alerts)
         for text in changes.problems:
             self._problem(text)
 
     def _go_live(self) -> None:
-        """A host listens: its network and states replace those on disk, its rows follow them."""
+        """A host listens: its network and states replace those on disk."""
         before = self._log.moments
         self.kind, self.store, self.net, self.parameters = "live", self.timeline, None, ()
         self.state = State(message=f"waiting for {self.path.parent.name}")
@@ -228,7 +222,6 @@ class LiveSource(Source):
             )
         self._welcomed, self.busy = True, ""
         self._base = self._last + 1
-        self._incoming.start_new_host()
         self.title = welcome.title[:200] or self.title
         self._set_state(State())
         self._send(Subscribe(self._wants))
@@ -248,14 +241,6 @@ class LiveSource(Source):
     def _on_parameters(self, message: ParametersCame) -> None:
         self.parameters, self._changes.parameters = message.parameters, True
 
-    def _on_table(self, message: TableCame) -> None:
-        self._incoming.head(message.table)
-        self._changes.tables.add(message.table.name)
-
-    def _on_rows(self, rows: Rows) -> None:
-        self._incoming.rows(rows.table, rows.first, rows.columns)
-        self._changes.tables.add(rows.table)
-
     def _on_alerts(self, message: AlertsCame) -> None:
         self._add_alerts(
             replace(alert, text=alert.text[:2000], severity=alert.severity[:20]) for alert in message.alerts
@@ -269,6 +254,9 @@ class LiveSource(Source):
 
     def _on_bye(self, bye: Bye) -> None:
         self._said_bye, self._why = True, bye.why[:500]
+        self._log.read_to_end()  # the host waits for this before its temporary folder goes
+        if self._wire is not None:
+            self._wire.close("bye")
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -338,7 +326,7 @@ class LiveSource(Source):
 
 _HANDLERS: Final[dict[type, Callable[[LiveSource, Any], None]]] = {
     Welcome: LiveSource._on_welcome, Busy: LiveSource._on_busy, NetworkCame: LiveSource._on_network,
-    StateCame: LiveSource._on_state, ParametersCame: LiveSource._on_parameters, TableCame: LiveSource._on_table,
-    Rows: LiveSource._on_rows, AlertsCame: LiveSource._on_alerts, Problem: LiveSource._on_problem,
-    RingCame: LiveSource._on_ring, MomentCame: LiveSource._on_moment, Bye: LiveSource._on_bye,
+    StateCame: LiveSource._on_state, ParametersCame: LiveSource._on_parameters, AlertsCame: LiveSource._on_alerts,
+    Problem: LiveSource._on_problem, RingCame: LiveSource._on_ring, MomentCame: LiveSource._on_moment,
+    Bye: LiveSource._on_bye,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from torcheer.network.network_records import Net, Network, full_name
 from torcheer.network.placement import net_of
 from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
 from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.runlog.log_frames import METRICS, SYSTEM
+from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.log_reader import RunLog, has_log, is_long
 from torcheer.runlog.run_tables import stamp_of, summary_of
 from torcheer.runlog.tables.long_table import LongTable
@@ -32,6 +32,7 @@ from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoment
 
 _FIRST_ROWS: Final = 500
 _SCAN_SECS: Final = 1.0  # between two scans of the disk: a process may be writing there
+_LIVE_SECS: Final = 0.2  # the same beside a host
 _MOST_PARAMETERS: Final = 300
 
 
@@ -51,7 +52,7 @@ class LogSource(Source):
             )
         self._stamps: dict[str, Any] = {}
         self._parts: dict[str, tuple[Callable[[], Any], Callable[[], None]]] = {}  # its stamp, and what reads it
-        self._next_scan = 0.0
+        self._next_scan, self._scan_secs, self._is_live = 0.0, _SCAN_SECS, False
         if kind == KIND:
             self._open_recording()
         else:
@@ -84,8 +85,15 @@ class LogSource(Source):
         self._changes = Changes(problems=self._changes.problems)  # the initial content is not a change
 
     def leave_to_host(self) -> None:
-        """Read from now on only what a host does not send: what watches wrote, the machine's rows, alerts, samples."""
-        self._parts = {"log": (lambda: stamp_of(self.path), self._read_watches)}
+        """Read from now on only what a host does not send, as it comes: all of the log but its network."""
+        self._parts = {"log": (lambda: stamp_of(self.path), self._read_log)}
+        self._is_live, self._scan_secs = True, _LIVE_SECS
+
+    def read_to_end(self) -> None:
+        """Read at once what was logged: a host says that it has ended."""
+        self._scan()
+        while self._log.is_behind or self._shows_tail:
+            self._scan()
 
     def poll(self) -> Changes:
         """The changes on disk since the last call."""
@@ -106,7 +114,7 @@ class LogSource(Source):
         self._note_moments({moment.id for moment in before})
         self._set_state(self._state())
         now = time.monotonic()
-        pause_secs = max(_SCAN_SECS, 20 * (now - began) * (_SCAN_SECS > 0))  # at most 5% of the time
+        pause_secs = max(self._scan_secs, 20 * (now - began) * (self._scan_secs > 0))  # at most 5% of the time
         self._next_scan = now + (0.0 if self._shows_tail or self._log.is_behind else pause_secs)
 
     def _note_moments(self, before: set[int]) -> None:
@@ -139,13 +147,8 @@ class LogSource(Source):
             self._stamps.pop("log", None)
             return
         self._show_tables(self._log.refresh(), self._log.tables)
-        self._describe_logged()
-        self._read_facts()
-
-    def _read_watches(self) -> None:
-        changed = self._log.refresh()
-        watched = {name: table for name, table in self._log.tables.items() if name in (METRICS, SYSTEM)}
-        self._show_tables(changed, watched | self._log.statistics)
+        if not self._is_live:
+            self._describe_logged()
         self._read_facts()
 
     def _show_tables(self, changed: set[str], tables: Mapping[str, LongTable]) -> None:

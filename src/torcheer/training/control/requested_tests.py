@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 def run_all(control: Control) -> None:
     """Test everything: add a row for each batch, and one for all of them unless stopped early."""
     where = _where(control)
-    control.tables.begin_test()
+    with control.tables.test(is_new=True) as log:
 
-    def add_trial(trial: Trial) -> None:
-        control.tables.add_trial({"Trial": trial[1], "Name": trial[0], **where, **trial[2]})
+        def add_trial(trial: Trial) -> None:
+            log.row("test_trial", {"Trial": trial[1], "Name": trial[0], **where, **trial[2]}, where["Step"])
 
-    values = test_all(
-        control.session, lambda is_last: _probe_pass(control, is_last), add_trial, control.should_stop_test
-    )
-    control.tables.end_test()
+        values = test_all(
+            control.session, lambda is_last: _probe_pass(control, is_last), add_trial, control.should_stop_test
+        )
     if values is not None:
         control.tables.add_test({**where, "Trial": control.session.place.round, **values})
 
@@ -32,8 +31,8 @@ def run_item(control: Control, item: int) -> None:
     control.tested = item
     name, _, values = test_item(control.session, item, lambda: _probe_pass(control, True, item))
     row = {"Trial": item, "Name": f"{name} item {item}", **_where(control), **values}
-    control.tables.add_trial(row)
-    control.tables.end_test()
+    with control.tables.test(is_new=False) as log:
+        log.row("test_trial", row, row["Step"])
 
 
 def _probe_pass(control: Control, is_last: bool, item: int | None = None) -> AbstractContextManager[Any]:

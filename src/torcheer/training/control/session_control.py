@@ -21,7 +21,7 @@ from torcheer.control.parameter_form import ParameterChange
 from torcheer.errors import BadArgument, TorcheerError, reason_of
 from torcheer.host.host import Host
 from torcheer.network.network_records import full_name
-from torcheer.training.checkpoints.earlier_runs import earlier_results, run_number, run_result
+from torcheer.training.checkpoints.earlier_runs import run_number, run_result
 from torcheer.training.control import requested_tests
 from torcheer.training.control.isolated_tests import count_items, test_items
 from torcheer.training.control.session_form import form_parameters, settings_of
@@ -54,7 +54,7 @@ class Control:
     probes: ValueProbes
 
     def __init__(self, directory: Path | None, *, title: str = "", is_paused: bool = False) -> None:
-        self.host = Host(directory, title=title)
+        self.host = Host(directory, title=title, writer="live" if directory is None else "")
         self.idle_secs = 0.0  # total time of pauses and tests
         self.restart_changes: list[str] | None = (
             None  # KEY=VALUE changes of the next run; None until a restart is requested
@@ -80,10 +80,7 @@ class Control:
         self._began, self._idle_before = time.monotonic(), self.idle_secs
         if not hasattr(self, "tables"):
             self.tables = SessionTables(self.host, session)
-            for result in earlier_results(session.directory):
-                self.tables.add_run(result)
         else:
-            self.tables.clear()
             self.tables.begin(session)
         if hasattr(self, "probes"):
             self.probes.close()
@@ -253,9 +250,9 @@ class Control:
             self.send_changes()
 
     def send_changes(self) -> None:
-        """Send the parameters, and the changes that were not sent yet."""
+        """Send the parameters; log the changes that were not sent yet, where the session does not do it."""
         rows = self.session.changes.rows
-        for step, epoch, name, before, after in rows[self._changes_sent :]:
+        for step, epoch, name, before, after in rows[self._changes_sent :] if self.session.run_log is None else ():
             self.buttons.record(ParameterChange(name, before, after), {"Step": step, "Epoch": epoch})
         self._changes_sent = len(rows)
         self._send_parameters()
@@ -353,6 +350,8 @@ class Control:
         """Close the connection; `why` is the reason of an unplanned end."""
         if hasattr(self, "probes"):
             self.probes.close()
+        if hasattr(self, "tables"):
+            self.tables.close()
         self.host.close(why)
 
     def __enter__(self) -> Control:

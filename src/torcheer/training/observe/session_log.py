@@ -117,11 +117,9 @@ class SessionLog:
         return not self._is_accepting
 
     def row(self, table: str, cells: Mapping[str, Any]) -> None:
-        """Write a row; a page gets it from the session's host."""
+        """Write a row."""
         try:
             self._open().row(table, cells, int(cells["Step"]))
-            if self._session.control is not None:
-                self._session.control.host.row(table, cells)
         except Exception as error:
             self._report(f"a row of session.log cannot be kept: {type(error).__name__}: {error}")
 

@@ -1,10 +1,11 @@
 """A session's log, `<run>/log/train`: rows of epochs and steps, tests, changes; CSV files are made from it.
 
-Rows are in the log before they are in a file, and before a checkpoint that counts them.
+Rows are in the log before they are in a file, and on disk before a checkpoint that counts them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.runlog.earlier.old_run import old_tables
 from torcheer.runlog.log_frames import EPOCHS, LOSSES, STEPS
 from torcheer.runlog.log_reader import TRAIN
-from torcheer.runlog.log_writer import LogWriter, log_folder
+from torcheer.runlog.log_writer import LogWriter, begin_anew, log_folder
 from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, stages_of, step_losses, tables_at
 from torcheer.runlog.writer_log import WriterLog
@@ -36,6 +37,7 @@ class TrainingLog:
     def __init__(self, directory: Path, *, steps_csv: int = 0) -> None:
         self.directory, self._steps_every = directory, steps_csv
         self.heads: dict[str, dict[str, Any]] = {}  # facts about tables, such as the columns of an evaluation
+        self._announced: dict[str, TableHead] = {}
         self._writer: LogWriter | None = None
         self._counts: dict[int, int] = {}  # rows of epochs in the log, by stage
         self._epoch_csv = EpochTables(directory / "metrics")
@@ -85,9 +87,7 @@ class TrainingLog:
         held = tables_at(before, place["step"], place["epoch"])
         writer = self._open()
         writer.cut(step=place["step"], epoch=place["epoch"])
-        for name, facts in WITHOUT_STEPS.items():
-            facts = facts | self.heads.get(name, {})
-            writer.head(TableHead(name, HEADS[name]["title"], HEADS[name]["x"]), **facts)
+        self._write_heads(writer)
         if is_old:
             self._take_over(writer, held)
         runs = [dict(result) for result in earlier_results(self.directory)]
@@ -99,7 +99,7 @@ class TrainingLog:
             stage: len(rows) if _same(rows, stages[stage : stage + 1]) else -1 for stage, rows in logged.items()
         }
         self._log_epochs(writer, stages, place["step"])
-        writer.commit()
+        writer.sync()
         steps = step_losses(held)
         self._last_step = steps[-1][0] if steps else 0
         losses = step_losses(held, LOSSES)
@@ -109,9 +109,18 @@ class TrainingLog:
 
     def begin_anew(self) -> None:
         """Begin a run from its first step: nothing that was written here before holds."""
-        self._open().cut(step=-1, epoch=0)
-        for table in ("changes", "run"):
-            self.clear(table)
+        begin_anew(self._open())
+
+    def announce(self, heads: Iterable[TableHead]) -> None:
+        """Log what tables will have, for pages; at once, or when the log begins."""
+        self._announced = {head.name: head for head in heads}
+        if self._writer is not None:
+            self._write_heads(self._writer)
+
+    def _write_heads(self, writer: LogWriter) -> None:
+        usual = {name: TableHead(name, HEADS[name]["title"], HEADS[name]["x"]) for name in WITHOUT_STEPS}
+        for name, head in (usual | self._announced).items():
+            writer.head(head, **WITHOUT_STEPS.get(name, {}), **self.heads.get(name, {}))
 
     def _open(self) -> LogWriter:
         if self._writer is not None and not self._writer.in_place:  # somebody has removed or moved it
@@ -120,6 +129,7 @@ class TrainingLog:
         if self._writer is None:
             self._writer, self._counts = LogWriter(self.directory, TRAIN, tell=None), {}
             self._writer.cut()
+            self._writer.commit_in_background()
         return self._writer
 
     def close(self) -> None:
@@ -151,11 +161,13 @@ class TrainingLog:
                 self.close()
 
     def add_all(self, place: Mapping[str, Any], stages: Stages) -> None:
-        """Have all steps and epochs up to a place in the log, before a checkpoint."""
+        """Have all steps and epochs up to a place in the log and on disk, before a checkpoint."""
         if self._writer is None or not self._writer.in_place:
             self.begin(place, stages)
         self.flush_steps()
         self.add_epochs(stages, place["step"])
+        if self._writer is not None:
+            self._writer.sync()
 
     def add_epochs(self, stages: Stages, step: int) -> None:
         """Add the rows of epochs that are new, also to their files."""
@@ -181,20 +193,33 @@ class TrainingLog:
             if event.step != self._last_step and not event.step % self._steps_every:
                 self._last_step = event.step
                 self._pending.append(event)
-                if len(self._pending) >= _PENDING:
+                if len(self._pending) + len(self._unwritten) >= _PENDING:
                     self.flush_steps()
 
     def flush_steps(self) -> None:
         """Read the losses of pending steps; write them to log and file."""
-        pending, self._pending = self._pending, []
-        if pending or self._unwritten:
+        if self._pending or self._unwritten:
             with self.writing() as writer:
-                for event in pending:
-                    loss = float(event.loss)
-                    writer.row(f"{STEPS}{event.pipeline}", _step_cells(event, loss), event.step)
-                    self._unwritten.append((event.step, event.epoch, event.pipeline, loss))
+                self._log_pending(writer, math.inf)
             self._step_csv.write(self._unwritten)
             self._unwritten = []
+
+    def _log_pending(self, writer: LogWriter, last: float) -> None:
+        """Log the pending steps up to this one."""
+        due = [event for event in self._pending if event.step <= last]
+        self._pending = [event for event in self._pending if event.step > last]
+        for event in due:
+            loss = float(event.loss)
+            writer.row(f"{STEPS}{event.pipeline}", _step_cells(event, loss), event.step)
+            self._unwritten.append((event.step, event.epoch, event.pipeline, loss))
+
+    def show_steps(self, steps: Sequence[StepDone]) -> None:
+        """Log the losses of steps that were computed a while ago, for a page; every n-th alone, if those are logged."""
+        if self._writer is not None and self._steps_every:
+            self._log_pending(self._writer, steps[-1].step)
+        elif self._writer is not None:
+            self._losses += [event for event in steps if event.step > self._last_loss]
+            self._flush_losses(self._writer)
 
     def add_losses(self, steps: Iterable[StepDone]) -> None:
         """Log the losses of steps that a page or a watch looks at, unless every n-th is logged; read with the next."""
@@ -209,23 +234,20 @@ class TrainingLog:
             writer.row(f"{LOSSES}{event.pipeline}", _step_cells(event, float(event.loss)), event.step)
 
     def add(self, table: str, row: Mapping[str, Any], step: int) -> None:
-        """Add a row of a test, a run's result, a change."""
+        """Add a row of a test, a run's result."""
         with self.writing() as writer:
             writer.row(table, row, step)
 
     def replace(self, table: str, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Replace all rows of a table by these, each with its step."""
+        """Replace all rows of a table by these, each with its step; they are on disk then."""
         with self.writing() as writer:
             self._replace(writer, table, rows)
+            writer.sync()
 
     def _replace(self, writer: LogWriter, table: str, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
         writer.clear(table)
         for step, row in rows:
             writer.row(table, row, step)
-
-    def clear(self, table: str) -> None:
-        """Delete the rows of a table."""
-        self.replace(table, ())
 
     def add_network(self, network: Mapping[str, Any]) -> None:
         """Add the network, as JSON."""
