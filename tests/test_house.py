@@ -17,12 +17,24 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "torcheer"
 
 # What each room may import besides the standard library, and what every room may import.
-COMMON = {"records", "samples", "encoding", "safetensors_header", "errors", "terminal", "disk", "lazy_names", "numpy"}
+COMMON = {
+    "records",
+    "samples",
+    "sample_batch",
+    "encoding",
+    "safetensors_header",
+    "errors",
+    "terminal",
+    "disk",
+    "lazy_names",
+    "numpy",
+}
 ROOMS = {
     "records": set(),
     "errors": set(),
     "encoding": set(),
     "safetensors_header": set(),
+    "sample_batch": set(),
     "samples": set(),
     "terminal": set(),
     "disk": set(),
@@ -81,8 +93,10 @@ LATE = {
 # The map's only exceptions: one-line late imports of other rooms, and the names of eTorch that people import from here.
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
-WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
-                 "control", "history", "network", "drawing", "archive", "wire", "video", "studio")  # fmt: skip
+WITHOUT_TORCH = (
+    "records", "samples", "sample_batch", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
+    "control", "history", "network", "drawing", "archive", "wire", "video", "studio",
+)  # fmt: skip
 VERBS = (
     "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
     "patch_sweep",

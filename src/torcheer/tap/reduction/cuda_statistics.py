@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -13,12 +14,15 @@ import torch
 from torch import Tensor
 
 from torcheer.encoding import MemoryCopy, Offer
+from torcheer.sample_batch import SampleBatch
+from torcheer.samples import Key
 from torcheer.tap.device_copies import READY, copy_to_host, host_copy
+from torcheer.tap.reduction.fused_batch import BatchRows, FusedBatch, FusedValue, Moment, snapshots
 from torcheer.tap.reduction.postponed_values import Layout, Postponed
 from torcheer.tap.reduction.reduction_batch import (
     SAMPLE,
     WIDTH,
-    BatchRow,
+    ReducedRow,
     ReductionBatch,
     largest,
     raw_stream,
@@ -28,7 +32,9 @@ from torcheer.tap.reduction.reduction_batch import (
 from torcheer.tap.tensor_copies import GroupSink, all_finite, describe, subsample
 
 _Pending = tuple[dict[str, Any], int, Tensor]  # record header, count of numbers, the tensor to fetch
+_PlainValue = tuple[Tensor, Layout, dict[str, Any]]
 _TOGETHER_BYTES = 1 << 20  # at most, of values that are sent as one record
+_STEP_BYTES = 1 << 20  # after which a step leaves the others to the next one
 
 
 class Fetcher:
@@ -41,10 +47,14 @@ class Fetcher:
         self._numbers: list[_Pending] = []
         self._in_flight: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to call after it
         self._last_order = self._flushed_order = 0  # values are numbered in order; up to which a flush is scheduled
-        self._arrived: list[tuple[int, dict[str, Any], int, Callable[[memoryview], None]]] = []  # not yet sorted
+        self._arrived: list[tuple[int, Offer | SampleBatch]] = []  # not yet sorted
+        self._outgoing: deque[list[Offer] | SampleBatch] = deque()  # in order
         self._used_streams: dict[torch.device, dict[int, Any]] = {}  # that computed this step's values, by number
-        self._layouts: dict[tuple[str, str], Layout] = {}
-        self._postponed = Postponed()
+        self._layouts: dict[Key, Layout] = {}
+        self._postponed: Postponed[FusedValue | _PlainValue] = Postponed()
+        self._rows = BatchRows()
+        self._fused: FusedBatch | None = None  # the batch that is being filled
+        self._fused_order, self._message = 0, ""
 
     def fetch_statistics(
         self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int | None = None, fetch_all: bool = False,
@@ -55,7 +65,7 @@ class Fetcher:
         `fetch_all` fetches all reduced numbers, where they fit a batch, instead of a sample of them.
         """
         tensor = tensor.detach()
-        layout = self._layout(tensor, limit_bytes, header)
+        layout = self.make_layout(tensor, (header["layer"], header["variable"]), limit_bytes)
         value, header = layout.take(tensor), self._described(layout, header)
         source = tensor if layout.stride > 1 and minus is None else None
         value = value if minus is None else value - minus.view(value.shape)
@@ -65,34 +75,119 @@ class Fetcher:
         else:
             self._reduced.append((header, value.numel(), reduce(value, source)))
 
-    def layout_of(self, tensor: Tensor, layer: str, variable: str) -> Layout | None:
+    def layout_of(self, tensor: Tensor, key: Key) -> Layout | None:
         """How a key's values are taken, where they were before and have not changed their shape since."""
-        layout = self._layouts.get((layer, variable))
+        layout = self._layouts.get(key)
         return layout if layout is not None and layout.fits(tensor) else None
+
+    def make_layout(self, tensor: Tensor, key: Key, limit_bytes: int | None) -> Layout:
+        """The same, made where there is none."""
+        layout = self.layout_of(tensor, key)
+        if layout is None or layout.limit_bytes != limit_bytes:
+            layout = self._layouts[key] = Layout.of(tensor, limit_bytes)
+        return layout
+
+    # -- values that are sent as batches -----------------------------------------------------------------------------
+
+    def fused_value(
+        self, tensor: Tensor, key: Key, layout: Layout, moment: Moment, *, minus: Tensor | None = None,
+        flags: tuple[str, ...] = (), keep_all: bool = False,
+    ) -> FusedValue | None:  # fmt: skip
+        """A value for `fetch_fused`; None where it must be fetched in another way."""
+        if minus is not None and (minus.numel() != layout.count or minus.dtype != tensor.dtype):
+            return None
+        row = self._rows.row(tensor, key, layout, flags, keep_all)
+        return None if row is None else FusedValue(tensor.detach(), layout, row, moment, minus)
+
+    def fetch_fused(self, value: FusedValue, message: str) -> None:
+        """Sum up a value, together with those that follow; at once where it may be overwritten."""
+        tensor, key, postponed = value.tensor, value.row.key, self._postponed
+        self._set_message(message)
+        if postponed.must_go_before(tensor):
+            self._take_postponed()
+        postponed.add(tensor, key, value)
+        if not postponed.accepts(key):
+            postponed.observe(key, tensor)
+            self._take_postponed()
+        elif postponed.is_full:
+            self._take_postponed()
+
+    def fetch_fused_together(self, values: Sequence[FusedValue], message: str) -> None:
+        """Sum up many values at once."""
+        self._take_postponed()
+        self._set_message(message)
+        devices = {value.tensor.device: None for value in values}
+        for device in devices:
+            self._add_fused([value for value in values if value.tensor.device == device])
+
+    def snapshots(self, tensors: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tensor]:
+        """Copy what would be summed up of tensors of one device and type, flat."""
+        return snapshots(tensors, layouts)
+
+    def can_fuse(self, tensor: Tensor, key: Key, layout: Layout) -> bool:
+        """Whether a value can be part of a batch."""
+        return self._rows.row(tensor, key, layout, (), False) is not None
+
+    def _set_message(self, message: str) -> None:
+        if message != self._message:
+            self._take_postponed()
+            self._message = message
+
+    def _add_fused(self, values: list[FusedValue]) -> None:
+        while values:
+            device = values[0].tensor.device
+            batch = self._fused
+            if batch is None or not batch.fits(device, self._message):
+                self._close_batch()
+                batch = self._fused = FusedBatch(device, self._message)
+                self._last_order += 1
+                self._fused_order = self._last_order
+            added = batch.add(values)
+            values = values[added:]
+            if values or batch.is_full:
+                self._close_batch()
+
+    def _close_batch(self) -> None:
+        """Start to fetch the batch that was being filled."""
+        batch, self._fused = self._fused, None
+        if batch is not None and batch.rows:
+            with torch.cuda.stream(batch.stream if raw_stream(batch.device) != batch.raw else None):
+                self._fetch(batch.results(), partial(self._batch_arrived, self._fused_order, batch))
+
+    def _batch_arrived(self, order: int, batch: FusedBatch, sums: Tensor, samples: Tensor) -> None:
+        self._arrived.append((order, batch.record(sums, samples)))
+
+    # -- values that wait for others ---------------------------------------------------------------------------------
 
     def fetch_soon(self, tensor: Tensor, layout: Layout, header: dict[str, Any]) -> None:
         """Reduce a tensor of a known layout, together with those that follow; at once where it may be overwritten."""
         tensor, key = tensor.detach(), (header["layer"], header["variable"])
-        if not self._postponed.accepts(key, layout):
+        if not layout.can_group or not self._postponed.accepts(key):
             self._postponed.observe(key, tensor)
             self.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, **header)
         else:
             if self._postponed.must_go_before(tensor):
                 self._take_postponed()
-            self._postponed.add(tensor, layout, self._described(layout, header))
+            self._postponed.add(tensor, key, (tensor, layout, self._described(layout, header)))
         if self._postponed.is_full:
             self._take_postponed()
 
     def _take_postponed(self) -> None:
-        values, lost, stream = self._postponed.take_all()
-        for header in lost:
-            self._link.refuse(header)
+        if not self._postponed:
+            return
+        values, lost, stream = self._postponed.take()
+        for layer, variable in lost:
+            self._link.refuse({"layer": layer, "variable": variable})
+        fused = [value for value in values if isinstance(value, FusedValue)]
         alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
-        for tensor, layout, header in values:
-            alike.setdefault((tensor.device, tensor.dtype, True), []).append(
-                (layout.take(tensor), tensor, None, header)
-            )
+        for value in values:
+            if not isinstance(value, FusedValue):
+                tensor, layout, header = value
+                alike.setdefault((tensor.device, tensor.dtype, True), []).append(
+                    (layout.take(tensor), tensor, None, header)
+                )
         with torch.cuda.stream(stream):  # None: the current one
+            self._add_fused(fused)
             self._add_groups(alike)
 
     def fetch_together(self, requests: Sequence[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]]) -> None:
@@ -101,7 +196,7 @@ class Fetcher:
         alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
         for tensor, minus, limit_bytes, header in requests:
             tensor = tensor.detach()
-            layout = self._layout(tensor, limit_bytes, header)
+            layout = self.make_layout(tensor, (header["layer"], header["variable"]), limit_bytes)
             if layout.can_group:
                 kind = (tensor.device, tensor.dtype, minus is None)
                 subtracted = None if minus is None else minus.view(-1)
@@ -124,12 +219,6 @@ class Fetcher:
                 batch.add_together(values[:room], sources[:room], headers[:room])
                 values, sources, headers = values[room:], sources[room:], headers[room:]
 
-    def _layout(self, tensor: Tensor, limit_bytes: int | None, header: dict[str, Any]) -> Layout:
-        layout = self.layout_of(tensor, header["layer"], header["variable"])
-        if layout is None or layout.limit_bytes != limit_bytes:
-            layout = self._layouts[header["layer"], header["variable"]] = Layout.of(tensor, limit_bytes)
-        return layout
-
     def _described(self, layout: Layout, header: dict[str, Any]) -> dict[str, Any]:
         """The header of a value's record."""
         described = {**layout.header, "time_secs": 0.0, **header, "order": self._next_order()}
@@ -137,33 +226,55 @@ class Fetcher:
         return described
 
     def _next_order(self) -> int:
+        """The place of a value among all; a batch that is being filled ends before it."""
+        if self._fused is not None or self._has_fused_waiting:
+            self._take_postponed()
+            self._close_batch()
         self._last_order += 1
         return self._last_order
 
+    @property
+    def _has_fused_waiting(self) -> bool:
+        return bool(self._postponed) and isinstance(self._postponed.first, FusedValue)
+
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Queue a value that has arrived; it is sent once all values taken before it have arrived."""
-        self._arrived.append((header.pop("order"), header, size_bytes, fill))
+        self._arrived.append((header.pop("order"), (header, size_bytes, fill)))
         return True
 
-    def _send_in_order(self) -> None:
-        """Send the arrived values in the order they were taken: rules find a cause by what came first."""
-        values, self._arrived = sorted(self._arrived, key=itemgetter(0)), []
+    def _queue_in_order(self) -> None:
+        """Queue the arrived values in the order they were taken: rules find a cause by what came first."""
+        arrived, self._arrived = sorted(self._arrived, key=itemgetter(0)), []
         together: list[Offer] = []
         room = _TOGETHER_BYTES
-        for _, header, size_bytes, fill in values:
+        for _, value in arrived:
+            if isinstance(value, SampleBatch):
+                self._outgoing += ([together] if together else []) + [value]
+                together, room = [], _TOGETHER_BYTES
+                continue
+            header, size_bytes, _ = value
             if header.pop("only_nonfinite", False) and not _is_nonfinite(header):
                 continue
-            if size_bytes > room:
-                self._send_together(together)
+            if size_bytes > room and together:
+                self._outgoing.append(together)
                 together, room = [], _TOGETHER_BYTES
-            together.append((header, size_bytes, fill))
+            together.append(value)
             room -= size_bytes
-        self._send_together(together)
+        if together:
+            self._outgoing.append(together)
 
-    def _send_together(self, offers: list[Offer]) -> None:
-        if len(offers) < 2 or not self._link.offer_together(offers):
-            for offer in offers:
-                self._link.offer(*offer)
+    def send_arrived(self, limit_bytes: float = math.inf) -> None:
+        """Send what has arrived, until so many bytes were sent."""
+        while self._outgoing and limit_bytes > 0:
+            group = self._outgoing.popleft()
+            if isinstance(group, SampleBatch):
+                limit_bytes -= group.size_bytes
+                group = [] if self._link.offer_batch(group) else group.offers()
+            else:
+                limit_bytes -= sum(size for _, size, _ in group)
+            if len(group) < 2 or not self._link.offer_together(group):
+                for offer in group:
+                    self._link.offer(*offer)
 
     def _note_stream(self, device: torch.device) -> None:
         streams, raw = self._used_streams.setdefault(device, {}), raw_stream(device)
@@ -216,6 +327,8 @@ class Fetcher:
     def dispatch(self) -> None:
         """Start fetching what was reduced, all values of a device at once."""
         self._take_postponed()
+        self._close_batch()
+        self._postponed.settle()
         for device, streams in self._used_streams.items():
             self._join(device, set(streams.values()))
         self._used_streams.clear()
@@ -267,7 +380,7 @@ class Fetcher:
         self.offer(header, fill.size_bytes, fill)
 
     def _send_batch(
-        self, rows: list[BatchRow], all_sums: Tensor, samples: Tensor, *full_values: Tensor, has_samples: bool
+        self, rows: list[ReducedRow], all_sums: Tensor, samples: Tensor, *full_values: Tensor, has_samples: bool
     ) -> None:
         apart, size = iter(full_values), samples.element_size()
         begin, row_size = samples.data_ptr(), samples.element_size() * SAMPLE
@@ -290,22 +403,27 @@ class Fetcher:
             self.offer(describe(number, number, 1, **header), number.nbytes, _host_writer(number))
 
     def harvest(self, wait: bool = False) -> None:
-        """Send what has arrived; with `wait`, everything in flight."""
-        if self._batches or self._reduced or self._numbers or self._postponed.values:
+        """Send what has arrived, a part of it at each step; with `wait`, everything in flight."""
+        if self._is_collecting:
             self.dispatch()
         if self._last_order > self._flushed_order:
             self._flushed_order = self._last_order
-            self._in_flight.append((self._in_flight[-1][0] if self._in_flight else READY, self._send_in_order))
+            self._in_flight.append((self._in_flight[-1][0] if self._in_flight else READY, self._queue_in_order))
         while self._in_flight and (wait or self._in_flight[0][0].query()):
             event, action = self._in_flight.pop(0)
             event.synchronize()
             action()
+        self.send_arrived(math.inf if wait else _STEP_BYTES)
+
+    @property
+    def _is_collecting(self) -> bool:
+        """Whether values are still on their device."""
+        return bool(self._batches or self._reduced or self._numbers or self._postponed or self._fused)
 
     @property
     def busy(self) -> bool:
-        """Whether anything is in flight."""
-        waiting = self._batches or self._reduced or self._numbers or self._postponed.values
-        return bool(self._in_flight or self._arrived or waiting)
+        """Whether anything is on its way."""
+        return bool(self._in_flight or self._arrived or self._outgoing or self._is_collecting)
 
 
 def _is_nonfinite(header: dict[str, Any]) -> bool:

@@ -1,0 +1,110 @@
+"""Batches: many values summed up with few launches, sent as one record, and seen as if each had come alone."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models import small
+from torch import Tensor, nn
+from watch_checks import Probed, batch
+
+from torcheer.sample_batch import SUMS
+from torcheer.samples import Delivery
+from torcheer.tap.reduction import fused_kernels
+from torcheer.tap.reduction.fused_kernels import COLUMNS
+from torcheer.tap.reduction.reduction_batch import reduce
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+def numbers_at(address: int, count: int, stride: int, kind: torch.dtype) -> Tensor:
+    """Every n-th number in memory."""
+    size = ((count - 1) * stride + 1) * kind.itemsize
+    memory = bytearray((ctypes.c_char * size).from_address(address))
+    return torch.frombuffer(memory, dtype=kind)[::stride]
+
+
+def sum_rows_on_the_cpu(table: Tensor, sums: Tensor, samples: Tensor, checked: int) -> None:
+    """What the kernels do, by torch's own operations."""
+    kind = samples.dtype
+    for entry in table.view(-1, COLUMNS).tolist():
+        address, minus, count, stride, sampled, kept, place, whole, row = entry
+        numbers = numbers_at(address, count, stride, kind)
+        if minus:
+            numbers = numbers - numbers_at(minus, count, 1, kind)
+        sums[row] = reduce(numbers)
+        if whole and not torch.isfinite(numbers_at(address, whole, 1, kind)).all():
+            sums[row, SUMS - 1] = math.inf
+        samples[place : place + kept] = numbers[::sampled]
+
+
+@pytest.fixture
+def batches_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Values on the CPU go the way of a GPU's; the counts of rows of each launch."""
+    launched: list[int] = []
+
+    def sum_rows(table: Tensor, *others: Any) -> None:
+        launched.append(table.numel() // COLUMNS)
+        sum_rows_on_the_cpu(table, *others)
+
+    monkeypatch.setattr(fused_kernels, "can_fuse", lambda device, kind: kind in fused_kernels.KINDS)
+    monkeypatch.setattr(fused_kernels, "sum_rows", sum_rows)
+    yield launched
+
+
+def steps_of(model: nn.Module, steps: int, *, device: str = "cpu", **settings: Any) -> list[Delivery]:
+    """What probes send of some training steps of a model whose values are reduced where they are."""
+    model, optimizer = model.to(device), torch.optim.SGD(model.parameters(), 0.1)
+    with Probed(model, **settings) as probed:
+        probed.sender.limits.devices = frozenset({device})
+        for step in range(steps):
+            x, y = (each.to(device) for each in batch(step))
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert probed.problems == []
+    return [sent for sent in probed.taken() if sent.sample.variable != "metric"]
+
+
+def assert_equal(mine: list[Delivery], theirs: list[Delivery]) -> None:
+    assert [(sent.key, sent.sample.step, sent.count) for sent in mine] == [
+        (sent.key, sent.sample.step, sent.count) for sent in theirs
+    ]
+    for sent, other in zip(mine, theirs):
+        assert np.array_equal(sent.sample.array, other.sample.array, equal_nan=True), sent.key
+        same = {"sample": other.sample, "time_secs": other.time_secs, "summary": other.summary}
+        assert replace(sent, **same) == other
+        assert sent.time_secs > 0 and sent.summary is not None and other.summary is not None
+        for name in ("count", "zeros", "nans", "infs", "minimum", "maximum", "stride"):
+            assert getattr(sent.summary, name) == getattr(other.summary, name), (sent.key, name)
+        for name in ("mean", "std", "norm"):
+            mine_, other_ = getattr(sent.summary, name), getattr(other.summary, name)
+            assert mine_ == pytest.approx(other_, rel=1e-5, abs=1e-7, nan_ok=True), (sent.key, name)
+
+
+def wide() -> nn.Module:
+    """Layers with more numbers than are summed up, or sampled; a ReLU that overwrites its input."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 900), nn.ReLU(inplace=True), nn.Linear(900, 300), nn.Tanh(), nn.Linear(300, 3)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [small, wide])
+@pytest.mark.parametrize("what", [("output", "grad", "weight", "weight_grad", "update"), ("update",)])
+def test_what_came_as_batches_is_what_came_singly(
+    make: Any, what: Any, batches_on_the_cpu: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(3)
+    fused = steps_of(make(), 5, what=what)
+    assert max(batches_on_the_cpu) > 1
+    monkeypatch.setattr(fused_kernels, "can_fuse", lambda device, kind: False)
+    torch.manual_seed(3)
+    assert_equal(fused, steps_of(make(), 5, what=what))
