@@ -15,7 +15,7 @@ from models import small
 from torch import Tensor, nn
 from watch_checks import Probed, batch
 
-from torcheer.sample_batch import SUMS
+from torcheer.sample_batch import PARTS, SUMS
 from torcheer.samples import Delivery
 from torcheer.tap.reduction import fused_kernels
 from torcheer.tap.reduction.fused_kernels import COLUMNS
@@ -39,9 +39,11 @@ def sum_rows_on_the_cpu(table: Tensor, sums: Tensor, samples: Tensor, checked: i
         numbers = numbers_at(address, count, stride, kind)
         if minus:
             numbers = numbers - numbers_at(minus, count, 1, kind)
-        sums[row] = reduce(numbers)
-        if whole and not torch.isfinite(numbers_at(address, whole, 1, kind)).all():
-            sums[row, SUMS - 1] = math.inf
+        first = PARTS * (row % 2) // 2  # in any of the parts
+        sums[row, :, 4], sums[row, :, 5] = math.inf, -math.inf
+        sums[row, first, :7] = reduce(numbers)[:7]
+        sums[row, first, 1] **= 2
+        sums[row, 0, 7] = float(whole and not torch.isfinite(numbers_at(address, whole, 1, kind)).all())
         samples[place : place + kept] = numbers[::sampled]
 
 
@@ -108,3 +110,47 @@ def test_what_came_as_batches_is_what_came_singly(
     monkeypatch.setattr(fused_kernels, "can_fuse", lambda device, kind: False)
     torch.manual_seed(3)
     assert_equal(fused, steps_of(make(), 5, what=what))
+
+
+@on_gpu
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf])
+def test_the_kernels_sum_up_as_torch_does(kind: torch.dtype, bad: float) -> None:
+    torch.manual_seed(0)
+    source = torch.randn(300_000).relu().to(kind)
+    source[123_457], source[7 * 13] = bad, bad  # the second is one of those that are summed up
+    minus = torch.randn(40_000).to(kind)
+    entries = [
+        (source, None, 40_000, 7, 10, 4000, 0, 300_000, 0), (source, minus, 40_000, 7, 11, 3637, 4000, 0, 2),
+        (minus, None, 40_000, 1, 1, 40_000, 8000, 0, 1),
+    ]  # fmt: skip
+    results = []
+    for device, sum_rows in (("cpu", sum_rows_on_the_cpu), ("cuda", fused_kernels.sum_rows)):
+        sums = torch.zeros(3, PARTS, SUMS, dtype=torch.float64, device=device)
+        samples = torch.zeros(48_000, device=device).to(kind)
+        moved = {id(each): each.to(device) for each in (source, minus)}
+        flat = [
+            number
+            for first, second, *others in entries
+            for number in (moved[id(first)].data_ptr(), 0 if second is None else moved[id(second)].data_ptr(), *others)
+        ]
+        sum_rows(fused_kernels.table_on(torch.device(device), flat), sums, samples, 300_000)
+        results.append((sums.cpu(), samples.cpu()))
+    (expected, kept), (found, copied) = results
+    assert torch.equal(copied.nan_to_num(), kept.nan_to_num())
+    for table in (expected, found):
+        table[:, 0, :4], table[:, 0, 6:] = table[:, :, :4].sum(1), table[:, :, 6:].sum(1)
+        table[:, 0, 4], table[:, 0, 5] = table[:, :, 4].amin(1), table[:, :, 5].amax(1)
+    assert torch.allclose(found[:, 0], expected[:, 0], rtol=1e-6)
+
+
+@on_gpu
+@pytest.mark.parametrize("make", [small, wide])
+def test_a_gpu_s_batches_are_what_torch_s_operations_find(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = ("output", "grad", "weight", "weight_grad", "update")
+    assert fused_kernels.can_fuse(torch.device("cuda:0"), torch.float32)
+    torch.manual_seed(3)
+    fused = steps_of(make(), 5, device="cuda", what=what)
+    monkeypatch.setattr(fused_kernels, "can_fuse", lambda device, kind: False)
+    torch.manual_seed(3)
+    assert_equal(fused, steps_of(make(), 5, device="cuda", what=what))

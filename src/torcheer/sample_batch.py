@@ -1,13 +1,12 @@
 """A batch of samples as one record: sums and kept numbers as they lie in memory, and a row of text for each.
 
-The payload is three tables: when each value was taken (`MOMENTS`), its sums, and its kept numbers, each row of which
-begins at a multiple of `ALIGNMENT`. The rows' text is made once for each key: sending a batch makes no headers.
+The payload is three tables: when each value was taken (`MOMENTS`), the sums of its parts, and its kept numbers, each
+row of which begins at a multiple of `ALIGNMENT`. The rows' text is made once for each key: a batch needs no headers.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,9 @@ from numpy.typing import NDArray
 from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of
 from torcheer.samples import Key
 
-SUMS: Final = 8  # numbers that a value is summed up to; the last is finite where all numbers of its tensor are
+SUMS: Final = 8  # total, squares, count of nonzero numbers, of NaN, least, greatest, count of those not finite,
+# and whether any number of the tensor, also of those not summed up, is not finite
+PARTS: Final = 16  # of a value, each summed up for itself
 MOMENTS: Final = 3  # time, count of the key's values so far, step
 ALIGNMENT: Final = 16
 _NUMBER_BYTES: Final = 8
@@ -97,9 +98,9 @@ def split_batch(description: dict[str, Any], payload: Any) -> list[tuple[dict[st
     """The header and the bytes of each value in a record of a batch."""
     rows, view = description["rows"], memoryview(payload)
     moments, place = _table(view, 0, len(rows), MOMENTS)
-    all_sums, place = _table(view, place, len(rows), SUMS)
+    parts, place = _table(view, place, len(rows), PARTS * SUMS)
     values = []
-    for row, moment, sums in zip(rows, moments.tolist(), all_sums.tolist()):
+    for row, moment, sums in zip(rows, moments.tolist(), _sums(parts.reshape(-1, PARTS, SUMS))):
         header = _header(row, moment, sums)
         if description["message"]:
             header["message"] = description["message"]
@@ -115,6 +116,14 @@ def _table(view: memoryview, place: int, rows: int, columns: int) -> tuple[NDArr
     return np.frombuffer(view[place:end], "<f8").reshape(rows, columns), end
 
 
+def _sums(parts: NDArray[np.float64]) -> list[list[float]]:
+    """The sums of each value: of its finite numbers, the norm in place of the squares."""
+    sums = parts.sum(1)
+    sums[:, 1] = np.sqrt(sums[:, 1])
+    sums[:, 4], sums[:, 5] = parts[:, :, 4].min(1), parts[:, :, 5].max(1)
+    return [list(row) for row in sums.tolist()]
+
+
 def _header(row: dict[str, Any], moment: list[float], sums: list[float]) -> dict[str, Any]:
     stride, numbers, sampled = row["stride"], row["numbers"], row["sampled"]
     time_secs, count, step = moment
@@ -123,5 +132,5 @@ def _header(row: dict[str, Any], moment: list[float], sums: list[float]) -> dict
     header["shape"] = row["whole"] if stride * sampled == 1 else [-(-numbers // sampled)]
     header["sums"] = [numbers, stride, *sums[:-1]]
     if stride > 1:
-        header["finite"] = math.isfinite(sums[-1])
+        header["finite"] = not sums[-2] and not sums[-1]
     return header | dict.fromkeys(row["flags"], True)

@@ -97,7 +97,7 @@ class Sender:
             plain, key = local_shard(tensor), (layer, variable)
             if key in self._keys.disabled:
                 continue
-            if plain.device.type in self.limits.devices and key not in self.limits.full_keys and not refusal(plain):
+            if plain.device.type in self.limits.devices and key not in self.limits.full_keys:
                 together.append((plain, key, minus, self._flags(tensor, variable)))
             else:
                 self.send(tensor, layer, variable, step, minus)
@@ -143,7 +143,8 @@ class Sender:
         for place, (tensor, layer) in enumerate(values):
             plain, key = local_shard(tensor), (layer, variable)
             is_on_device = plain.device.type in self.limits.devices and key not in self.limits.full_keys
-            if is_on_device and key not in self._keys.disabled and not refusal(plain):
+            is_known = is_on_device and self._fetcher.layout_of(plain, key) is not None
+            if is_on_device and key not in self._keys.disabled and (is_known or not refusal(plain)):
                 together.append((place, (plain, key)))
             else:
                 copies[place] = self.snapshot(tensor, layer, variable)

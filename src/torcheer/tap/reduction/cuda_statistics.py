@@ -120,6 +120,14 @@ class Fetcher:
         for device in devices:
             self._add_fused([value for value in values if value.tensor.device == device])
 
+    def fetch_if_nonfinite(self, value: FusedValue, message: str) -> None:
+        """Sum up a value that is only sent where a number of it is not finite."""
+        self._take_postponed()
+        self._close_batch()
+        self._set_message(message)
+        self._add_fused([value])
+        self._close_batch(only_nonfinite=True)
+
     def snapshots(self, tensors: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tensor]:
         """Copy what would be summed up of tensors of one device and type, flat."""
         return snapshots(tensors, layouts)
@@ -147,15 +155,18 @@ class Fetcher:
             if values or batch.is_full:
                 self._close_batch()
 
-    def _close_batch(self) -> None:
+    def _close_batch(self, only_nonfinite: bool = False) -> None:
         """Start to fetch the batch that was being filled."""
         batch, self._fused = self._fused, None
         if batch is not None and batch.rows:
             with torch.cuda.stream(batch.stream if raw_stream(batch.device) != batch.raw else None):
-                self._fetch(batch.results(), partial(self._batch_arrived, self._fused_order, batch))
+                self._fetch(batch.results(), partial(self._batch_arrived, self._fused_order, batch, only_nonfinite))
 
-    def _batch_arrived(self, order: int, batch: FusedBatch, sums: Tensor, samples: Tensor) -> None:
-        self._arrived.append((order, batch.record(sums, samples)))
+    def _batch_arrived(
+        self, order: int, batch: FusedBatch, only_nonfinite: bool, sums: Tensor, samples: Tensor
+    ) -> None:
+        if not (only_nonfinite and batch.is_finite(sums)):
+            self._arrived.append((order, batch.record(sums, samples)))
 
     # -- values that wait for others ---------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torcheer.encoding import MemoryCopy
-from torcheer.sample_batch import SUMS, BatchRow, SampleBatch, aligned
+from torcheer.sample_batch import PARTS, SUMS, BatchRow, SampleBatch, aligned
 from torcheer.samples import Key
 from torcheer.tap.reduction import fused_kernels
 from torcheer.tap.reduction.postponed_values import Layout
@@ -84,7 +84,7 @@ class FusedBatch:
     def __init__(self, device: torch.device, message: str) -> None:
         self.device, self.message = device, message
         self.stream, self.raw = stream_of(device), raw_stream(device)
-        self._sums = torch.empty((_ROWS, SUMS), dtype=torch.float64, device=device)
+        self._sums = torch.zeros((_ROWS, PARTS, SUMS), dtype=torch.float64, device=device)
         self._samples = torch.empty(_SAMPLE_BYTES, dtype=torch.uint8, device=device)
         self.rows: list[BatchRow] = []
         self._moments, self._sample_bytes = array("d"), 0
@@ -125,6 +125,11 @@ class FusedBatch:
         """What has to be fetched: `record` is made of it."""
         return [self._sums[: len(self.rows)], self._samples[: self._sample_bytes]]
 
+    @staticmethod
+    def is_finite(sums: Tensor) -> bool:
+        """Whether all numbers of the values are finite, once the results are on the host."""
+        return not bool(sums[..., 6:].any())
+
     def record(self, sums: Tensor, samples: Tensor) -> SampleBatch:
         """The record, once the results are on the host."""
         copies = [MemoryCopy(part, part.data_ptr(), part.nbytes) for part in (sums, samples)]
@@ -141,6 +146,6 @@ def snapshots(tensors: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tens
         places.append(place)
         place += aligned(layout.count * tensor.element_size()) // tensor.element_size()
     copies = torch.empty(place, dtype=kind, device=device)
-    sums = torch.empty((len(tensors), SUMS), dtype=torch.float64, device=device)
+    sums = torch.zeros((len(tensors), PARTS, SUMS), dtype=torch.float64, device=device)
     fused_kernels.sum_rows(fused_kernels.table_on(device, entries), sums, copies, 0)
     return [torch.as_strided(copies, (layout.count,), (1,), place) for place, layout in zip(places, layouts)]

@@ -1,4 +1,4 @@
-"""Kernels that sum up many tensors of a GPU with one launch, from a table of their addresses; they need triton.
+"""A kernel that sums up many tensors of a GPU with one launch, from a table of their addresses; it needs triton.
 
 Without it, or without the C compiler that it starts, values are reduced by torch's own operations.
 """
@@ -13,24 +13,25 @@ import torch
 from torch import Tensor
 
 from torcheer.encoding import type_name
-from torcheer.sample_batch import SUMS
+from torcheer.sample_batch import PARTS, SUMS
+from torcheer.tap.reduction.reduction_batch import WIDTH
 
 COLUMNS = 9  # of the table: address, address of what is subtracted (0: nothing), numbers that are summed up, their
 # stride, stride of those that are kept, how many are, their place in `samples`, numbers to be checked (0: none), row
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
-_BLOCK = 2048
+_BLOCK = WIDTH // PARTS
 _CHECKED_NUMBERS, _MOST_PARTS = 1 << 16, 512  # numbers that a program checks for being finite; programs for a tensor
 
 
 @cache
 def can_fuse(device: torch.device, kind: torch.dtype) -> bool:
-    """Whether the kernels run on a device; compiles them for a type of numbers."""
+    """Whether the kernel runs on a device; compiles it for a type of numbers."""
     if device.type != "cuda" or kind not in KINDS:
         return False
     try:
         numbers = torch.zeros(1, dtype=kind, device=device)
         table = table_on(device, [numbers.data_ptr(), 0, 1, 1, 1, 1, 0, 1, 0])
-        sum_rows(table, torch.empty(1, SUMS, dtype=torch.float64, device=device), torch.empty_like(numbers), 1)
+        sum_rows(table, torch.zeros(1, PARTS, SUMS, dtype=torch.float64, device=device), torch.empty_like(numbers), 1)
     except Exception:  # no triton, no C compiler, or a device that it does not know
         return False
     return True
@@ -46,14 +47,15 @@ def table_on(device: torch.device, entries: list[int]) -> Tensor:
 def sum_rows(table: Tensor, sums: Tensor, samples: Tensor, checked: int) -> None:
     """Sum up the tensors of a table into the rows of `sums`, and copy every n-th of their numbers into `samples`.
 
-    `checked` is the largest count of numbers to be checked for being finite.
+    `checked` is the largest count of numbers to be checked for being finite; a row's mark of that must be zero before.
     """
     programs, rows, kind = _programs(), table.numel() // COLUMNS, type_name(samples.dtype)
-    with torch.cuda.device(table.device):
-        programs.sum_up[(rows,)](table, sums, samples, programs.KINDS[kind], _BLOCK)
-        if checked:
-            parts = min(-(-checked // _CHECKED_NUMBERS), _MOST_PARTS)
-            programs.check_finite[(rows, parts)](table, sums, programs.KINDS[kind], _BLOCK)
+    grid = (rows, PARTS + min(-(-checked // _CHECKED_NUMBERS), _MOST_PARTS))
+    if table.device.index == torch.cuda.current_device():
+        programs.sum_up[grid](table, sums, samples, programs.KINDS[kind], _BLOCK, PARTS, num_warps=8)
+    else:
+        with torch.cuda.device(table.device):
+            programs.sum_up[grid](table, sums, samples, programs.KINDS[kind], _BLOCK, PARTS, num_warps=8)
 
 
 @cache

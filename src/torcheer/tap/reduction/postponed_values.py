@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -13,6 +14,7 @@ from torcheer.tap.reduction.reduction_batch import ReductionBatch, raw_stream, s
 from torcheer.tap.tensor_copies import describe, subsample
 
 _MOST, _MOST_BYTES = 64, 256 << 20  # values, and bytes of them, that wait at a time
+_MEMORY_SHARE = 128  # of a GPU's memory, which may wait where that is more
 Value = TypeVar("Value")
 
 
@@ -98,7 +100,9 @@ class Postponed(Generic[Value]):
     @property
     def is_full(self) -> bool:
         """Whether they hold as much memory as they may."""
-        return self._bytes >= _MOST_BYTES or len(self._values) >= _MOST
+        return len(self._values) >= _MOST or (
+            self._bytes >= _MOST_BYTES and self._bytes >= _waiting_bytes(self._values[0][0].device)
+        )
 
     def take(self) -> tuple[list[Value], list[Key], Any]:
         """Remove the values: those that are as they were, the keys of those overwritten, the stream of the values."""
@@ -146,6 +150,13 @@ class _WaitingKeys:
             if tensor._version != version:
                 self._hasty.add(key)
         self._observed, self._bytes = [], 0
+
+
+@cache
+def _waiting_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _MOST_BYTES
+    return int(torch.cuda.get_device_properties(device).total_memory) // _MEMORY_SHARE
 
 
 def _version(tensor: Tensor) -> int:

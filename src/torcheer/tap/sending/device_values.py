@@ -44,11 +44,10 @@ class DeviceValues:
             return
         near_loss = self._loss_neighbours.take(key, tensor.numel())
         moment = Moment.now(self._keys.count(key), step)
-        value = None if extras else self._fetcher.fused_value(
-            tensor, key, layout, moment, flags=flags, keep_all=near_loss
-        )  # fmt: skip
+        value = self._fetcher.fused_value(tensor, key, layout, moment, flags=flags, keep_all=near_loss)
         if value is not None:
-            self._fetcher.fetch_fused(value, self.message)
+            fetch = self._fetcher.fetch_if_nonfinite if "only_nonfinite" in extras else self._fetcher.fetch_fused
+            fetch(value, self.message)
         elif near_loss:
             header = self._header(key, moment, flags, extras)
             self._fetcher.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, fetch_all=True, **header)
@@ -83,8 +82,13 @@ class DeviceValues:
         fused: list[FusedValue] = []
         others: list[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]] = []
         for tensor, key, minus, flags in values:
-            moment, limit = Moment.now(self._keys.count(key), step), self._limits.limit(tensor, key, minus)
-            layout = self._fetcher.make_layout(tensor, key, limit)
+            layout = self._fetcher.layout_of(tensor, key)
+            if layout is None and (reason := refusal(tensor)):
+                self._keys.refuse(key, tensor, f"{key[0]} ({key[1]}) is not sent: {reason}")
+                continue
+            moment = Moment.now(self._keys.count(key), step)
+            limit = self._limits.limit(tensor, key, minus)
+            layout = layout or self._fetcher.make_layout(tensor, key, limit)
             value = self._fetcher.fused_value(tensor, key, layout, moment, minus=minus, flags=flags)
             if value is not None:
                 fused.append(value)
@@ -100,7 +104,9 @@ class DeviceValues:
         copies: dict[int, Tensor] = {}
         alike: dict[Any, list[tuple[int, Tensor, Layout]]] = {}  # device, type and whether they can be fused
         for place, (tensor, key) in enumerate(values):
-            layout = self._fetcher.make_layout(tensor, key, self._limits.snapshot_limit(tensor, key))
+            layout = self._fetcher.layout_of(tensor, key)
+            if layout is None:
+                layout = self._fetcher.make_layout(tensor, key, self._limits.snapshot_limit(tensor, key))
             can_fuse = self._fetcher.can_fuse(tensor, key, layout)
             alike.setdefault((tensor.device, tensor.dtype, can_fuse), []).append((place, tensor, layout))
         for (*_, can_fuse), group in alike.items():
