@@ -15,8 +15,7 @@ from models import small
 from torch import Tensor, nn
 from watch_checks import Probed, batch
 
-from torcheer.sample_batch import PARTS, SUMS
-from torcheer.samples import Delivery
+from torcheer.samples import PARTS, SUMS, Delivery
 from torcheer.tap.reduction import fused_kernels
 from torcheer.tap.reduction.fused_kernels import COLUMNS
 from torcheer.tap.reduction.reduction_batch import reduce

@@ -19,8 +19,7 @@ from typing import Any, Final
 from torcheer.encoding import Offer
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan
-from torcheer.sample_batch import SampleBatch
-from torcheer.samples import Account
+from torcheer.samples import Account, SampleBatch
 from torcheer.terminal import warn_or_print
 from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program, payload_memory, working_folder
 from torcheer.wire.ring import Ring

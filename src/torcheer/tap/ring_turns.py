@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from torcheer.encoding import Offer
-from torcheer.sample_batch import SampleBatch
-from torcheer.samples import Key
+from torcheer.samples import Key, SampleBatch
 
 _GROWTH = 1.5  # factor by which the next step's budget grows, after a step that fit
 

@@ -20,6 +20,8 @@ from torcheer.tap.sending.logged_values import LoggedValues
 from torcheer.tap.sending.sent_keys import SentKeys
 from torcheer.tap.tensor_copies import ErrorGuard, Report, all_finite, local_shard, offer, refusal, subsample
 
+_FLAGGED = frozenset({"weight", "update"})  # variables with `flags`
+
 
 class Sender:
     """Sends values and never raises; a key that fails is reported and disabled from then on.
@@ -58,21 +60,23 @@ class Sender:
         try:
             with self._lock:
                 plain = local_shard(tensor)
+                flags = self._flags(tensor, variable) if variable in _FLAGGED else ()
                 if plain.device.type in self.limits.devices:
-                    self._device_values.send(plain, key, step, minus, self._flags(tensor, variable), **extras)
+                    self._device_values.send(plain, key, step, minus, flags, **extras)
                 else:
-                    self._send_from_host(plain, key, step, minus, self._flags(tensor, variable), extras)
+                    self._send_from_host(plain, key, step, minus, flags, extras)
         except Exception as error:  # no error here may reach the model
             self._keys.disable(key, error)
 
     def _send_from_host(
         self, tensor: Tensor, key: Key, step: int, minus: Tensor | None, flags: tuple[str, ...], extras: dict[str, Any]
     ) -> None:
-        keys = self._keys
+        keys, message, count = self._keys, self._device_values.message, self._keys.counts.get(key, 0)
+        keys.counts[key] = count + 1  # `count`, in line: it runs for every value
         header: dict[str, Any] = {"layer": key[0], "variable": key[1], "step": step, "time_secs": time.time()}
-        header |= {"count": keys.count(key), **extras}
-        if self.message:
-            header["message"] = self.message
+        header |= {"count": count, **extras}
+        if message:
+            header["message"] = message
         for flag in flags:
             header[flag] = True
         limit = self.limits.limit(tensor, key, minus)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torcheer.encoding import MemoryCopy, Offer, type_name
 from torcheer.encoding import refusal as encoding_refusal
-from torcheer.sample_batch import SampleBatch
+from torcheer.samples import SampleBatch
 
 Report = Callable[[str], None]
 _PLAIN = {Tensor, torch.nn.Parameter}

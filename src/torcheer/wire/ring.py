@@ -22,8 +22,7 @@ import numpy as np
 
 from torcheer.encoding import Fill, MemoryCopy, Offer, address_of, array_bytes, decode
 from torcheer.errors import BadArgument
-from torcheer.sample_batch import SampleBatch, split_batch
-from torcheer.samples import Delivery, Key, statistics_of_sums
+from torcheer.samples import Delivery, Key, SampleBatch, split_batch, statistics_of_sums
 from torcheer.wire.mailboxes import MailboxReader, MailboxWriter
 from torcheer.wire.ring_queue import QueueReader, QueueWriter
 from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, HEAD, TAIL, TAKEN, Memory

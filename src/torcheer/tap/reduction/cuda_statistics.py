@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torcheer.encoding import MemoryCopy, Offer
-from torcheer.sample_batch import SampleBatch
+from torcheer.encoding import MemoryCopy
 from torcheer.samples import Key
-from torcheer.tap.device_copies import READY, copy_to_host, host_copy
-from torcheer.tap.reduction.fused_batch import BatchRows, FusedBatch, FusedValue, Moment, snapshots
+from torcheer.tap.device_copies import host_copy
+from torcheer.tap.reduction.fused_batch import FusedValue, Moment
+from torcheer.tap.reduction.fused_values import FusedValues
+from torcheer.tap.reduction.outbox import Outbox
 from torcheer.tap.reduction.postponed_values import Layout, Postponed
 from torcheer.tap.reduction.reduction_batch import (
     SAMPLE,
@@ -33,28 +32,20 @@ from torcheer.tap.tensor_copies import GroupSink, all_finite, describe, subsampl
 
 _Pending = tuple[dict[str, Any], int, Tensor]  # record header, count of numbers, the tensor to fetch
 _PlainValue = tuple[Tensor, Layout, dict[str, Any]]
-_TOGETHER_BYTES = 1 << 20  # at most, of values that are sent as one record
-_STEP_BYTES = 1 << 20  # after which a step leaves the others to the next one
 
 
 class Fetcher:
     """Fetches values from the devices and sends them to the ring once they have arrived."""
 
     def __init__(self, link: GroupSink) -> None:
-        self._link = link
+        self._outbox = Outbox(link)
         self._batches: list[ReductionBatch] = []  # of this step, the last one not yet full
         self._reduced: list[_Pending] = []  # of this step, still on their device
         self._numbers: list[_Pending] = []
-        self._in_flight: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to call after it
-        self._last_order = self._flushed_order = 0  # values are numbered in order; up to which a flush is scheduled
-        self._arrived: list[tuple[int, Offer | SampleBatch]] = []  # not yet sorted
-        self._outgoing: deque[list[Offer] | SampleBatch] = deque()  # in order
         self._used_streams: dict[torch.device, dict[int, Any]] = {}  # that computed this step's values, by number
         self._layouts: dict[Key, Layout] = {}
         self._postponed: Postponed[FusedValue | _PlainValue] = Postponed()
-        self._rows = BatchRows()
-        self._fused: FusedBatch | None = None  # the batch that is being filled
-        self._fused_order, self._message = 0, ""
+        self._fused = FusedValues(self._outbox)
 
     def fetch_statistics(
         self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int | None = None, fetch_all: bool = False,
@@ -96,15 +87,19 @@ class Fetcher:
         """A value for `fetch_fused`; None where it must be fetched in another way."""
         if minus is not None and (minus.numel() != layout.count or minus.dtype != tensor.dtype):
             return None
-        row = self._rows.row(tensor, key, layout, flags, keep_all)
+        row = self._fused.rows.row(tensor, key, layout, flags, keep_all)
         return None if row is None else FusedValue(tensor.detach(), layout, row, moment, minus)
+
+    def can_fuse(self, tensor: Tensor, key: Key, layout: Layout) -> bool:
+        """Whether a value can be part of a batch."""
+        return self._fused.rows.row(tensor, key, layout, (), False) is not None
 
     def fetch_fused(self, value: FusedValue, message: str) -> None:
         """Sum up a value, together with those that follow; at once where it may be overwritten."""
         tensor, key, postponed = value.tensor, value.row.key, self._postponed
-        self._set_message(message)
-        if postponed.must_go_before(tensor):
+        if message != self._fused.message or postponed.must_go_before(tensor):
             self._take_postponed()
+            self._fused.message = message
         postponed.add(tensor, key, value)
         if not postponed.accepts(key):
             postponed.observe(key, tensor)
@@ -115,58 +110,16 @@ class Fetcher:
     def fetch_fused_together(self, values: Sequence[FusedValue], message: str) -> None:
         """Sum up many values at once."""
         self._take_postponed()
-        self._set_message(message)
-        devices = {value.tensor.device: None for value in values}
-        for device in devices:
-            self._add_fused([value for value in values if value.tensor.device == device])
+        self._fused.message = message
+        for device in {value.tensor.device: None for value in values}:
+            self._fused.add([value for value in values if value.tensor.device == device])
 
     def fetch_if_nonfinite(self, value: FusedValue, message: str) -> None:
         """Sum up a value that is only sent where a number of it is not finite."""
         self._take_postponed()
-        self._close_batch()
-        self._set_message(message)
-        self._add_fused([value])
-        self._close_batch(only_nonfinite=True)
-
-    def snapshots(self, tensors: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tensor]:
-        """Copy what would be summed up of tensors of one device and type, flat."""
-        return snapshots(tensors, layouts)
-
-    def can_fuse(self, tensor: Tensor, key: Key, layout: Layout) -> bool:
-        """Whether a value can be part of a batch."""
-        return self._rows.row(tensor, key, layout, (), False) is not None
-
-    def _set_message(self, message: str) -> None:
-        if message != self._message:
-            self._take_postponed()
-            self._message = message
-
-    def _add_fused(self, values: list[FusedValue]) -> None:
-        while values:
-            device = values[0].tensor.device
-            batch = self._fused
-            if batch is None or not batch.fits(device, self._message):
-                self._close_batch()
-                batch = self._fused = FusedBatch(device, self._message)
-                self._last_order += 1
-                self._fused_order = self._last_order
-            added = batch.add(values)
-            values = values[added:]
-            if values or batch.is_full:
-                self._close_batch()
-
-    def _close_batch(self, only_nonfinite: bool = False) -> None:
-        """Start to fetch the batch that was being filled."""
-        batch, self._fused = self._fused, None
-        if batch is not None and batch.rows:
-            with torch.cuda.stream(batch.stream if raw_stream(batch.device) != batch.raw else None):
-                self._fetch(batch.results(), partial(self._batch_arrived, self._fused_order, batch, only_nonfinite))
-
-    def _batch_arrived(
-        self, order: int, batch: FusedBatch, only_nonfinite: bool, sums: Tensor, samples: Tensor
-    ) -> None:
-        if not (only_nonfinite and batch.is_finite(sums)):
-            self._arrived.append((order, batch.record(sums, samples)))
+        self._fused.close()
+        self.fetch_fused_together([value], message)
+        self._fused.close(only_nonfinite=True)
 
     # -- values that wait for others ---------------------------------------------------------------------------------
 
@@ -188,7 +141,7 @@ class Fetcher:
             return
         values, lost, stream = self._postponed.take()
         for layer, variable in lost:
-            self._link.refuse({"layer": layer, "variable": variable})
+            self._outbox.link.refuse({"layer": layer, "variable": variable})
         fused = [value for value in values if isinstance(value, FusedValue)]
         alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
         for value in values:
@@ -198,7 +151,7 @@ class Fetcher:
                     (layout.take(tensor), tensor, None, header)
                 )
         with torch.cuda.stream(stream):  # None: the current one
-            self._add_fused(fused)
+            self._fused.add(fused)
             self._add_groups(alike)
 
     def fetch_together(self, requests: Sequence[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]]) -> None:
@@ -238,11 +191,10 @@ class Fetcher:
 
     def _next_order(self) -> int:
         """The place of a value among all; a batch that is being filled ends before it."""
-        if self._fused is not None or self._has_fused_waiting:
+        if self._fused.is_open or self._has_fused_waiting:
             self._take_postponed()
-            self._close_batch()
-        self._last_order += 1
-        return self._last_order
+            self._fused.close()
+        return self._outbox.next_order()
 
     @property
     def _has_fused_waiting(self) -> bool:
@@ -250,42 +202,8 @@ class Fetcher:
 
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Queue a value that has arrived; it is sent once all values taken before it have arrived."""
-        self._arrived.append((header.pop("order"), (header, size_bytes, fill)))
+        self._outbox.add(header.pop("order"), (header, size_bytes, fill))
         return True
-
-    def _queue_in_order(self) -> None:
-        """Queue the arrived values in the order they were taken: rules find a cause by what came first."""
-        arrived, self._arrived = sorted(self._arrived, key=itemgetter(0)), []
-        together: list[Offer] = []
-        room = _TOGETHER_BYTES
-        for _, value in arrived:
-            if isinstance(value, SampleBatch):
-                self._outgoing += ([together] if together else []) + [value]
-                together, room = [], _TOGETHER_BYTES
-                continue
-            header, size_bytes, _ = value
-            if header.pop("only_nonfinite", False) and not _is_nonfinite(header):
-                continue
-            if size_bytes > room and together:
-                self._outgoing.append(together)
-                together, room = [], _TOGETHER_BYTES
-            together.append(value)
-            room -= size_bytes
-        if together:
-            self._outgoing.append(together)
-
-    def send_arrived(self, limit_bytes: float = math.inf) -> None:
-        """Send what has arrived, until so many bytes were sent."""
-        while self._outgoing and limit_bytes > 0:
-            group = self._outgoing.popleft()
-            if isinstance(group, SampleBatch):
-                limit_bytes -= group.size_bytes
-                group = [] if self._link.offer_batch(group) else group.offers()
-            else:
-                limit_bytes -= sum(size for _, size, _ in group)
-            if len(group) < 2 or not self._link.offer_together(group):
-                for offer in group:
-                    self._link.offer(*offer)
 
     def _note_stream(self, device: torch.device) -> None:
         streams, raw = self._used_streams.setdefault(device, {}), raw_stream(device)
@@ -313,11 +231,11 @@ class Fetcher:
         header = describe(plain, value, stride, order=self._next_order(), **extras)
         if minus is not None:
             copy = (value.float() - minus.float()).to(value.dtype) if value.element_size() == 1 else value - minus
-            self._fetch([copy], partial(self._send_tensor, header))
+            self._outbox.fetch([copy], partial(self._send_tensor, header))
         elif stride > 1:
-            self._fetch([value.clone(), largest(plain)], partial(self._send_tensor, header))
+            self._outbox.fetch([value.clone(), largest(plain)], partial(self._send_tensor, header))
         elif (shared := host_copy(value)) is not None:
-            self._in_flight.append((shared.event, partial(self._send_tensor, header, shared.tensor)))
+            self.run_after(shared.event, partial(self._send_tensor, header, shared.tensor))
 
     def _send_tensor(self, header: dict[str, Any], tensor: Tensor, greatest: Tensor | None = None) -> None:
         if greatest is not None:
@@ -326,31 +244,22 @@ class Fetcher:
             header["finite"] = all_finite(tensor)
         self.offer(header, tensor.nbytes, _host_writer(tensor))
 
-    def _fetch(self, tensors: Sequence[Tensor], action: Callable[..., None]) -> None:
-        """Copy tensors of one device to the host, then call `action` with the copies."""
-        copies, arrived = copy_to_host(tensors)
-        self._in_flight.append((arrived, lambda: action(*copies)))
-
-    def run_after(self, event: Any, action: Callable[[], None]) -> None:
-        """Call `action` once a device has reached an event."""
-        self._in_flight.append((event, action))
-
     def dispatch(self) -> None:
         """Start fetching what was reduced, all values of a device at once."""
         self._take_postponed()
-        self._close_batch()
+        self._fused.close()
         self._postponed.settle()
         for device, streams in self._used_streams.items():
             self._join(device, set(streams.values()))
         self._used_streams.clear()
         for batch in self._batches:
             tensors = [batch.sums(), batch.sample(), *batch.full_values()]
-            self._fetch(tensors, partial(self._send_batch, batch.rows, has_samples=not batch.kind.is_complex))
+            self._outbox.fetch(tensors, partial(self._send_batch, batch.rows, has_samples=not batch.kind.is_complex))
         self._batches.clear()
         for pending, send in ((self._numbers, self._send_numbers), (self._reduced, self._send_sums)):
             for device in {value.device for *_, value in pending}:
                 on_device = [entry for entry in pending if entry[-1].device == device]
-                self._fetch([torch.stack([value for *_, value in on_device])], partial(send, on_device))
+                self._outbox.fetch([torch.stack([value for *_, value in on_device])], partial(send, on_device))
             pending.clear()
 
     def _join(self, device: torch.device, streams: set[Any]) -> None:
@@ -413,33 +322,29 @@ class Fetcher:
         for (header, *_), number in zip(pending, numbers):
             self.offer(describe(number, number, 1, **header), number.nbytes, _host_writer(number))
 
+    def run_after(self, event: Any, action: Callable[[], None]) -> None:
+        """Call `action` once a device has reached an event."""
+        self._outbox.run_after(event, action)
+
+    def send_arrived(self) -> None:
+        """Send all that has arrived."""
+        self._outbox.send_arrived()
+
     def harvest(self, wait: bool = False) -> None:
         """Send what has arrived, a part of it at each step; with `wait`, everything in flight."""
         if self._is_collecting:
             self.dispatch()
-        if self._last_order > self._flushed_order:
-            self._flushed_order = self._last_order
-            self._in_flight.append((self._in_flight[-1][0] if self._in_flight else READY, self._queue_in_order))
-        while self._in_flight and (wait or self._in_flight[0][0].query()):
-            event, action = self._in_flight.pop(0)
-            event.synchronize()
-            action()
-        self.send_arrived(math.inf if wait else _STEP_BYTES)
+        self._outbox.harvest(wait)
 
     @property
     def _is_collecting(self) -> bool:
         """Whether values are still on their device."""
-        return bool(self._batches or self._reduced or self._numbers or self._postponed or self._fused)
+        return bool(self._batches or self._reduced or self._numbers or self._postponed or self._fused.is_open)
 
     @property
     def busy(self) -> bool:
         """Whether anything is on its way."""
-        return bool(self._in_flight or self._arrived or self._outgoing or self._is_collecting)
-
-
-def _is_nonfinite(header: dict[str, Any]) -> bool:
-    """Whether a value is known to have NaN or infinite numbers."""
-    return header.get("finite") is False or ("sums" in header and header["sums"][-1] > 0)
+        return self._outbox.is_busy or self._is_collecting
 
 
 def _host_writer(tensor: Tensor) -> Callable[[memoryview], None]:

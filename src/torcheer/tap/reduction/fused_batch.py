@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from torcheer.encoding import MemoryCopy
-from torcheer.sample_batch import PARTS, SUMS, BatchRow, SampleBatch, aligned
-from torcheer.samples import Key
+from torcheer.samples import PARTS, SUMS, BatchRow, Key, SampleBatch, aligned
 from torcheer.tap.reduction import fused_kernels
 from torcheer.tap.reduction.postponed_values import Layout
-from torcheer.tap.reduction.reduction_batch import SAMPLE, WIDTH, raw_stream, sample_stride, stream_of
+from torcheer.tap.reduction.reduction_batch import WIDTH, raw_stream, sample_stride, stream_of
 
 _ROWS = 64
-_SAMPLE_BYTES = 2 * _ROWS * SAMPLE * 4  # twice what its samples need: some values are kept in full
+_SAMPLE_BYTES = 512 << 10  # of a batch: sending one must be short beside a step
 
 
 class Moment(NamedTuple):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torcheer.encoding import type_name
-from torcheer.sample_batch import PARTS, SUMS
+from torcheer.samples import PARTS, SUMS
 from torcheer.tap.reduction.reduction_batch import WIDTH
 
 COLUMNS = 9  # of the table: address, address of what is subtracted (0: nothing), numbers that are summed up, their

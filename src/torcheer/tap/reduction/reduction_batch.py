@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.sample_batch import SUMS
+from torcheer.samples import SUMS
 
 _WIDE = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _UNFIT = frozenset({*_WIDE, torch.float64, torch.complex128})  # a row of float32 would round them

@@ -50,6 +50,7 @@ class ByteLimits:
         self.devices = frozenset({"cuda"})  # types of devices on which values are reduced, without waiting
         self._planned_bytes, self._report = limit_bytes, report
         self._sizes: list[int] = []  # of this step's tensors, in full
+        self.note = self._sizes.append  # counts a value of this step, by its size in full
         self._snapshots: dict[Key, int] = {}  # the limit of a key's last snapshot
         self._reported: set[str] = set()  # what was reported once
 
@@ -59,14 +60,10 @@ class ByteLimits:
         A layer that is called 200 times in a pass has 200 values, which the plan did not expect. What still does not
         fit, because it is sent in full or the child is slow, is sent at another step.
         """
-        sizes, self._sizes = self._sizes, []
-        if sizes:
-            fair = max(fair_share(sizes, _STEP_SHARES * self.share_bytes), _LEAST_BYTES)
+        if self._sizes:
+            fair = max(fair_share(self._sizes, _STEP_SHARES * self.share_bytes), _LEAST_BYTES)
             self.limit_bytes = min(self._planned_bytes, fair)
-
-    def note(self, size_bytes: int) -> None:
-        """Count a value of this step, by its size in full."""
-        self._sizes.append(size_bytes)
+            self._sizes.clear()
 
     def expected(self, key: Key, size_bytes: int) -> int:
         """The size in this step of a value that had so many bytes in the last."""

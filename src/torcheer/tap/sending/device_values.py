@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torcheer.samples import Key
 from torcheer.tap.reduction.cuda_statistics import Fetcher
-from torcheer.tap.reduction.fused_batch import FusedValue, Moment
+from torcheer.tap.reduction.fused_batch import FusedValue, Moment, snapshots
 from torcheer.tap.reduction.postponed_values import Layout
 from torcheer.tap.sending.byte_limits import ByteLimits
 from torcheer.tap.sending.sent_keys import SentKeys
@@ -111,7 +111,7 @@ class DeviceValues:
             alike.setdefault((tensor.device, tensor.dtype, can_fuse), []).append((place, tensor, layout))
         for (*_, can_fuse), group in alike.items():
             places, tensors, layouts = zip(*group)
-            made = self._fetcher.snapshots(tensors, layouts) if can_fuse else _copies(tensors, layouts)
+            made = snapshots(tensors, layouts) if can_fuse else _copies(tensors, layouts)
             copies |= zip(places, made)
         return [copies[place] for place in range(len(values))]
 
