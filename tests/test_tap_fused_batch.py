@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,10 +18,12 @@ from models import small
 from torch import Tensor, nn
 from watch_checks import Probed, batch
 
-from torcheer.samples import PARTS, SUMS, Delivery
+from torcheer.encoding import MemoryCopy
+from torcheer.samples import PARTS, SUMS, BatchRow, Delivery, SampleBatch
 from torcheer.tap.reduction import fused_kernels
 from torcheer.tap.reduction.fused_kernels import COLUMNS
 from torcheer.tap.reduction.reduction_batch import reduce
+from torcheer.wire.ring import Ring, RingReader
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -109,6 +114,73 @@ def test_what_came_as_batches_is_what_came_singly(
     monkeypatch.setattr(fused_kernels, "can_fuse", lambda device, kind: False)
     torch.manual_seed(3)
     assert_equal(fused, steps_of(make(), 5, what=what))
+
+
+def test_an_input_is_sent_where_it_is_not_finite(batches_on_the_cpu: list[int]) -> None:
+    model = wide()
+    with Probed(model, what=("output",)) as probed:
+        probed.sender.limits.devices = frozenset({"cpu"})
+        for step in range(5):
+            x, _ = batch(step)
+            x[0, 0, 0, 0] = math.nan if step in (1, 3) else 0.0  # at first alone, then in a batch
+            model(x)
+    inputs = [sent for sent in probed.taken() if sent.sample.variable == "input"]
+    assert [(sent.sample.step, sent.summary.nans if sent.summary else 0) for sent in inputs] == [(1, 1), (3, 1)]
+
+
+def make_batch(sizes: list[int]) -> SampleBatch:
+    """A batch of rising numbers, every second of which is kept."""
+    rows, moments, samples = [], array("d"), b""
+    sums = np.zeros((len(sizes), PARTS, SUMS))
+    for number, size in enumerate(sizes):
+        values = np.arange(size, dtype=np.float32)
+        rows.append(
+            BatchRow.of(("layer", str(number)), type="float32", device="cuda:0", whole=[size], stride=1, numbers=size,
+                        sampled=2, flags=["frozen"])
+        )  # fmt: skip
+        moments.extend((12.5, number, 7))
+        sums[number, number, :4] = values.sum(), (values**2).sum(), np.count_nonzero(values), 0
+        sums[number, :, 4], sums[number, :, 5] = 0, size - 1
+        kept = values[::2].tobytes()
+        samples += kept + bytes(-len(kept) % 16)
+    parts = [np.frombuffer(moments.tobytes(), np.uint8), sums.reshape(-1), np.frombuffer(samples, np.uint8)]
+    return SampleBatch(rows, "epoch:3", *(MemoryCopy(part, part.ctypes.data, part.nbytes) for part in parts))
+
+
+def taken(ring: Ring) -> list[Delivery]:
+    reader = RingReader(os.dup(ring.fd))
+    sent = list(iter(reader.take, None))
+    reader.close()
+    return sent
+
+
+def test_a_batch_arrives_as_its_values_singly() -> None:
+    ring, others = Ring(1 << 20), Ring(1 << 20, most_records=10)  # the second counts single values
+    sizes = [1, 5, 300]
+    assert ring.offer_batch(make_batch(sizes)) and (ring.offered, ring.waiting) == (3, 3)
+    assert not others.offer_batch(make_batch(sizes)) and others.offered == 0
+    for offer in make_batch(sizes).offers():
+        assert others.offer(*offer)
+    together, singly = taken(ring), taken(others)
+    for sent, other, size in zip(together, singly, sizes, strict=True):
+        assert np.array_equal(sent.sample.array, np.arange(0, size, 2)) and sent.summary == other.summary
+        assert replace(sent, sample=other.sample) == other
+        assert (sent.message, sent.count, sent.frozen, sent.stride) == ("epoch:3", int(sent.key[1]), True, 2)
+        assert sent.summary is not None and sent.summary.mean == pytest.approx((size - 1) / 2)
+    ring.close()
+    others.close()
+
+
+def test_what_a_step_leaves_is_sent_over_the_next_ones(batches_on_the_cpu: list[int]) -> None:
+    model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(80)])
+    with Probed(model, what=("output", "weight"), every=20) as probed:
+        probed.sender.limits.devices = frozenset({"cpu"})
+        sent = []
+        for _ in range(30):
+            model(torch.ones(64, 64))
+            sent.append(len(probed.taken()))
+    after = [later - earlier for earlier, later in pairwise(sent[20:])]
+    assert sum(count > 0 for count in after) > 2 and sum(after) == 240 and not after[-1], after
 
 
 @on_gpu
