@@ -158,11 +158,13 @@ class Sender:
         return copies
 
     def begin(self) -> None:
-        """Begin a watched step."""
-        with self._lock:
-            self._device_values.begin()
-            self.limits.begin()
-            self._turns.begin(self.limits.expected)
+        """Begin a watched step; what is left of the one before is sent now."""
+        self._device_values.begin()
+        if self._fetcher.busy:
+            with self._lock:
+                self._fetcher.send_arrived()
+        self.limits.begin()
+        self._turns.begin(self.limits.expected)
 
     @property
     def variables(self) -> set[str]:

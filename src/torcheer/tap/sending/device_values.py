@@ -30,9 +30,8 @@ class DeviceValues:
         self.message = ""  # what the user wants to see beside the values
 
     def begin(self) -> None:
-        """Begin a watched step: send what is left of the one before."""
+        """Begin a watched step."""
         self._loss_neighbours.begin()
-        self._fetcher.send_arrived()
 
     def send(self, tensor: Tensor, key: Key, step: int, minus: Tensor | None, flags: Flags, **extras: Any) -> None:
         """Reduce a value on its device, or fetch all of it."""
