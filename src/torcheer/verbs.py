@@ -449,14 +449,14 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     )
 
 
-def _is_model(what: Any) -> bool:
+def _is_model(value: Any) -> bool:
     torch = sys.modules.get("torch")  # where torch is not loaded, there is no model
-    return torch is not None and isinstance(what, torch.nn.Module)
+    return torch is not None and isinstance(value, torch.nn.Module)
 
 
-def _is_tensor(what: Any) -> bool:
+def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(what, torch.Tensor)
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool) -> None:
