@@ -17,7 +17,17 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "torcheer"
 
 # What each room may import besides the standard library, and what every room may import.
-COMMON = {"records", "samples", "encoding", "safetensors_header", "errors", "terminal", "disk", "lazy_names", "numpy"}
+COMMON = {
+    "records",
+    "samples",
+    "encoding",
+    "safetensors_header",
+    "errors",
+    "terminal",
+    "disk",
+    "lazy_names",
+    "numpy",
+}
 ROOMS = {
     "records": set(),
     "errors": set(),
@@ -63,6 +73,7 @@ ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
     "interpret": {"pandas"},
+    "tap": {"triton"},
     "terminal": {"rich"},
     "history": {"pandas", "pyarrow", "rich"},
     "runlog": {"pandas", "pyarrow", "torch"},
@@ -78,11 +89,15 @@ LATE = {
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
     "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
+# Files that only a function imports: triton compiles functions of a module, with the module's globals.
+LATE_FILES = {PACKAGE / "tap" / "reduction" / "triton_programs.py"}
 # The map's only exceptions: one-line late imports of other rooms, and the names of eTorch that people import from here.
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
-WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
-                 "control", "history", "network", "drawing", "archive", "wire", "video", "studio")  # fmt: skip
+WITHOUT_TORCH = (
+    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
+    "control", "history", "network", "drawing", "archive", "wire", "video", "studio",
+)  # fmt: skip
 VERBS = (
     "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
     "patch_sweep",
@@ -142,7 +157,7 @@ def strays(source: str, file: Path) -> Iterator[str]:
     room = room_of(file)
     allowed = {room, *COMMON, *ROOMS.get(room, ())}
     for line, target, late in imports(ast.parse(source), file):
-        also = LATE.get(room, set()) if late else set()
+        also = LATE.get(room, set()) if late or file in LATE_FILES else set()
         if late and file in DOORS:
             also = set(ROOMS)
         if target not in sys.stdlib_module_names and target not in allowed | also:
@@ -446,7 +461,7 @@ def test_a_room_for_readers_imports_without_torch(room: str) -> None:
 
 def test_no_room_shadows_a_verb() -> None:
     public = answer(f"""
-        import {", ".join(module_name(file) for file in FILES)}
+        import {", ".join(module_name(file) for file in FILES if file not in LATE_FILES)}
         import torcheer as tl
         print(*[name for name in tl.__all__ if callable(getattr(tl, name))])
     """).split()

@@ -51,7 +51,7 @@ def told(
     place = next(model.parameters()).device
     optimizer, batches = optimizer or Adam(model.parameters(), 1e-3), batches or blobs()
     with Probed(model, what=WHAT, every=every, whole=whole) as probed:
-        probed.sender.devices = frozenset({device})
+        probed.sender.limits.devices = frozenset({device})
         for step in range(steps):
             x, y = (one.to(place) for one in batches(step))
             output = model(x)
@@ -373,7 +373,7 @@ def test_on_a_device_one_bad_number_in_a_large_batch_is_found(device: str) -> No
 def test_inputs_that_are_finite_are_not_sent_from_a_device(device: str) -> None:
     model = mlp().to(device)
     with Probed(model, what=WHAT, every=1) as probed:
-        probed.sender.devices = frozenset({device})
+        probed.sender.limits.devices = frozenset({device})
         for step in range(3):
             model(blobs()(step)[0].to(device)).sum().backward()
     kinds = {one.sample.variable for one in probed.taken()}
@@ -386,7 +386,7 @@ def test_values_from_a_device_come_in_the_order_in_which_they_were_made(device: 
         model = nn.Sequential(mlp(), nn.Linear(4, 4).double()).to(place)  # a sheet has no room for double
         model[0].register_forward_hook(lambda module, given, output: output.double())
         with Probed(model, what=("output", "grad"), every=1, whole=whole) as probed:
-            probed.sender.devices = frozenset(devices)
+            probed.sender.limits.devices = frozenset(devices)
             model(blobs()(0)[0].to(place)).sum().backward()
         return [one.key for one in probed.taken() if one.sample.variable != "metric"]
 

@@ -30,7 +30,7 @@ from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.inspector import Alert, open_watch
 from torcheer.monitor.watch import Every, Transport
 from torcheer.tap.module_selection import choose
-from torcheer.tap.sample_sender import fair_bytes
+from torcheer.tap.sending.byte_limits import fair_bytes
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 pytestmark = pytest.mark.filterwarnings("error")

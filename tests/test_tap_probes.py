@@ -450,7 +450,7 @@ def test_values_that_are_taken_together_on_a_device_are_those_of_their_time() ->
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         with Probed(model) as probed:
             if on_device:
-                probed.sender.devices = frozenset({"cpu"})
+                probed.sender.limits.devices = frozenset({"cpu"})
             for _ in range(6):
                 optimizer.zero_grad()
                 model(torch.randn(8, 4)).square().mean().backward()

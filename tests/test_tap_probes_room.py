@@ -16,7 +16,8 @@ from watch_checks import Probed, train
 import torcheer as tl
 from torcheer.inspector import open_watch
 from torcheer.monitor.watch import Transport
-from torcheer.tap.sample_sender import Sender, fair_share
+from torcheer.tap.sample_sender import Sender
+from torcheer.tap.sending.byte_limits import FullKeys, fair_share
 from torcheer.wire.ring import Ring
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,7 +55,7 @@ def test_an_update_that_waits_for_its_step_is_taken_from_as_many_numbers_as_were
         for _ in range(3):  # the second look has less room than the one that kept the weights
             model(torch.rand(2048, 64)).sum().backward()
             probed.taken()
-            limits.append(probed.sender.limit_bytes)
+            limits.append(probed.sender.limits.limit_bytes)
         assert limits[0] > 16384 > limits[1]  # bytes of the weight
         optimizer.step()
     updates = [sent for sent in probed.taken() if sent.key == ("again.weight", "update")]
@@ -131,7 +132,7 @@ def keys_sent(probed: Probed) -> dict[str, list[int]]:
 def test_where_a_look_is_larger_than_the_ring_no_layer_is_lost_for_ever(layers: int) -> None:
     model, looks = Wide(layers), 60
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:  # a ring of eight
-        probed.sender._full_patterns = ("*",)
+        probed.sender.limits.full_keys = FullKeys(("*",))
         for _ in range(looks):
             model(LARGE)
             probed.taken()  # what a child has read before the next step
@@ -162,7 +163,7 @@ def test_the_ring_that_is_named_for_a_look_has_room_for_it() -> None:
 def test_a_slow_child_does_not_always_lose_the_same_layers_either() -> None:
     model = Wide(4)
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:
-        probed.sender._full_patterns = ("*",)
+        probed.sender.limits.full_keys = FullKeys(("*",))
         for _ in range(3):
             model(LARGE)  # nobody reads: the ring is full
         for _ in range(40):
@@ -178,7 +179,7 @@ def test_a_slow_child_does_not_always_lose_the_same_layers_either() -> None:
 def test_when_there_is_room_again_nobody_waits() -> None:
     model = Wide()
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:
-        probed.sender._full_patterns = ("*",)
+        probed.sender.limits.full_keys = FullKeys(("*",))
         for _ in range(3):
             model(LARGE)
             probed.taken()
@@ -209,7 +210,7 @@ def test_numbers_never_wait_for_their_turn_and_drops_are_counted_by_key(tmp_path
 def test_what_does_not_come_any_more_holds_up_nobody() -> None:
     model, short = Wide(24), Wide(6)
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:
-        probed.sender._full_patterns = ("*",)
+        probed.sender.limits.full_keys = FullKeys(("*",))
         for _ in range(3):
             model(LARGE)
             probed.taken()

@@ -13,12 +13,13 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 from torcheer.encoding import Offer
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan
-from torcheer.samples import Account
+from torcheer.samples import Account, SampleBatch
 from torcheer.terminal import warn_or_print
 from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program, payload_memory, working_folder
 from torcheer.wire.ring import Ring
@@ -90,10 +91,17 @@ class Link:
 
     def offer_together(self, offers: Sequence[Offer]) -> bool:
         """Send several values as one record; False where they must be offered singly. See `Ring.offer_together`."""
+        return self._send_record(partial(self.ring.offer_together, offers))
+
+    def offer_batch(self, batch: SampleBatch) -> bool:
+        """Send a batch as one record; False where its values must be offered singly."""
+        return self._send_record(partial(self.ring.offer_batch, batch))
+
+    def _send_record(self, write: Callable[[], bool]) -> bool:
         if not self._open or self._end_reason:
             return False
         try:
-            is_sent = self.ring.offer_together(offers)
+            is_sent = write()
             if is_sent and self.ring.needs_wakeup():
                 self._child.wire.wake()
             return is_sent

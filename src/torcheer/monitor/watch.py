@@ -34,7 +34,8 @@ from torcheer.samples import Account, Alert
 from torcheer.tap.device_memory import device_memory
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
-from torcheer.tap.sample_sender import Sender, fair_bytes
+from torcheer.tap.sample_sender import Sender
+from torcheer.tap.sending.byte_limits import fair_bytes
 from torcheer.tap.step_schedule import Every
 from torcheer.tap.tensor_copies import rank_of
 from torcheer.terminal import warn_or_print

@@ -111,7 +111,7 @@ class Probes:
         is_due = self._schedule.due(step, now_secs)
         if is_due:
             self._watch(step)
-        has_work = is_due or self._weights.needs_settling
+        has_work = is_due or self._weights.needs_settling or self._sender.is_busy
         idle_steps = 0 if has_work else self._steps.pace.idle_steps(*self._schedule.idle_for(step, now_secs))
         return Wake(idle_steps, self._schedule.next_step)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from torcheer.encoding import Offer
-from torcheer.samples import Key
+from torcheer.samples import Key, SampleBatch
 
 _GROWTH = 1.5  # factor by which the next step's budget grows, after a step that fit
 
@@ -20,6 +20,9 @@ class RingSink(Protocol):
 
     def offer_together(self, offers: Sequence[Offer], /) -> bool:
         """Send all of these values as one record; False where they must be offered singly."""
+
+    def offer_batch(self, batch: SampleBatch, /) -> bool:
+        """Send a batch as one record; False where its values must be offered singly."""
 
     def refuse(self, header: Mapping[str, Any], /) -> bool:
         """Count a value as dropped without trying to send it."""
@@ -63,6 +66,15 @@ class Turns:
                 key = (header["layer"], header["variable"])
                 self._sizes[key] = size_bytes
                 self._count_sent(key, size_bytes)
+        return True
+
+    def offer_batch(self, batch: SampleBatch, /) -> bool:
+        """Send a batch as one record; False as in `offer_together`."""
+        if self._waiting or not self._link.offer_batch(batch):
+            return False
+        for row in batch.rows:
+            self._sizes[row.key] = row.size_bytes
+            self._count_sent(row.key, row.size_bytes)
         return True
 
     def refuse(self, header: dict[str, Any], /) -> bool:

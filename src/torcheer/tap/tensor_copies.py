@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torcheer.encoding import MemoryCopy, Offer, type_name
 from torcheer.encoding import refusal as encoding_refusal
+from torcheer.samples import SampleBatch
 
 Report = Callable[[str], None]
 _PLAIN = {Tensor, torch.nn.Parameter}
@@ -35,6 +36,9 @@ class GroupSink(SampleSink, Protocol):
 
     def offer_together(self, offers: Sequence[Offer], /) -> bool:
         """Send all of these as one record; False where they must be offered singly."""
+
+    def offer_batch(self, batch: SampleBatch, /) -> bool:
+        """Send a batch as one record; False where its values must be offered singly."""
 
     def refuse(self, header: dict[str, Any], /) -> bool:
         """Count a value as dropped without trying to send it."""

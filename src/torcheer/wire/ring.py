@@ -1,8 +1,8 @@
 """The ring buffer in shared memory that carries values from the training process to a reader process.
 
 One process writes, one reads. A record is a fixed head of 64 bytes, the array's bytes, and a header as JSON; or several
-arrays, and a list of headers. Moving `HEAD` behind a record commits it: a writer that dies half-way leaves nothing to
-be read.
+arrays, and a list of headers; or a `SampleBatch`. Moving `HEAD` behind a record commits it: a writer that dies half-way
+leaves nothing to be read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from torcheer.encoding import Fill, MemoryCopy, Offer, address_of, array_bytes, decode
 from torcheer.errors import BadArgument
-from torcheer.samples import Delivery, Key, statistics_of_sums
+from torcheer.samples import Delivery, Key, SampleBatch, split_batch, statistics_of_sums
 from torcheer.wire.mailboxes import MailboxReader, MailboxWriter
 from torcheer.wire.ring_queue import QueueReader, QueueWriter
 from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, HEAD, TAIL, TAKEN, Memory
@@ -101,18 +101,29 @@ class Ring:
 
         That is where there is no room for all of them, or the policy counts or replaces single values.
         """
+        size_bytes = sum(size for _, size, _ in offers)
+
+        def text() -> bytes:
+            return b"[" + b",".join(_encode_header(header) for header, _, _ in offers) + b"]"
+
+        return self._write_together(text, size_bytes, partial(_fill_all, offers), len(offers))
+
+    def offer_batch(self, batch: SampleBatch) -> bool:
+        """Write a batch as one record; False as in `offer_together`."""
+        return self._write_together(batch.text, batch.size_bytes, batch.fill, len(batch.rows))
+
+    def _write_together(self, make_text: Callable[[], bytes], size_bytes: int, fill: Fill, values: int) -> bool:
         if self._process != os.getpid() or self._stopped or self.blocks or self._most_records:
             return False
-        size_bytes = sum(size for _, size, _ in offers)
         with self._lock:
             if self._is_writing or self._stopped or not isinstance(self._writer, QueueWriter):
                 return False
             self._is_writing = True
             try:
-                text = b"[" + b",".join(_encode_header(header) for header, _, _ in offers) + b"]"
+                text = make_text()
                 if size_bytes > self.share_bytes or len(text) > self.share_bytes:
                     return False
-                return self._writer.write(None, text, size_bytes, partial(_fill_all, offers), len(offers))
+                return self._writer.write(None, text, size_bytes, fill, values)
             finally:
                 self._is_writing = False
 
@@ -291,7 +302,9 @@ _EXTRAS: Final = {field.name for field in fields(Delivery)} - {"sample", "summar
 
 
 def decode_records(headers: Any, payload: Any) -> list[Delivery]:
-    """Decode a record: the header of one value, or a list of headers, whose arrays stand one behind the other."""
+    """Decode a record: the header of one value, a list of headers whose arrays follow each other, or a batch."""
+    if isinstance(headers, dict) and "rows" in headers:
+        return [decode_record(header, bytearray(numbers)) for header, numbers in split_batch(headers, payload)]
     if not isinstance(headers, list):
         return [decode_record(headers, payload)]
     deliveries, begin, view = [], 0, memoryview(payload)

@@ -6,19 +6,22 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torcheer.encoding import MemoryCopy, Offer
-from torcheer.tap.device_copies import READY, copy_to_host, host_copy
+from torcheer.encoding import MemoryCopy
+from torcheer.samples import Key
+from torcheer.tap.device_copies import host_copy
+from torcheer.tap.reduction.fused_batch import FusedValue, Moment
+from torcheer.tap.reduction.fused_values import FusedValues
+from torcheer.tap.reduction.outbox import Outbox
 from torcheer.tap.reduction.postponed_values import Layout, Postponed
 from torcheer.tap.reduction.reduction_batch import (
     SAMPLE,
     WIDTH,
-    BatchRow,
+    ReducedRow,
     ReductionBatch,
     largest,
     raw_stream,
@@ -28,23 +31,21 @@ from torcheer.tap.reduction.reduction_batch import (
 from torcheer.tap.tensor_copies import GroupSink, all_finite, describe, subsample
 
 _Pending = tuple[dict[str, Any], int, Tensor]  # record header, count of numbers, the tensor to fetch
-_TOGETHER_BYTES = 1 << 20  # at most, of values that are sent as one record
+_PlainValue = tuple[Tensor, Layout, dict[str, Any]]
 
 
 class Fetcher:
     """Fetches values from the devices and sends them to the ring once they have arrived."""
 
     def __init__(self, link: GroupSink) -> None:
-        self._link = link
+        self._outbox = Outbox(link)
         self._batches: list[ReductionBatch] = []  # of this step, the last one not yet full
         self._reduced: list[_Pending] = []  # of this step, still on their device
         self._numbers: list[_Pending] = []
-        self._in_flight: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to call after it
-        self._last_order = self._flushed_order = 0  # values are numbered in order; up to which a flush is scheduled
-        self._arrived: list[tuple[int, dict[str, Any], int, Callable[[memoryview], None]]] = []  # not yet sorted
         self._used_streams: dict[torch.device, dict[int, Any]] = {}  # that computed this step's values, by number
-        self._layouts: dict[tuple[str, str], Layout] = {}
-        self._postponed = Postponed()
+        self._layouts: dict[Key, Layout] = {}
+        self._postponed: Postponed[FusedValue | _PlainValue] = Postponed()
+        self._fused = FusedValues(self._outbox)
 
     def fetch_statistics(
         self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int | None = None, fetch_all: bool = False,
@@ -55,7 +56,7 @@ class Fetcher:
         `fetch_all` fetches all reduced numbers, where they fit a batch, instead of a sample of them.
         """
         tensor = tensor.detach()
-        layout = self._layout(tensor, limit_bytes, header)
+        layout = self.make_layout(tensor, (header["layer"], header["variable"]), limit_bytes)
         value, header = layout.take(tensor), self._described(layout, header)
         source = tensor if layout.stride > 1 and minus is None else None
         value = value if minus is None else value - minus.view(value.shape)
@@ -65,34 +66,92 @@ class Fetcher:
         else:
             self._reduced.append((header, value.numel(), reduce(value, source)))
 
-    def layout_of(self, tensor: Tensor, layer: str, variable: str) -> Layout | None:
+    def layout_of(self, tensor: Tensor, key: Key) -> Layout | None:
         """How a key's values are taken, where they were before and have not changed their shape since."""
-        layout = self._layouts.get((layer, variable))
+        layout = self._layouts.get(key)
         return layout if layout is not None and layout.fits(tensor) else None
+
+    def make_layout(self, tensor: Tensor, key: Key, limit_bytes: int | None) -> Layout:
+        """The same, made where there is none."""
+        layout = self.layout_of(tensor, key)
+        if layout is None or layout.limit_bytes != limit_bytes:
+            layout = self._layouts[key] = Layout.of(tensor, limit_bytes)
+        return layout
+
+    # -- values that are sent as batches -----------------------------------------------------------------------------
+
+    def fused_value(
+        self, tensor: Tensor, key: Key, layout: Layout, moment: Moment, *, minus: Tensor | None = None,
+        flags: tuple[str, ...] = (), keep_all: bool = False,
+    ) -> FusedValue | None:  # fmt: skip
+        """A value for `fetch_fused`; None where it must be fetched in another way."""
+        if minus is not None and (minus.numel() != layout.count or minus.dtype != tensor.dtype):
+            return None
+        row = self._fused.rows.row(tensor, key, layout, flags, keep_all)
+        return None if row is None else FusedValue(tensor.detach(), layout, row, moment, minus)
+
+    def can_fuse(self, tensor: Tensor, key: Key, layout: Layout) -> bool:
+        """Whether a value can be part of a batch."""
+        return self._fused.rows.row(tensor, key, layout, (), False) is not None
+
+    def fetch_fused(self, value: FusedValue, message: str) -> None:
+        """Sum up a value, together with those that follow; at once where it may be overwritten."""
+        tensor, key, postponed = value.tensor, value.row.key, self._postponed
+        if message != self._fused.message or postponed.must_go_before(tensor):
+            self._take_postponed()
+            self._fused.message = message
+        postponed.add(tensor, key, value)
+        if not postponed.accepts(key):
+            postponed.observe(key, tensor)
+            self._take_postponed()
+        elif postponed.is_full:
+            self._take_postponed()
+
+    def fetch_fused_together(self, values: Sequence[FusedValue], message: str) -> None:
+        """Sum up many values at once."""
+        self._take_postponed()
+        self._fused.message = message
+        for device in {value.tensor.device: None for value in values}:
+            self._fused.add([value for value in values if value.tensor.device == device])
+
+    def fetch_if_nonfinite(self, value: FusedValue, message: str) -> None:
+        """Sum up a value that is only sent where a number of it is not finite."""
+        self._take_postponed()
+        self._fused.close()
+        self.fetch_fused_together([value], message)
+        self._fused.close(only_nonfinite=True)
+
+    # -- values that wait for others ---------------------------------------------------------------------------------
 
     def fetch_soon(self, tensor: Tensor, layout: Layout, header: dict[str, Any]) -> None:
         """Reduce a tensor of a known layout, together with those that follow; at once where it may be overwritten."""
         tensor, key = tensor.detach(), (header["layer"], header["variable"])
-        if not self._postponed.accepts(key, layout):
+        if not layout.can_group or not self._postponed.accepts(key):
             self._postponed.observe(key, tensor)
             self.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, **header)
         else:
             if self._postponed.must_go_before(tensor):
                 self._take_postponed()
-            self._postponed.add(tensor, layout, self._described(layout, header))
+            self._postponed.add(tensor, key, (tensor, layout, self._described(layout, header)))
         if self._postponed.is_full:
             self._take_postponed()
 
     def _take_postponed(self) -> None:
-        values, lost, stream = self._postponed.take_all()
-        for header in lost:
-            self._link.refuse(header)
+        if not self._postponed:
+            return
+        values, lost, stream = self._postponed.take()
+        for layer, variable in lost:
+            self._outbox.link.refuse({"layer": layer, "variable": variable})
+        fused = [value for value in values if isinstance(value, FusedValue)]
         alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
-        for tensor, layout, header in values:
-            alike.setdefault((tensor.device, tensor.dtype, True), []).append(
-                (layout.take(tensor), tensor, None, header)
-            )
+        for value in values:
+            if not isinstance(value, FusedValue):
+                tensor, layout, header = value
+                alike.setdefault((tensor.device, tensor.dtype, True), []).append(
+                    (layout.take(tensor), tensor, None, header)
+                )
         with torch.cuda.stream(stream):  # None: the current one
+            self._fused.add(fused)
             self._add_groups(alike)
 
     def fetch_together(self, requests: Sequence[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]]) -> None:
@@ -101,7 +160,7 @@ class Fetcher:
         alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
         for tensor, minus, limit_bytes, header in requests:
             tensor = tensor.detach()
-            layout = self._layout(tensor, limit_bytes, header)
+            layout = self.make_layout(tensor, (header["layer"], header["variable"]), limit_bytes)
             if layout.can_group:
                 kind = (tensor.device, tensor.dtype, minus is None)
                 subtracted = None if minus is None else minus.view(-1)
@@ -124,12 +183,6 @@ class Fetcher:
                 batch.add_together(values[:room], sources[:room], headers[:room])
                 values, sources, headers = values[room:], sources[room:], headers[room:]
 
-    def _layout(self, tensor: Tensor, limit_bytes: int | None, header: dict[str, Any]) -> Layout:
-        layout = self.layout_of(tensor, header["layer"], header["variable"])
-        if layout is None or layout.limit_bytes != limit_bytes:
-            layout = self._layouts[header["layer"], header["variable"]] = Layout.of(tensor, limit_bytes)
-        return layout
-
     def _described(self, layout: Layout, header: dict[str, Any]) -> dict[str, Any]:
         """The header of a value's record."""
         described = {**layout.header, "time_secs": 0.0, **header, "order": self._next_order()}
@@ -137,33 +190,20 @@ class Fetcher:
         return described
 
     def _next_order(self) -> int:
-        self._last_order += 1
-        return self._last_order
+        """The place of a value among all; a batch that is being filled ends before it."""
+        if self._fused.is_open or self._has_fused_waiting:
+            self._take_postponed()
+            self._fused.close()
+        return self._outbox.next_order()
+
+    @property
+    def _has_fused_waiting(self) -> bool:
+        return bool(self._postponed) and isinstance(self._postponed.first, FusedValue)
 
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Queue a value that has arrived; it is sent once all values taken before it have arrived."""
-        self._arrived.append((header.pop("order"), header, size_bytes, fill))
+        self._outbox.add(header.pop("order"), (header, size_bytes, fill))
         return True
-
-    def _send_in_order(self) -> None:
-        """Send the arrived values in the order they were taken: rules find a cause by what came first."""
-        values, self._arrived = sorted(self._arrived, key=itemgetter(0)), []
-        together: list[Offer] = []
-        room = _TOGETHER_BYTES
-        for _, header, size_bytes, fill in values:
-            if header.pop("only_nonfinite", False) and not _is_nonfinite(header):
-                continue
-            if size_bytes > room:
-                self._send_together(together)
-                together, room = [], _TOGETHER_BYTES
-            together.append((header, size_bytes, fill))
-            room -= size_bytes
-        self._send_together(together)
-
-    def _send_together(self, offers: list[Offer]) -> None:
-        if len(offers) < 2 or not self._link.offer_together(offers):
-            for offer in offers:
-                self._link.offer(*offer)
 
     def _note_stream(self, device: torch.device) -> None:
         streams, raw = self._used_streams.setdefault(device, {}), raw_stream(device)
@@ -191,11 +231,11 @@ class Fetcher:
         header = describe(plain, value, stride, order=self._next_order(), **extras)
         if minus is not None:
             copy = (value.float() - minus.float()).to(value.dtype) if value.element_size() == 1 else value - minus
-            self._fetch([copy], partial(self._send_tensor, header))
+            self._outbox.fetch([copy], partial(self._send_tensor, header))
         elif stride > 1:
-            self._fetch([value.clone(), largest(plain)], partial(self._send_tensor, header))
+            self._outbox.fetch([value.clone(), largest(plain)], partial(self._send_tensor, header))
         elif (shared := host_copy(value)) is not None:
-            self._in_flight.append((shared.event, partial(self._send_tensor, header, shared.tensor)))
+            self.run_after(shared.event, partial(self._send_tensor, header, shared.tensor))
 
     def _send_tensor(self, header: dict[str, Any], tensor: Tensor, greatest: Tensor | None = None) -> None:
         if greatest is not None:
@@ -204,29 +244,22 @@ class Fetcher:
             header["finite"] = all_finite(tensor)
         self.offer(header, tensor.nbytes, _host_writer(tensor))
 
-    def _fetch(self, tensors: Sequence[Tensor], action: Callable[..., None]) -> None:
-        """Copy tensors of one device to the host, then call `action` with the copies."""
-        copies, arrived = copy_to_host(tensors)
-        self._in_flight.append((arrived, lambda: action(*copies)))
-
-    def run_after(self, event: Any, action: Callable[[], None]) -> None:
-        """Call `action` once a device has reached an event."""
-        self._in_flight.append((event, action))
-
     def dispatch(self) -> None:
         """Start fetching what was reduced, all values of a device at once."""
         self._take_postponed()
+        self._fused.close()
+        self._postponed.settle()
         for device, streams in self._used_streams.items():
             self._join(device, set(streams.values()))
         self._used_streams.clear()
         for batch in self._batches:
             tensors = [batch.sums(), batch.sample(), *batch.full_values()]
-            self._fetch(tensors, partial(self._send_batch, batch.rows, has_samples=not batch.kind.is_complex))
+            self._outbox.fetch(tensors, partial(self._send_batch, batch.rows, has_samples=not batch.kind.is_complex))
         self._batches.clear()
         for pending, send in ((self._numbers, self._send_numbers), (self._reduced, self._send_sums)):
             for device in {value.device for *_, value in pending}:
                 on_device = [entry for entry in pending if entry[-1].device == device]
-                self._fetch([torch.stack([value for *_, value in on_device])], partial(send, on_device))
+                self._outbox.fetch([torch.stack([value for *_, value in on_device])], partial(send, on_device))
             pending.clear()
 
     def _join(self, device: torch.device, streams: set[Any]) -> None:
@@ -267,7 +300,7 @@ class Fetcher:
         self.offer(header, fill.size_bytes, fill)
 
     def _send_batch(
-        self, rows: list[BatchRow], all_sums: Tensor, samples: Tensor, *full_values: Tensor, has_samples: bool
+        self, rows: list[ReducedRow], all_sums: Tensor, samples: Tensor, *full_values: Tensor, has_samples: bool
     ) -> None:
         apart, size = iter(full_values), samples.element_size()
         begin, row_size = samples.data_ptr(), samples.element_size() * SAMPLE
@@ -289,28 +322,29 @@ class Fetcher:
         for (header, *_), number in zip(pending, numbers):
             self.offer(describe(number, number, 1, **header), number.nbytes, _host_writer(number))
 
+    def run_after(self, event: Any, action: Callable[[], None]) -> None:
+        """Call `action` once a device has reached an event."""
+        self._outbox.run_after(event, action)
+
+    def send_arrived(self) -> None:
+        """Send all that has arrived."""
+        self._outbox.send_arrived()
+
     def harvest(self, wait: bool = False) -> None:
-        """Send what has arrived; with `wait`, everything in flight."""
-        if self._batches or self._reduced or self._numbers or self._postponed.values:
+        """Send what has arrived, a part of it at each step; with `wait`, everything in flight."""
+        if self._is_collecting:
             self.dispatch()
-        if self._last_order > self._flushed_order:
-            self._flushed_order = self._last_order
-            self._in_flight.append((self._in_flight[-1][0] if self._in_flight else READY, self._send_in_order))
-        while self._in_flight and (wait or self._in_flight[0][0].query()):
-            event, action = self._in_flight.pop(0)
-            event.synchronize()
-            action()
+        self._outbox.harvest(wait)
+
+    @property
+    def _is_collecting(self) -> bool:
+        """Whether values are still on their device."""
+        return bool(self._batches or self._reduced or self._numbers or self._postponed or self._fused.is_open)
 
     @property
     def busy(self) -> bool:
-        """Whether anything is in flight."""
-        waiting = self._batches or self._reduced or self._numbers or self._postponed.values
-        return bool(self._in_flight or self._arrived or waiting)
-
-
-def _is_nonfinite(header: dict[str, Any]) -> bool:
-    """Whether a value is known to have NaN or infinite numbers."""
-    return header.get("finite") is False or ("sums" in header and header["sums"][-1] > 0)
+        """Whether anything is on its way."""
+        return self._outbox.is_busy or self._is_collecting
 
 
 def _host_writer(tensor: Tensor) -> Callable[[memoryview], None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from torcheer.tap.reduction.reduction_batch import ReductionBatch, raw_stream, s
 from torcheer.tap.tensor_copies import describe, subsample
 
 _MOST, _MOST_BYTES = 64, 256 << 20  # values, and bytes of them, that wait at a time
+_MEMORY_SHARE = 128  # of a GPU's memory, which may wait where that is more
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def _signature(tensor: Tensor) -> tuple[Any, ...]:
     return (type(tensor), tensor.shape, tensor.dtype, tensor.stride(), tensor.device)
 
 
-class Postponed:
+class Postponed(Generic[Value]):
     """Values that are taken a little later, together; each must be as it was when it was handed over.
 
     Which keys are overwritten in place so soon (a batch norm's output by an in-place ReLU) is learned from the first
@@ -61,53 +64,100 @@ class Postponed:
     """
 
     def __init__(self) -> None:
-        self.values: list[tuple[Tensor, Layout, dict[str, Any]]] = []
-        self._versions: list[int] = []
+        self._values: list[tuple[Tensor, int, Key, Value]] = []  # each with its tensor's version
         self._bytes, self._stream, self._raw = 0, None, 0
-        self._known, self._hasty = set[Key](), set[Key]()  # keys that were tried; that failed
-        self._tried: list[tuple[Key, Tensor, int]] = []
+        self._waiting = _WaitingKeys()
 
-    def accepts(self, key: Key, layout: Layout) -> bool:
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def first(self) -> Value:
+        """The value that waits longest."""
+        return self._values[0][3]
+
+    def accepts(self, key: Key) -> bool:
         """Whether a key's value may wait."""
-        return layout.can_group and key in self._known and key not in self._hasty
+        return self._waiting.may_wait(key)
 
-    def add(self, tensor: Tensor, layout: Layout, header: dict[str, Any]) -> None:
+    def add(self, tensor: Tensor, key: Key, value: Value) -> None:
         """Keep a value."""
-        if not self.values:
+        if not self._values:
             self._stream, self._raw = stream_of(tensor.device), raw_stream(tensor.device)
-        self.values.append((tensor, layout, header))
-        self._versions.append(tensor._version)
+        self._values.append((tensor, _version(tensor), key, value))
         self._bytes += tensor.nbytes
 
     def observe(self, key: Key, tensor: Tensor) -> None:
-        """Learn from a value that was taken at once whether it could have waited."""
-        if key not in self._known and not tensor.is_inference():
-            self._tried.append((key, tensor, tensor._version))
-            self._bytes += tensor.nbytes
+        """Learn from a value that is taken at once whether it could have waited."""
+        self._waiting.observe(key, tensor)
 
     def must_go_before(self, tensor: Tensor) -> bool:
         """Whether the values have to be taken before this one is added: another stream computes it."""
-        return bool(self.values) and (
-            raw_stream(tensor.device) != self._raw or tensor.device != self.values[0][0].device
+        return bool(self._values) and (
+            raw_stream(tensor.device) != self._raw or tensor.device != self._values[0][0].device
         )
 
     @property
     def is_full(self) -> bool:
         """Whether they hold as much memory as they may."""
-        return self._bytes >= _MOST_BYTES or len(self.values) + len(self._tried) >= _MOST
+        return len(self._values) >= _MOST or (
+            self._bytes >= _MOST_BYTES and self._bytes >= _waiting_bytes(self._values[0][0].device)
+        )
 
-    def take_all(self) -> tuple[list[tuple[Tensor, Layout, dict[str, Any]]], list[dict[str, Any]], Any]:
-        """Empty it: the values, the headers of those that were overwritten meanwhile, and the values' stream."""
-        for key, tensor, version in self._tried:
-            (self._known if tensor._version == version else self._hasty).add(key)
-        self._known |= self._hasty
+    def take(self) -> tuple[list[Value], list[Key], Any]:
+        """Remove the values: those that are as they were, the keys of those overwritten, the stream of the values."""
         kept, lost = [], []
-        for entry, version in zip(self.values, self._versions):
-            if entry[0]._version == version:
-                kept.append(entry)
+        for tensor, version, key, value in self._values:
+            if _version(tensor) == version:
+                kept.append(value)
             else:
-                self._hasty.add((entry[2]["layer"], entry[2]["variable"]))
-                lost.append(entry[2])
-        stream = self._stream if kept and raw_stream(kept[0][0].device) != self._raw else None
-        self.values, self._versions, self._tried, self._bytes = [], [], [], 0
+                self._waiting.forbid(key)
+                lost.append(key)
+        stream = self._stream if kept and raw_stream(self._values[0][0].device) != self._raw else None
+        self._values, self._bytes = [], 0
         return kept, lost, stream
+
+    def settle(self) -> None:
+        """End a step: decide which of the observed keys may wait in the next."""
+        self._waiting.learn()
+
+
+class _WaitingKeys:
+    """The keys whose values may wait: they were observed once and not overwritten."""
+
+    def __init__(self) -> None:
+        self._known, self._hasty = set[Key](), set[Key]()  # keys that were observed; that were overwritten
+        self._observed: list[tuple[Key, Tensor, int]] = []
+        self._bytes = 0
+
+    def may_wait(self, key: Key) -> bool:
+        return key in self._known and key not in self._hasty
+
+    def forbid(self, key: Key) -> None:
+        self._hasty.add(key)
+
+    def observe(self, key: Key, tensor: Tensor) -> None:
+        if key in self._known or tensor.is_inference():
+            return
+        if self._bytes >= _MOST_BYTES or len(self._observed) >= _MOST:
+            self.learn()
+        self._observed.append((key, tensor, tensor._version))
+        self._bytes += tensor.nbytes
+
+    def learn(self) -> None:
+        for key, tensor, version in self._observed:
+            self._known.add(key)
+            if tensor._version != version:
+                self._hasty.add(key)
+        self._observed, self._bytes = [], 0
+
+
+@cache
+def _waiting_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _MOST_BYTES
+    return int(torch.cuda.get_device_properties(device).total_memory) // _MEMORY_SHARE
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version

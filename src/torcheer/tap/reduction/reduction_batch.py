@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.samples import SUMS
+
 _WIDE = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _UNFIT = frozenset({*_WIDE, torch.float64, torch.complex128})  # a row of float32 would round them
-SUMS = 8  # numbers that `reduce` returns
 WIDTH, _ROWS = 1 << 16, 64  # of a batch: numbers per value, values
 SAMPLE = 1 << 12  # numbers per value that are fetched, for its histogram, its percentiles and the rules
 
@@ -75,7 +76,7 @@ def _as_float(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRow:
+class ReducedRow:
     """A value in a batch."""
 
     header: dict[str, Any]
@@ -99,7 +100,7 @@ class ReductionBatch:
         self._stream, self._raw = stream_of(device), raw_stream(device)
         self._numbers = torch.full((_ROWS, WIDTH), math.nan, dtype=torch.float32, device=device)
         self._largest = torch.zeros(_ROWS, dtype=torch.float32, device=device)
-        self.rows: list[BatchRow] = []
+        self.rows: list[ReducedRow] = []
 
     @staticmethod
     def fits(value: Tensor) -> bool:
@@ -138,7 +139,7 @@ class ReductionBatch:
 
     def _append(self, header: dict[str, Any], count: int, fetch_all: bool) -> None:
         stride = 1 if fetch_all else sample_stride(count, math.prod(header["whole"]))
-        self.rows.append(BatchRow(header, count, stride))
+        self.rows.append(ReducedRow(header, count, stride))
 
     def sums(self) -> Tensor:
         """The result of `reduce`, one row per value; the unused end of a row counts as NaN."""
