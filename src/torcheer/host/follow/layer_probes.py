@@ -27,11 +27,12 @@ from torcheer.models import modules_of, unwrapped
 from torcheer.network.history_network import PassDescription
 from torcheer.network.network_records import GAP_BITS, Network
 from torcheer.network.recorded_heads import SUFFIX
-from torcheer.tap.module_selection import choose
+from torcheer.tap.module_selection import ModuleSelection, choose, describe_compiled
 from torcheer.tap.pass_counter import is_called
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in
+from torcheer.terminal import first_names
 
 WHOLE_BYTES: Final = 4 << 20  # of a weight that is sent whole; of larger ones, the slices of single units
 _ALL_WHOLE_BYTES: Final = 32 << 20  # of all that are sent whole
@@ -55,20 +56,25 @@ class LayerProbes:
         self.model = model if isinstance(model, nn.Module) else nn.ModuleDict(_named(model))
         self.host, self.notes = host, list[str]()  # sentences about what cannot be shown
         self.batch = 0  # items in a batch; 0 where unknown
-        self._hidden = choose(self.model).hidden_modules if any(True for _ in self.model.parameters()) else ()
+        every = choose(self.model) if any(True for _ in self.model.parameters()) else ModuleSelection()
+        self._hidden = every.hidden_modules
         self._selected = None if layers is None else frozenset(choose(self.model, layers, "live").modules)
         roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
         self._roots, self._places, self._modules = roots, LayerPlaces(), dict[str, nn.Module]()
-        self.finder = NetworkFinder(self.model, roots, self._hidden, self._use_network, self._note)
-        self._tap = PassTap(self.record_output, self.drop_layer)
+        unseen = (every.hidden_modules, every.compiled_modules)
+        self.finder = NetworkFinder(self.model, roots, *unseen, self._use_network, self._note)
+        self._tap = PassTap(self.record_output, self.drop_layer, self.model)
         self._id, self._secs, self._made_secs, self._described_at = -1, 0.0, 0.0, -1e9
         self._absences = Absences()
         self._stale = self._has_gradient_hooks = False  # shapes have changed; gradient hooks were registered
         self._has_inputs = False  # the arguments of the pass's first call were recorded
         self._process = os.getpid()
         if self._hidden:
-            self._note(f"{len(self._hidden)} layers ({', '.join(self._hidden[:3])}, …) run inside compiled code, where "
-                       "no hook is called: their values are not shown, weights are")  # fmt: skip
+            names = first_names(self._hidden, 3)
+            self._note(f"{len(self._hidden)} layers ({names}) run inside code where no hook is called: their values "
+                       "are not shown, weights are")  # fmt: skip
+        if every.compiled_modules:
+            self._note(describe_compiled(every.compiled_modules))
         if isinstance(unwrapped(self.model), torch.jit.ScriptModule):  # accepts no hooks
             host.network = self.finder.guess()
 
@@ -95,11 +101,11 @@ class LayerProbes:
                 self.finder.record_next_call()
             self.finder.observe(arguments, keywords)
 
-    def _use_network(self, description: PassDescription, model_pass: ModelPass, is_compiled: bool) -> None:
+    def _use_network(self, description: PassDescription, model_pass: ModelPass) -> None:
         """Use the network that was found: its layers' values are recorded from now on."""
         self._described_at, self._stale = time.monotonic(), False
         modules = {**modules_of(self.model), "": self.model}
-        self._places = places_of(description, model_pass, modules, self._selected, is_compiled)
+        self._places = places_of(description, model_pass, modules, self._selected)
         self._modules = {name: modules[name] for name, _ in self._places.by_call}
         self.batch = description.batch.size
         for text in description.network.notes:
@@ -301,6 +307,7 @@ class LayerProbes:
     def close(self) -> None:
         """Remove every hook."""
         self.finish()
+        self._tap.close()
         self.finder.close()
 
 
