@@ -101,6 +101,13 @@ def test_a_loss_that_is_not_a_number_is_another_rule_s_and_forgets_nothing() -> 
 # -- no jumps
 
 
+def test_the_loss_of_a_wrong_label_is_usual_while_the_others_fall_away_below_it() -> None:
+    losses = 0.04 + 1 / (1 + np.exp((np.arange(400) - 50) / 8))
+    losses[[91, 93]] += 1.0
+    losses[[130, 250, 330]] += 1.1
+    assert told(losses) == []
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
     "draw",

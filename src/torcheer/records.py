@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -170,3 +173,18 @@ class RunInfo:
     stopped: str = ""  # why the pass did not finish; "" if it did
     mode: str = ""  # "train" or "eval", the model's mode when the capture began; "" without a model
     caller: str = ""  # the function that began the capture, "main"; "" if it is not known
+
+
+@contextmanager
+def garbage_collection_off() -> Iterator[None]:
+    """Disable the garbage collector while many records are made: it would walk them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            if not gc.get_freeze_count():  # else these are the user's
+                gc.freeze()  # both together: what was made counts as old, or the collector would now walk all of it
+                gc.unfreeze()
+            gc.enable()

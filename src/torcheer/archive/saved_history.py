@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.format.archive_writer import Writer
-from torcheer.archive.format.index_frames import gc_paused
 from torcheer.archive.format.record_json import history_from_json, history_to_json
 from torcheer.archive.format.tensor_kinds import complete_local_tensor, rebuild_tensor, split_tensor
 from torcheer.archive.format.value_codecs import Codec
@@ -22,7 +21,7 @@ from torcheer.encoding import refusal
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory
 from torcheer.history.trace_protocol import Trace
-from torcheer.records import ModuleRun, Op, RunInfo, Sample
+from torcheer.records import ModuleRun, Op, RunInfo, Sample, garbage_collection_off
 from torcheer.terminal import plural
 
 
@@ -57,7 +56,7 @@ def _check_replaceable(target: Path, overwrite: bool) -> None:
         raise BadArgument(f"{target} is no archive of ours, and is not overwritten")
 
 
-@gc_paused()
+@garbage_collection_off()
 def _write_archive(history: ModelHistory, target: Path, parameters: bool, codec: Codec) -> dict[str, str]:
     """Write the whole history; return the values that were left out, with the reasons."""
     trace, left_out, composites = history.trace, dict[str, str](), dict[str, list[Any]]()
@@ -147,7 +146,7 @@ def _values(history: ModelHistory, ops: list[Op], parameters: bool) -> Iterator[
             yield name, "stored", trace.stored_value(name)
 
 
-@gc_paused()
+@garbage_collection_off()
 def load(path: str | os.PathLike[str]) -> ModelHistory:
     """Load a history that `history.save` wrote.
 

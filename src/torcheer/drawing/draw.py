@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torcheer.drawing.drawing import Drawing, check_options, garbage_collection_off
+from torcheer.drawing.drawing import Drawing, check_options
 from torcheer.drawing.items.backward_items import backward_items
 from torcheer.drawing.items.history_items import items_of
 from torcheer.drawing.items.item import labels_of
@@ -16,7 +16,7 @@ from torcheer.drawing.looks.colour_scale import WAYS
 from torcheer.drawing.looks.style import style_of
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
-from torcheer.records import NO_STRUCTURE
+from torcheer.records import NO_STRUCTURE, garbage_collection_off
 
 
 def draw_history(

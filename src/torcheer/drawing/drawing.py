@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -149,18 +147,3 @@ def check_options(depth: int | str | None, direction: str, path: str | os.PathLi
         raise BadArgument(f"depth={depth!r}: use a number from 1, 'all', or None for what fits a page")
     if path is not None:
         writer_for(path)
-
-
-@contextmanager
-def garbage_collection_off() -> Iterator[None]:
-    """Disable the garbage collector: a drawing makes many small objects and no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if not gc.get_freeze_count():  # else these are the user's
-                gc.freeze()  # both together: what was made counts as old, or the collector would now walk all of it
-                gc.unfreeze()
-            gc.enable()

@@ -77,29 +77,34 @@ class ModuleView:
     @property
     def parameters(self) -> dict[str, StoredView]:
         """Its parameters at any depth, including those shared with other modules."""
+        return {record.name: StoredView(self.history, record) for record in self._parameter_records}
+
+    @property
+    def _parameter_records(self) -> list[Stored]:
         facts = self.history.facts
-        names = facts.module_parameters.get(self.address, [])
-        return {name: StoredView(self.history, facts.stored[name]) for name in names}
+        return [facts.stored[name] for name in facts.module_parameters.get(self.address, [])]
 
     @property
     def parameter_count(self) -> int:
         """Total number of elements of its parameters."""
-        return sum(parameter.count for parameter in self.parameters.values())
+        return sum(record.count for record in self._parameter_records)
 
     @property
     def trainable_count(self) -> int:
         """Number of elements of its trainable parameters."""
-        return sum(parameter.count for parameter in self.parameters.values() if parameter.trainable)
+        return sum(record.count for record in self._parameter_records if record.trainable)
 
     @property
     def flops(self) -> int:
         """Floating point operations inside it, as far as known; see `flops_unknown`."""
-        return sum(self.history.facts.flops[index] or 0 for index in self._indices)
+        flops = self.history.facts.flops
+        return sum(flops[index] or 0 for index in self._indices)
 
     @property
     def flops_unknown(self) -> int:
         """Number of operations inside it without a FLOP formula."""
-        return sum(self.history.facts.flops[index] is None for index in self._indices)
+        flops = self.history.facts.flops
+        return sum(flops[index] is None for index in self._indices)
 
     @property
     def bytes(self) -> int:

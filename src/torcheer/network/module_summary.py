@@ -9,6 +9,7 @@ from typing import Any
 from torcheer.history import ModelHistory, op_table
 from torcheer.network.module_tree import tree_of
 from torcheer.network.pass_fold import fold_pass
+from torcheer.records import garbage_collection_off
 from torcheer.terminal import format_table, human_bytes, human_flops, human_secs
 
 
@@ -54,6 +55,7 @@ class ModuleSummary:
         return op_table.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in ModuleRow.__slots__})
 
 
+@garbage_collection_off()
 def summarise(history: ModelHistory) -> ModuleSummary:
     """Summarise a history: one row per module in the order they ran, then those that did not run."""
     ran = history.facts.module_ops

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.fold import Fold, Net, add_badges
 from torcheer.network.op_places import Path, Places
-from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
+from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored, garbage_collection_off
 
 
 class OpForms:
@@ -68,6 +68,7 @@ class OpLeaf:
         return (len(self.ops), *self.forms, *self.marks, *names)
 
 
+@garbage_collection_off()
 def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
     """Fold a pass; of a backward pass the operations without the leaves.
 

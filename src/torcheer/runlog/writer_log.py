@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.archive import Archive
-from torcheer.archive.format.index_frames import gc_paused
 from torcheer.archive.format.index_tail import read_backwards
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged
+from torcheer.records import garbage_collection_off
 from torcheer.runlog.earlier.old_watch import Frame, old_frames
 from torcheer.runlog.log_frames import decode_cell
 from torcheer.runlog.log_openings import Later, Opening, Row, held_rows, is_understood, later_openings, rows_of
@@ -53,7 +53,7 @@ class WriterLog:
     def _openings(self) -> list[Opening]:
         """The whole log, read when it is first asked for."""
         openings: list[Opening] = []
-        with gc_paused():
+        with garbage_collection_off():
             for archive, frames in self._archives():
                 self._sealed = archive.sealed
                 for frame in frames:
@@ -137,7 +137,7 @@ class WriterLog:
     def tables(self) -> dict[str, list[Row]]:
         """The rows of each table, in the order they were written."""
         tables: dict[str, list[Row]] = {}
-        with gc_paused():
+        with garbage_collection_off():
             for later, opening in zip(self._later, self._openings):
                 for _, frame in opening.frames:
                     for table in frame["about"].get("cleared", ()):

@@ -5,18 +5,17 @@ The byte layout is specified in docs/archive-format.md.
 
 from __future__ import annotations
 
-import gc
 import json
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torcheer.archive.format import value_codecs
 from torcheer.disk import strict_json
 from torcheer.encoding import described
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
+from torcheer.records import garbage_collection_off
 from torcheer.terminal import short_repr
 
 VERSION = 1
@@ -77,21 +76,6 @@ class IndexScan(NamedTuple):
             raise ArchiveDamaged(f"{where} has {size} bytes, and was sealed with {self.seal['bytes']}")
 
 
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """Pause Python's garbage collector.
-
-    It would rescan every record many times, and they form no cycles.
-    """
-    enabled = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def index_header(segment: int) -> bytes:
     """Return the header of an index file."""
     return _HEADER.pack(MAGIC, VERSION, segment)
@@ -110,7 +94,7 @@ def encode_frame(body: dict[str, Any], previous_crc: int) -> tuple[bytes, int]:
     return prefix + struct.pack("<I", zlib.crc32(prefix)) + text, crc
 
 
-@gc_paused()
+@garbage_collection_off()
 def scan_index(data: bytes | memoryview, segment: int, where: str, since: IndexScan | None = None) -> IndexScan:
     """Parse every whole frame of an index, or of a part of it: with `since`, `data` is what follows that scan.
 

@@ -84,6 +84,7 @@ class LossLevel:
         self._since_median = 0  # losses
         self._is_signed = False
         self._heights = Heights()
+        self._newest = 0.0  # the largest height of the newest half of the losses, as the median is now
 
     def add(self, loss: float) -> Spike | None:
         """Add the loss of the next step; return it as a spike if one begins with it."""
@@ -117,12 +118,13 @@ class LossLevel:
             self._refresh()
 
     def _refresh(self) -> None:
-        """Take the medians anew; the first time, also how far the newest losses are above them."""
+        """Take the medians anew, and how far the newest losses are above them: a loss that falls leaves them behind."""
         self._since_median, losses = 0, list(self._losses)
         self._usual = median(losses)
         self._deviation = _NORMAL_MAD * median(abs(loss - self._usual) for loss in losses)
+        self._newest = max(self._height(loss) for loss in losses[len(losses) // 2 :])
         if not self._heights.is_known:
-            self._heights.add(max(self._height(loss) for loss in losses[len(losses) // 2 :]))
+            self._heights.add(self._newest)
 
     def _restart(self, losses: Iterable[float]) -> None:
         """Begin anew with these losses: a new level, or another unit of heights."""
@@ -130,7 +132,7 @@ class LossLevel:
         self._losses.clear()
         self._losses.extend(known)
         self._spikes.clear()
-        self._heights = Heights()
+        self._heights, self._newest = Heights(), 0.0
         self._since_median = _REFRESH
 
     def _height(self, loss: float) -> float:
@@ -140,7 +142,7 @@ class LossLevel:
         return math.log(loss / self._usual)
 
     def _is_spike(self, loss: float, height: float) -> bool:
-        largest = self._heights.largest
+        largest = max(self._heights.largest, self._newest)
         if height <= largest:
             return False
         least = max(_MAD_FACTOR * self._deviation, self._rise * abs(self._usual), self._done * (self._begin or 0.0))

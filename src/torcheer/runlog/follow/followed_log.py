@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.archive.format.index_frames import gc_paused
+from torcheer.records import garbage_collection_off
 from torcheer.runlog.earlier.old_run import old_files, old_tables
 from torcheer.runlog.follow.followed_writer import FollowedWriter, NewFrame
 from torcheer.runlog.log_frames import COUNTS, LOSSES, METRICS, STATISTICS, STEPS
@@ -111,7 +111,7 @@ class FollowedLog:
     def _read(self) -> None:
         alerts, samples = len(self.alerts), len(self.samples)
         for writer in self._writers.values():
-            with gc_paused():
+            with garbage_collection_off():
                 self.is_behind |= all(self._take(writer) for _ in range(_PARTS_AT_ONCE))
         if len(self.alerts) > alerts:
             self.alerts = sorted(self.alerts, key=lambda alert: alert.step)[-MOST_ALERTS:]
