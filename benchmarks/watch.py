@@ -181,7 +181,7 @@ ROWS: dict[str, tuple[str, str, int, int, int, tuple[float, float]]] = {
     "resnet-wandb": ("resnet", "wandb", 20, 20, 3, (0.0, 0.0)),
     "resnet-tensorboard": ("resnet", "tensorboard", 20, 20, 3, (0.0, 0.0)),
     "idle-compiled": ("mlp-compiled", "idle", 1, 300, 60, (1.02, 0.0)),
-    "resnet-compiled": ("resnet-compiled", "ours", 20, 20, 7, (1.15, 3.0)),
+    "resnet-compiled": ("resnet-compiled", "ours", 20, 20, 7, (1.05, 2.5)),
     "resnet-every": ("resnet", "ours", 1, 1, 40, (1.3, 0.0)),
     "lenet": ("lenet", "ours", 20, 20, 30, (0.0, 0.0)),
     "lenet-wandb": ("lenet", "wandb", 20, 20, 30, (0.0, 0.0)),
