@@ -123,7 +123,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("make", [whole, in_place, compiled_forward])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
 def test_a_watched_compiled_model_computes_the_same_bits_with_the_same_one_graph(
     make: Callable[..., nn.Module], backend: str, tmp_path: Path
 ) -> None:
