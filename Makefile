@@ -23,6 +23,9 @@ setup: .venv/$(stamp) $(page) ## make .venv and the studio's page; a second time
 demo: setup ## train a small conv net on handwritten digits, with the studio, a watch, captures and a video
 	@$(python) examples/demo.py demo-output
 
+# Where this is set, every process compiles torcheer anew, and pytest every test.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
 test test-python test-forking test-browser test-slow test-faults: export PYTHONHASHSEED = 0
 test test-python test-forking test-browser: export OMP_NUM_THREADS = 1
@@ -64,11 +67,18 @@ fuzz: setup ## the property tests on fresh random examples, ROUNDS times; says t
 	    $(python) -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; \
 	done
 
-check: setup $(node_modules) ## formatting, lint, types, import map, the bundled pages
+check: check-python check-map check-page ## formatting, lint, types, import map, the bundled pages
+
+check-python: setup
 	@$(python) -m ruff format --check .
 	@$(python) -m ruff check .
 	@$(python) -m mypy
-	@$(python) -m pytest -q tests/test_house.py -k import_map
+
+# Collects every test: pytest compiles them here once, where each worker of `make test` would.
+check-map: setup
+	@$(python) -m pytest -q -k import_map
+
+check-page: setup $(node_modules)
 	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
 	@$(with_node) node web/build.mjs --check
 
@@ -137,4 +147,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean

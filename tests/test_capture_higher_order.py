@@ -397,7 +397,7 @@ def learn(program, **options):
 
 
 @pytest.mark.parametrize(
-    "program", fast_first([scans_layers, maps_layers, chooses_to_scan, drops_within_a_scan], 2), ids=by_name
+    "program", fast_first([scans_layers, maps_layers, chooses_to_scan, drops_within_a_scan]), ids=by_name
 )
 def test_a_step_that_plain_torch_traces_gives_its_own_bits_and_shows_its_inside(program):
     plain, _ = learn(program)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from fake_trace import FakeTrace
+from fast_cases import fast_first
 
 from torcheer.drawing.draw import Drawing, draw_history
 from torcheer.drawing.layout.box_sizes import Box
@@ -222,7 +223,7 @@ def test_the_clicked_box_stays_under_the_pointer(page: Page) -> None:
     assert (after["x"], after["y"]) == pytest.approx((before["x"], before["y"]), abs=1.5)
 
 
-@pytest.mark.parametrize("way", ["down", "right"])
+@pytest.mark.parametrize("way", fast_first(["down", "right"]))
 def test_levels_are_those_of_draw(opened: Callable[..., Page], way: str) -> None:
     page = opened(network(), depth=1, direction=way)
     for depth in (2, 3):
@@ -258,7 +259,7 @@ def test_a_click_selects_and_the_breadcrumb_leads_back(page: Page) -> None:
     assert "Sequential" in page.details()
 
 
-@pytest.mark.parametrize("query", ["body.1.fc", "LINEAR", "torch.linear", "linear_2", "1x8"])
+@pytest.mark.parametrize("query", fast_first(["body.1.fc", "LINEAR", "torch.linear", "linear_2", "1x8"]))
 def test_search_finds_hidden_operations_and_opens_what_hides_them(page: Page, query: str) -> None:
     page.page.keyboard.press("/")
     page.page.keyboard.type(query)
@@ -373,6 +374,7 @@ def test_a_saved_svg_is_what_is_on_the_screen(page: Page) -> None:
     assert download.value.suggested_filename == "Network.svg"
 
 
+@pytest.mark.slow
 def test_a_saved_png_is_a_picture(page: Page) -> None:
     with page.page.expect_download() as download:
         page.page.click("text=Save PNG")
@@ -419,6 +421,7 @@ def test_what_a_model_is_named_stays_text(opened: Callable[..., Page]) -> None:
     assert dialogs == []
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_long_history_opens_and_unfolds_without_a_freeze(opened: Callable[..., Page]) -> None:
     trace = long_network(20_000)

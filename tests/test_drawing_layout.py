@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from drawing_checks import faults
+from fast_cases import fast_first
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ def test_the_same_graph_gives_the_same_svg(items: list[Item], way: str, depth: i
 
 @pytest.mark.parametrize(
     ("seed", "count", "way"),
-    [(1, 600, "down"), (2, 2000, "right"), pytest.param(3, 5000, "down", marks=pytest.mark.slow)],
+    fast_first([(1, 600, "down"), (2, 2000, "right"), (3, 5000, "down")]),
 )
 def test_large_nested_graphs_keep_the_promises_too(seed: int, count: int, way: str) -> None:
     items = random_items(Random(seed), count, 0.9, 2)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import Child, children_of, has_ended, run_python
+from fast_cases import fast_first
 from studio_client import Client
 from waiting import wait_until
 
@@ -110,6 +111,7 @@ def test_every_button_of_the_random_associator(tmp_path: Path) -> None:
         assert not source.alerts
 
 
+@pytest.mark.slow
 def test_alexnet_prints_every_step_of_a_picture_of_ones_own(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (30, 20), (200, 30, 30)).save(tmp_path / "red.png")
@@ -146,7 +148,7 @@ def test_alexnets_feature_maps_arrive_at_every_step(tmp_path: Path) -> None:
         client.until(lambda: client.rows("test_trial").get("Name") == ["noise", "rings", "grating", "disk"])
 
 
-@pytest.mark.parametrize("script", [ASSOCIATOR, ALEXNET], ids=lambda script: script.parent.name)
+@pytest.mark.parametrize("script", fast_first([ASSOCIATOR, ALEXNET]), ids=lambda script: script.parent.name)
 def test_an_example_opens_the_studio_and_ends_with_it(script: Path) -> None:
     pytest.importorskip("uvicorn")
     with Child(script, env={"TORCHEER_NO_BROWSER": "1"}) as process:

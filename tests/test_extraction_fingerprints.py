@@ -32,7 +32,7 @@ def test_one_bit_makes_another_number(count: int) -> None:
 def test_numpy_and_torch_sum_alike(count: int) -> None:
     """What a GPU computes is what the CPU does: torch's sums, here on the CPU."""
     words = fingerprints._words(random_bytes(count))
-    factors = torch.from_numpy(fingerprints._factors().view(np.int64))
+    factors = fingerprints._Factors(torch.device("cpu"))
     by_numpy = fingerprints._sum_numpy(words.numpy().view(np.uint64))
     assert int(fingerprints._sum_torch(words, factors)) % 2**64 == by_numpy
 

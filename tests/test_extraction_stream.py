@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 import torcheer as tl
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction.readers import row_blocks
+from torcheer.extraction.readers import row_blocks, row_stream
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -200,3 +200,26 @@ def test_a_reader_that_stops_early_leaves_neither_threads_nor_files(numbered: Ex
         next(reading)
         reading.close()  # type: ignore[attr-defined]
     assert threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= files
+
+
+@pytest.mark.parametrize("keep", [lambda batch: batch, lambda batch: batch[3:4], lambda batch: batch.numpy()])
+def test_a_batch_that_somebody_holds_is_not_written_over(numbered: Extraction, keep: Any) -> None:
+    kept, copies = [], []
+    for batch in stream(numbered):
+        kept.append(keep(batch))
+        copies.append(np.asarray(kept[-1]).copy())
+        del batch
+    assert all(np.array_equal(own, copy) for own, copy in zip(kept, copies))
+
+
+def test_the_memory_of_a_batch_that_was_let_go_is_used_again(numbered: Extraction) -> None:
+    places = set()
+    for batch in stream(numbered, drop_last=True):
+        places.add(batch.data_ptr())
+        del batch
+    assert len(places) <= 4
+
+
+def test_memory_that_another_process_may_read_is_not_used_again() -> None:
+    memory = torch.zeros(3)
+    assert row_stream._is_free(memory) and not row_stream._is_free(memory.share_memory_())

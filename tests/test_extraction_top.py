@@ -59,11 +59,12 @@ def test_a_gallery_shows_images_with_a_box_and_tokens_with_a_mark(tmp_path: Path
     images = torch.rand(9, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     found = stored(tmp_path / "x", images, layers={"0": lambda value: value[:, :, ::2, ::2]})
     text = found.top("0", k=2).save(tmp_path / "top.html", [(image, 0) for image in images]).read_text()
-    assert text.count("<figure>") == 6 and text.count("<rect") == 6 and text.count("data:image/png") == 6
+    assert text.count("<figure>") == 6 and text.count("<rect") == 12 and text.count("data:image/png") == 6
     tokens = torch.arange(20).reshape(4, 5)
     words = stored(tmp_path / "y", tokens[..., None].float())
     page = words.top("0", k=1).save(tmp_path / "words.html", tokens, decode=lambda token: f"<{token}>").read_text()
-    assert "<mark>&lt;19&gt;</mark>" in page and page.count("<figure>") == 1
+    assert ">&lt;19&gt;</mark>" in page and page.count("<mark") == 1
+    assert ">&lt;15&gt;&lt;16&gt;&lt;17&gt;&lt;18&gt;</span>" in page and "sample 3, token 4" in page
 
 
 def test_a_gallery_is_opened_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +83,78 @@ def test_a_k_that_is_none_is_told(tmp_path: Path, k: Any) -> None:
 def test_an_unknown_layer_is_told(tmp_path: Path) -> None:
     with pytest.raises(UnknownLayer):
         stored(tmp_path / "x", torch.rand(3, 2)).top("nope")
+
+
+# Gathered while extracting
+
+
+def same_top(first: Any, second: Any, k: int = 7) -> bool:
+    tops = [features.top("0", k=k) for features in (first, second)]
+    return all([tops[0][unit] == tops[1][unit] for unit in range(len(tops[0]))]) and tops[0].grid == tops[1].grid
+
+
+@pytest.mark.parametrize("shape", [(5,), (6, 5), (5, 3, 4), (5, 2, 3, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
+def test_what_was_gathered_is_what_reading_finds(tmp_path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    data = (torch.randn(30, *shape, generator=torch.Generator().manual_seed(0)) * 3).abs().to(dtype)  # many are equal
+    gathered = stored(tmp_path / "x", data, top=True)
+    assert same_top(gathered, stored(tmp_path / "y", data))
+    assert np.array_equal(gathered["0"][:], stored(tmp_path / "y", data)["0"][:])
+
+
+def test_the_layer_is_not_read_where_peaks_were_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torcheer.extraction.extraction_reader import ExtractedLayer
+
+    features = stored(tmp_path / "x", torch.rand(9, 6, 5), top=True)
+    monkeypatch.setattr(ExtractedLayer, "batch", lambda *arguments: pytest.fail("the layer was read"))
+    assert features.top("0", k=3).values.shape == (5, 3)
+
+
+def test_gathered_peaks_leave_padding_out_and_samples_without_a_position(tmp_path: Path) -> None:
+    data = torch.randn(9, 4, 2, generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([2, 0, 4, 1, 3, 0, 0, 4, 2])
+    data[:, 0, 0] = torch.arange(9)  # a sample says which it is
+
+    def mask(batch: torch.Tensor) -> torch.Tensor:
+        return torch.arange(4) < lengths[batch[:, 0, 0].long(), None]
+
+    gathered = stored(tmp_path / "x", data, mask=mask, top=True)
+    assert same_top(gathered, stored(tmp_path / "y", data, mask=mask), k=4)
+    assert {1, 5, 6}.isdisjoint(gathered.top("0", k=9).samples.flatten().tolist())
+
+
+def test_an_extraction_that_failed_and_went_on_has_the_same_peaks(tmp_path: Path) -> None:
+    data = torch.randn(30, 6, 5, generator=torch.Generator().manual_seed(0))
+
+    class Failing(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 30
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index == 21:
+                raise OSError("gone")
+            return data[index]
+
+    with pytest.raises(OSError, match="gone"):
+        stored(tmp_path / "x", Failing(), top=True)  # type: ignore[arg-type]
+    again, whole = (stored(tmp_path / name, data, top=True) for name in ("x", "whole"))
+    assert same_top(again, whole) and again.verify() == whole.verify()
+
+
+def test_samples_of_different_shapes_are_read(tmp_path: Path) -> None:
+    layers = {"0": lambda value: [row[: 1 + index] for index, row in enumerate(value)]}
+    data = torch.randn(8, 6, 5, generator=torch.Generator().manual_seed(0))
+    assert same_top(stored(tmp_path / "x", data, layers=layers, top=True), stored(tmp_path / "y", data, layers=layers))
+
+
+def test_an_extraction_begun_without_peaks_does_not_go_on_with_them(tmp_path: Path) -> None:
+    data = torch.rand(3, 2)
+    stored(tmp_path / "x", data)
+    with pytest.raises(BadArgument, match="top=False, not True"):
+        stored(tmp_path / "x", data, top=True)
+
+
+@pytest.mark.parametrize("top", [16, "layer", None])
+def test_a_top_that_is_no_switch_is_told(tmp_path: Path, top: Any) -> None:
+    with pytest.raises(BadArgument, match="top="):
+        stored(tmp_path / "x", torch.rand(3, 2), top=top)

@@ -42,7 +42,8 @@ def test_a_killed_live_loop_is_reported() -> None:
     with Webhook() as hook, Child("-c", code, hook.url) as child:
         child.line()
         child.kill()
-        wait_until(lambda: hook.kinds() == ["crash"])
+        wait_until(hook.kinds, "a message")
+        assert hook.kinds() == ["crash"]
 
 
 def test_a_notifying_process_that_cannot_be_started_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from fast_cases import fast_first
 from inspector_runs import blobs
 from models import mlp
 from torch import Tensor, nn
@@ -344,8 +345,8 @@ def stained(step: int, value: float = float("nan"), rows: int = 32) -> tuple[Ten
     return x, y
 
 
-@pytest.mark.parametrize("whole", [(), ("0/*",), ("*/output",), ("6/output",)])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("whole", fast_first([(), ["0/*"], ["*/output"], ["6/output"]]))
+@pytest.mark.parametrize("value", fast_first([float("nan"), float("inf")]))
 @pytest.mark.parametrize("device", DEVICES)
 def test_on_a_device_too_a_batch_with_nan_is_named_and_no_layer(device: str, value: float, whole: Any) -> None:
     (alert,) = told(
@@ -534,7 +535,7 @@ HEALTHY: dict[str, tuple[Any, Any, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rate", [1e-3, 1e-2])
+@pytest.mark.parametrize("rate", fast_first([1e-2, 1e-3]))
 @pytest.mark.parametrize("name", HEALTHY)
 def test_of_losses_that_are_meant_nothing_is_told(name: str, rate: float) -> None:
     make, loss_of, batches = HEALTHY[name]

@@ -81,6 +81,7 @@ def test_a_watch_shows_below_its_cell_how_far_it_is_and_what_it_found(tmp_path: 
         assert "Watch of Sequential" in page and "step 2, 3 looks, closed" in page and "seen" in page
 
 
+@pytest.mark.slow
 def test_the_seeds_handler_calls_functions_of_a_cell(tmp_path: Path) -> None:
     run(HANDLER, tmp_path)
     assert json.loads((tmp_path / "notes.json").read_text()) == [["layer", "0", [1.0, 2.0]]]

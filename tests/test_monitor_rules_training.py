@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from fast_cases import fast_first
 from inspector_runs import blobs
 from models import Transformer, mlp
 from torch import Tensor, nn
@@ -73,7 +74,7 @@ def rules_of(alerts: list[Alert]) -> set[tuple[str, str, str]]:
 # -- healthy
 
 
-@pytest.mark.parametrize(("accumulate", "every"), [(1, 1), (4, 1), (4, 5)])
+@pytest.mark.parametrize(("accumulate", "every"), fast_first([(1, 1), (4, 1), (4, 5)]))
 @pytest.mark.parametrize(
     ("make", "batches", "optimizer"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from fast_cases import fast_first
 from network_models import ARCHITECTURES
 from torch import Tensor, nn
 
@@ -63,7 +64,7 @@ def stored(network: Network, folder: Path) -> Network | None:
     return network_in(folder)
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("mode", fast_first(["train", "eval"]))
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_model_is_the_same_network_live_shown_and_stored(name: str, mode: str, tmp_path: Path) -> None:
     build, make = ARCHITECTURES[name]

@@ -171,7 +171,7 @@ def test_of_two_in_one_run_one_takes_the_rows_and_the_other_goes_on_with_them(tm
     wait_until(lambda: rows_of(tmp_path) > 3)
     first.close()
     before = rows_of(tmp_path)
-    wait_until(lambda: rows_of(tmp_path) > before)
+    assert wait_until(lambda: rows_of(tmp_path) > before)
     second.close()
 
 

@@ -84,20 +84,15 @@ def killed(folder: Path, draw: random.Random) -> dict[str, dict[int, float]]:
     return seen
 
 
-def hold(folder: Path, seen: dict[str, dict[int, float]], undisturbed: Path) -> None:
-    """Nothing that was seen is lost, and what is there is what an undisturbed loop has."""
-    for table, rows in seen.items():
-        after, expected = losses(folder, table), losses(undisturbed, table)
-        assert rows.items() <= after.items()
-        assert {step: loss for step, loss in after.items() if step in expected}.items() <= expected.items()
-    live = sorted(losses(folder, LIVE))
-    assert live == list(range(len(live)))
-
-
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(67))  # three kills each
 def test_whoever_is_killed_and_when_the_log_has_what_was_seen(seed: int, undisturbed: Path, tmp_path: Path) -> None:
-    hold(tmp_path, killed(tmp_path, random.Random(seed)), undisturbed)
+    for table, seen in killed(tmp_path, random.Random(seed)).items():
+        after, expected = losses(tmp_path, table), losses(undisturbed, table)
+        assert seen.items() <= after.items(), "nothing that was seen is lost"
+        assert {step: loss for step, loss in after.items() if step in expected}.items() <= expected.items()
+    live = sorted(losses(tmp_path, LIVE))
+    assert live == list(range(len(live)))
 
 
 @pytest.mark.slow

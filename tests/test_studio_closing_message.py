@@ -88,14 +88,22 @@ def _signal(number: int, to_viewer: bool = False) -> Ending:
             marks=pytest.mark.slow,
         ),
         ("block", _signal(signal.SIGKILL), r"^The process that trained is gone\. .*killed", "Lost", "Gone"),
-        (
+        pytest.param(
             "block",
             _signal(signal.SIGTERM, True),
             r"^The viewer was closed\. Training goes on\.",
             "last seen",
             "Last seen",
+            marks=pytest.mark.slow,
         ),
-        ("block", _signal(signal.SIGKILL, True), f"^{re.escape(UNKNOWN)}", "last seen", "Last seen"),
+        pytest.param(
+            "block",
+            _signal(signal.SIGKILL, True),
+            f"^{re.escape(UNKNOWN)}",
+            "last seen",
+            "Last seen",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["ended", "ended alone", "raised", "raised alone", "killed", "viewer closed", "viewer killed"],
 )

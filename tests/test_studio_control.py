@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fast_cases import fast_first
 from playwright.sync_api import expect
 from studio_pages import Pages, opened  # noqa: F401
 from studio_stage import Stage
@@ -92,6 +93,7 @@ def test_how_many_and_which_are_chosen(open_page: Pages) -> None:
     wait_until(lambda: source.orders[-1] == Act("test_item", item=24), page=page)
 
 
+@pytest.mark.slow
 def test_what_is_typed_stays_while_the_run_goes_on(open_page: Pages) -> None:
     url, source = open_page.stage()
     page = open_page(url, tab="tables", empty=True)
@@ -174,7 +176,7 @@ def test_parameters_are_grouped_and_explained_and_the_fixed_ones_are_text(open_p
     assert page.get_by_label("layers", exact=True).inner_text() == "64, 288, 35"
 
 
-@pytest.mark.parametrize("key", ["Enter", "Tab"])
+@pytest.mark.parametrize("key", fast_first(["Enter", "Tab"]))
 def test_a_number_is_changed_by_enter_or_by_leaving_it(open_page: Pages, key: str) -> None:
     url, source = open_page.stage(paused=True)
     page = open_page(url, tab="tables", empty=True)
@@ -243,6 +245,7 @@ def test_a_value_that_is_being_typed_is_not_overwritten(open_page: Pages) -> Non
     wait_until(lambda: field.input_value() == "0.125", page=page)
 
 
+@pytest.mark.slow
 def test_lists_can_be_changed_and_many_parameters_searched(open_page: Pages) -> None:
     source = Stage(paused=True)
     more = [Parameter(f"extra.number{index}", index, editable=True, group="extra") for index in range(20)]
@@ -260,6 +263,7 @@ def test_lists_can_be_changed_and_many_parameters_searched(open_page: Pages) -> 
     assert "No parameter is called “nowhere”" in page.inner_text(".parameters")
 
 
+@pytest.mark.slow
 def test_the_form_folds_away_and_stays_so(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True)
     page = open_page(url, tab="tables", empty=True)

@@ -13,6 +13,7 @@ from studio_programs import GONE, ROOT, Panel, project, started
 WEIGHT = r"r\.Wt\s+-?\d\.\d+"  # in a unit's tip
 
 
+@pytest.mark.slow
 def test_the_random_associator_under_every_button(open_page: Pages, tmp_path: Path) -> None:
     with started(ROOT / "examples" / "random_associator" / "main.py", "--no-browser", cwd=tmp_path) as (url, _):
         panel = Panel(open_page(url))
@@ -66,6 +67,7 @@ def test_the_random_associator_under_every_button(open_page: Pages, tmp_path: Pa
         assert panel.until(lambda: panel.rows("Train epochs") == 2, "its epochs")
 
 
+@pytest.mark.slow
 def test_a_recording_of_a_program_shows_the_same_numbers_when_the_program_is_gone(
     open_page: Pages, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ def _heard(page: Any) -> None:
         return
 
 
-@pytest.mark.slow  # CI kills the page of a config, below
+@pytest.mark.slow
 def test_a_loop_whose_page_browser_and_server_are_killed_learns_the_same_numbers(
     killable: Killable, tmp_path: Path
 ) -> None:
@@ -127,6 +127,7 @@ def test_a_loop_whose_page_browser_and_server_are_killed_learns_the_same_numbers
     assert (tmp_path / "plain losses").read_text() == losses.read_text()
 
 
+@pytest.mark.slow  # in CI a config outlives a page that is closed: test_studio_end_to_end.py
 def test_a_config_whose_page_is_killed_trains_to_the_same_end(killable: Killable, tmp_path: Path) -> None:
     project(tmp_path)
     command = ["-m", "torcheer", "train", "training.yaml", "train.epochs=3"]

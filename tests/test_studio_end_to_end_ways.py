@@ -205,6 +205,7 @@ def served(text: str) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_below_the_cell_of_a_notebook_the_network_is_drawn(browser: tuple[Any, Any]) -> None:
     loop, chromium = browser
     with _awake(loop), stage(paused=True, states=3) as (url, _), served(f"<p>In [1]:</p>{inline(url)}") as notebook:

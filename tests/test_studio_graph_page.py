@@ -134,6 +134,7 @@ def test_the_graph_can_reach_neither_the_page_nor_the_server(open_page: Pages, s
     assert inner.evaluate("() => { try { return parent.document.title } catch { return 'refused' } }") == "refused"
 
 
+@pytest.mark.slow
 def test_another_pass_of_the_folder_has_another_graph_and_markup_is_text(open_page: Pages, saved: Path) -> None:
     viewer = tl.show(saved, browser=False, block=False)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 from studio_pages import Pages, opened  # noqa: F401
 from studio_stage import TRIALS, Stage, value
@@ -133,6 +134,7 @@ def test_arrows_in_a_tensor_read_its_values(open_page: Pages) -> None:
     assert reading.count() == 1
 
 
+@pytest.mark.slow
 def test_tabs_go_home_and_back_and_number_boxes_count(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True, states=30)
     page = open_page(url)
@@ -185,6 +187,7 @@ def test_play_is_paused_by_its_button_and_its_key(open_page: Pages) -> None:
     page.get_by_role("button", name="Play", exact=True).wait_for()
 
 
+@pytest.mark.slow
 def test_a_check_box_leaves_the_keys_of_the_page_alone_and_a_slider_does_not(open_page: Pages) -> None:
     page = open_page(open_page.stage(paused=True)[0])
     taken = """(type) => {

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import COLD_HOT, GREEN, MAPS, VIRIDIS, View, look_at, ramp, strong
@@ -137,6 +138,7 @@ def test_weights_are_those_of_the_clicked_unit(open_page: Pages) -> None:
         view.until_colour(layer, unit, ramp(COLD_HOT, (said[unit] + 1) / 2))
 
 
+@pytest.mark.slow
 def test_gradients_leave_the_input_grey(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     view.page.select_option("#network-variable", "Grad")
@@ -172,6 +174,7 @@ def test_another_item_of_the_batch_is_shown_and_one_beyond_it_is_said_to_be(open
     expect(view.page.get_by_text("No item 7")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_ranges_are_automatic_fixed_or_a_percentile(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     layers = {"Input": 64, "Conv": 288, "Attention": 100, "Hidden1": 35, "Hidden2": 35, "Output": 10}
@@ -209,6 +212,7 @@ def test_ranges_are_automatic_fixed_or_a_percentile(open_page: Pages) -> None:
     ranged((-2, 2))
 
 
+@pytest.mark.slow
 def test_labels_and_arrows_can_be_turned_off(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     names = view.page.locator(".network-label:visible b")
@@ -222,6 +226,7 @@ def test_labels_and_arrows_can_be_turned_off(open_page: Pages) -> None:
     expect(view.page.locator(".network-legend .types")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_names_with_markup_are_only_text(open_page: Pages) -> None:
     view, _ = look_at(open_page, Stage(paused=True, states=5, markup=True))
     wait_until(lambda: MARKUP in view.page.locator(".network-labels").inner_text(), "its name", page=view.page)
@@ -232,6 +237,7 @@ def test_names_with_markup_are_only_text(open_page: Pages) -> None:
     assert view.page.locator(".network img").count() == 0
 
 
+@pytest.mark.slow
 def test_nan_is_marked_clearly(open_page: Pages) -> None:
     view, _ = look_at(open_page, states=40)  # the newest is moment 39, where Hidden2 has one
     assert view.moment == 39

@@ -81,6 +81,7 @@ def test_the_camera_goes_by_keys_and_buttons(open_page: Pages) -> None:
         assert abs(view.pose["azimuth"] - turned["azimuth"]) < 1e-6, "from where one looks"
 
 
+@pytest.mark.slow
 def test_two_fingers_zoom_and_one_turns(open_page: Pages) -> None:
     view, _ = look_at(open_page, has_touch=True)
     home, box = view.pose, view.box
@@ -143,6 +144,7 @@ def test_the_network_fills_the_window_at_first_and_after_a_resize(open_page: Pag
     assert wait_until(lambda: _filled(view), "another size", page=view.page)
 
 
+@pytest.mark.slow
 def test_four_views_are_saved_and_found_again(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     home = view.pose
@@ -238,6 +240,7 @@ def test_nothing_is_drawn_while_nothing_changes(open_page: Pages) -> None:
     assert rests(60)
 
 
+@pytest.mark.slow
 def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     view.page.mouse.move(2, 2)
@@ -260,6 +263,7 @@ def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     assert np.abs(file[40:-60] - screen[40:-60]).mean() < 2, "the rest is what one sees"
 
 
+@pytest.mark.slow
 def test_pixels_are_as_fine_as_the_screen_but_not_finer_than_two(open_page: Pages) -> None:
     view, _ = look_at(open_page, device_scale_factor=3, viewport={"width": 700, "height": 600}, states=3)
     script = "(one) => one.width === 2 * one.clientWidth"
@@ -268,6 +272,7 @@ def test_pixels_are_as_fine_as_the_screen_but_not_finer_than_two(open_page: Page
     )
 
 
+@pytest.mark.slow
 def test_dark_is_dark_and_follows_the_switch(open_page: Pages) -> None:
     view, _ = look_at(open_page, color_scheme="dark")
 

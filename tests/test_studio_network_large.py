@@ -28,6 +28,7 @@ def _waves(moment: int, units: int) -> Any:
     return np.sign(np.sin(np.arange(units) // 50_000 + 0.5)) * (0.6 + 0.1 * (moment % 3))
 
 
+@pytest.mark.slow
 def test_five_million_units_are_cells_with_the_right_colours(open_page: Pages) -> None:
     source = Made(Layer("Huge", (2500, 2000), "Linear", "plane"), formula=_waves)
     view, _ = look_at(open_page, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import COLD_HOT, GREEN, VIRIDIS, Made, View, look_at, ramp, strong
@@ -122,6 +123,7 @@ def test_a_page_that_is_slow_to_draw_misses_no_state(open_page: Pages) -> None:
     assert View(page).at(77)
 
 
+@pytest.mark.slow
 def test_a_canvas_that_is_taken_away_comes_back(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     said = value(77, "Output", "Act", 10)
@@ -143,6 +145,7 @@ def test_a_canvas_that_is_taken_away_comes_back(open_page: Pages) -> None:
         view.until_colour("Output", unit, ramp(COLD_HOT, (said[unit] + 1) / 2))
 
 
+@pytest.mark.slow
 def test_names_that_every_object_has_are_only_names(open_page: Pages) -> None:
     layers = [Layer(name, (4,), "constructor") for name in NAMES]
     joined = tuple(Projection(name, NAMES[0], name, type=name) for name in NAMES[1:])
@@ -174,6 +177,7 @@ def _plot(view: View) -> Any:
     return view.page.locator(".network-plot")
 
 
+@pytest.mark.slow
 def test_long_names_crush_nothing_and_hide_nothing(open_page: Pages) -> None:
     layer, variable = "encoder.layers.0.self_attention.query_key_value_projection", "a_variable_with_a_rather_long_name"
     made = Made(Layer(layer, (8, 8), "MultiheadAttentionWithRotaryEmbedding"), variables=(variable,))
@@ -192,6 +196,7 @@ def test_long_names_crush_nothing_and_hide_nothing(open_page: Pages) -> None:
         assert bar and name and name["width"] <= bar["width"]
 
 
+@pytest.mark.slow
 def test_of_many_variables_the_first_ones_are_plotted(open_page: Pages) -> None:
     view, _ = look_at(open_page, Made(Layer("Some", (4, 4)), variables=tuple(f"V{n}" for n in range(40))))
     view.click("Some", 5)
@@ -199,6 +204,7 @@ def test_of_many_variables_the_first_ones_are_plotted(open_page: Pages) -> None:
     expect(view.page.get_by_text("The first 32 of 40 variables")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_deep_network_is_in_the_picture_whole_and_its_names_hide_nothing(open_page: Pages) -> None:
     layers = [Layer(f"layer number {n}", (16,), "Linear") for n in range(90)]
     joined = tuple(Projection(f"p{n}", f"layer number {n}", f"layer number {n + 1}") for n in range(89))

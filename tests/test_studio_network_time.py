@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from studio_pages import Pages, opened  # noqa: F401
 from studio_scene import View, look_at
 from studio_stage import KEPT, Stage
@@ -57,6 +58,7 @@ def test_a_run_that_rests_past_its_newest_moment_says_so(open_page: Pages) -> No
     assert when.inner_text().startswith("step 77 ")  # who looks back knows it
 
 
+@pytest.mark.slow
 def test_keys_do_the_same_and_play(open_page: Pages) -> None:
     view, source = look_at(open_page)
     newest = source.moments[-1].id
@@ -124,6 +126,7 @@ def test_new_moments_never_move_the_view_of_one_who_looks_back(open_page: Pages)
     wait_until(lambda: view.moment > before, "live goes on", page=view.page)
 
 
+@pytest.mark.slow
 def test_a_short_click_does_not_hold_the_slider_for_ever(open_page: Pages) -> None:
     view, source = look_at(open_page)
     view.page.eval_on_selector(
@@ -138,6 +141,7 @@ def test_a_short_click_does_not_hold_the_slider_for_ever(open_page: Pages) -> No
     assert wait_until(lambda: _slider(view)["max"] == 78, "a longer slider", page=view.page)
 
 
+@pytest.mark.slow
 def test_of_moments_that_went_during_a_drag_the_nearest_is_shown(open_page: Pages) -> None:
     view, source = look_at(open_page, states=KEPT)
     box = wait_until(view.page.locator("#network-slider").bounding_box, "the slider", page=view.page)
@@ -157,6 +161,7 @@ def test_of_moments_that_went_during_a_drag_the_nearest_is_shown(open_page: Page
     wait_until(lambda: _slider(view)["value"] == 0, "the first of those that there are", page=view.page)
 
 
+@pytest.mark.slow
 def test_a_state_that_comes_too_late_makes_the_next_one_wait_for_nothing(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     said: list[Any] = []
@@ -190,6 +195,7 @@ def test_a_state_that_comes_too_late_makes_the_next_one_wait_for_nothing(open_pa
     assert wait_until(lambda: set(told("seen")) == set(told("shown")), "an answer to each", page=view.page)
 
 
+@pytest.mark.slow
 def test_a_slider_that_is_held_does_not_grow_under_the_hand(open_page: Pages) -> None:
     view, source = look_at(open_page, Stage(paused=False, states=40))
     box = view.page.locator("#network-slider").bounding_box()
@@ -209,6 +215,7 @@ def test_a_slider_that_is_held_does_not_grow_under_the_hand(open_page: Pages) ->
     assert view.moment == held["value"] == _slider(view)["value"]
 
 
+@pytest.mark.slow
 def test_what_is_thinned_away_does_not_throw_one_forward(open_page: Pages) -> None:
     view, source = look_at(open_page, Stage(paused=True, states=205))
     view.page.fill("#network-slider", "2")
@@ -240,6 +247,7 @@ def test_play_runs_to_the_end_and_stays_there(open_page: Pages) -> None:
     assert view.moment == 11
 
 
+@pytest.mark.slow
 def test_another_variable_of_the_same_moment(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     view.page.fill("#network-slider", "30")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_cases import fast_first
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, settled  # noqa: F401
 from studio_scene import View
@@ -68,7 +69,7 @@ def picture(page: Any) -> Any:
     return pixels(page, page.locator(".network-stage canvas").first.screenshot())
 
 
-@pytest.mark.parametrize("form", ["Bars", "Cells"])
+@pytest.mark.parametrize("form", fast_first(["Bars", "Cells"]))
 def test_each_kind_has_its_colour_in_the_picture(open_page: Pages, form: str) -> None:
     page = shown(open_page)
     page.get_by_text(form, exact=True).first.click()
@@ -81,6 +82,7 @@ def test_the_legend_has_an_entry_for_each_kind_that_is_there(open_page: Pages) -
     assert page.locator(".network-legend .numbers span").all_inner_texts() == ["−0.4", "0", "0.4"]
 
 
+@pytest.mark.slow
 def test_a_network_without_any_has_no_such_entries(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True, states=3)
     page = open_page(url)
@@ -127,6 +129,7 @@ def test_a_plot_marks_what_has_no_place_in_it_and_says_so(open_page: Pages) -> N
     expect(page.get_by_text("loss is NaN or ∞ or −∞ at 3 points, marked at the edge.")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_it_looks_so_in_the_dark_too(open_page: Pages) -> None:
     url, _ = open_page.stage(Broken())
     page = open_page(url, color_scheme="dark")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fast_cases import fast_first
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, served, settled  # noqa: F401
 from studio_stage import MARKUP, Stage
@@ -88,7 +89,7 @@ def ground(page: Any) -> list[int]:
     return [int(part) for part in pixels(page, picture)[0]]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", fast_first(["light", "dark"]))
 def test_colours_follow_the_system_and_the_choice_is_remembered(open_page: Pages, scheme: str) -> None:
     other = "dark" if scheme == "light" else "light"
     url, _ = open_page.stage(paused=True)
@@ -271,6 +272,7 @@ def test_every_control_has_a_name(open_page: Pages) -> None:
     page.context.close()
 
 
+@pytest.mark.slow
 def test_a_narrow_window_shows_everything(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True, states=60)
     page = open_page(url, viewport={"width": 800, "height": 600})

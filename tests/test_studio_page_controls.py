@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, served  # noqa: F401
 from studio_stage import TRIALS, Stage, StagePlace
@@ -17,6 +18,7 @@ from torcheer.studio.connections.messages import Run
 HOSTILE = ("constructor", "__proto__", "toString", "hasOwnProperty")
 
 
+@pytest.mark.slow
 def test_recordings_are_saved_without_a_name_and_dialogs_close_by_a_click_outside(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True, states=12)
     page = open_page(url)
@@ -64,6 +66,7 @@ def test_alerts_are_still_counted_when_the_oldest_are_forgotten(open_page: Pages
     assert page.locator(".alerts-button.unread").count() == 1
 
 
+@pytest.mark.slow
 def test_an_alert_of_a_module_that_is_part_of_a_layer_leads_to_that_layer(open_page: Pages) -> None:
     source = Stage(paused=True, states=2)
     assert source.net

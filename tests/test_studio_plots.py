@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_cases import fast_first
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, settled  # noqa: F401
 from studio_stage import MARKUP, Stage
@@ -90,6 +91,7 @@ def test_the_table_to_plot_is_chosen_by_mouse_or_keys(open_page: Pages) -> None:
     says(page, "Nothing recorded yet")
 
 
+@pytest.mark.slow
 def test_of_very_many_layers_one_is_chosen_by_its_module_and_its_variable_beside_it(open_page: Pages) -> None:
     source = epochs()
     for layer in (f"layer{number}.{block}.conv" for number in range(1, 5) for block in range(4)):
@@ -166,6 +168,7 @@ def test_error_bars_are_drawn(open_page: Pages) -> None:
     assert numbers.decode().splitlines()[0] == "Epoch,loss,loss (error)"
 
 
+@pytest.mark.slow
 def test_each_column_can_have_an_axis_of_its_own(open_page: Pages) -> None:
     columns = (Column("Epoch", "int"), Column("small"), Column("large"))
     rows = {"Epoch": [1, 2, 3], "small": [0.001, 0.002, 0.001], "large": [1e6, 2e6, 1e6]}
@@ -217,6 +220,7 @@ def test_a_drag_zooms_and_a_double_click_shows_everything(open_page: Pages) -> N
     assert seen_range(page) == (low, high)
 
 
+@pytest.mark.slow
 def test_buttons_and_keys_zoom(open_page: Pages) -> None:
     url, _ = open_page.stage(epochs(40))
     page = open_page(url, tab="plots")
@@ -250,6 +254,7 @@ def heights(page: Any) -> list[float]:
     return [float(one.text or "nan") for one in ticks if one.text not in ("loss", "accuracy")]
 
 
+@pytest.mark.slow
 def test_the_ends_of_the_axes_are_typed(open_page: Pages) -> None:
     url, _ = open_page.stage(epochs(40))
     page = open_page(url, tab="plots")
@@ -287,6 +292,7 @@ def test_the_ends_of_the_axes_are_typed(open_page: Pages) -> None:
     assert page.get_by_label("Least accuracy").input_value() == ""
 
 
+@pytest.mark.slow
 def test_the_columns_of_the_lines_and_of_the_error_bars_are_chosen(open_page: Pages) -> None:
     columns = (Column("Epoch", "int"), Column("Kind", "text"), Column("loss"), Column("spread", plotted=False))
     rows = {"Epoch": [1, 1, 2, 2], "Kind": ["a", "b", "a", "b"], "loss": [1.0, 2.0, 1.5, 2.5], "spread": [0.5] * 4}
@@ -350,6 +356,7 @@ def test_exports_hold_what_is_drawn(open_page: Pages) -> None:
     assert tuple(colours[0]) == (255, 255, 255)  # on paper, not on nothing
 
 
+@pytest.mark.slow
 def test_names_with_markup_stay_text_in_plots_and_their_files(open_page: Pages) -> None:
     head = TableHead(
         "train_epoch", MARKUP, "Epoch", MARKUP, (Column("Epoch", "int"), Column('a<b&"c'), Column(MARKUP, "text"))
@@ -365,6 +372,7 @@ def test_names_with_markup_stay_text_in_plots_and_their_files(open_page: Pages) 
     assert page.evaluate("window.hacked") is None
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_points_are_drawn_and_zoomed(open_page: Pages) -> None:
     head = TableHead("train_step", "Steps", "Step", columns=(Column("Step", "int"), Column("loss"), Column("lr")))
     count = 100_000
@@ -410,6 +418,7 @@ def test_without_tables_the_tab_says_so(open_page: Pages) -> None:
     assert "Nothing recorded yet: tables appear here" in page.inner_text("#panel-tables")
 
 
+@pytest.mark.slow
 def test_patterns_alone_do_not_keep_the_tab_from_the_logs_that_come(open_page: Pages) -> None:
     source = Stage(paused=True)
     source.trial_secs = 0.01
@@ -435,7 +444,7 @@ def histograms() -> Stage:
     return with_table(TableHead("0 output", "0 · output", "Step", columns=columns), cells)
 
 
-@pytest.mark.parametrize("colour", ["light", "dark"])
+@pytest.mark.parametrize("colour", fast_first(["light", "dark"]))
 def test_histograms_over_time_are_drawn_and_read_with_the_arrows(open_page: Pages, colour: str) -> None:
     url, _ = open_page.stage(histograms())
     page = open_page(url, tab="plots", color_scheme=colour)
@@ -455,12 +464,14 @@ def test_histograms_over_time_are_drawn_and_read_with_the_arrows(open_page: Page
     assert data.decode().splitlines()[1:] == ["0,8,0,0", "10,2,4,2", "30,0,0,8"]
 
 
+@pytest.mark.slow
 def test_a_table_without_histograms_has_no_choice_of_them(open_page: Pages) -> None:
     url, _ = open_page.stage(epochs(2))
     page = open_page(url, tab="plots")
     expect(page.locator(".shown-as")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_many_tables_are_a_list_that_leaves_room_for_the_plot(open_page: Pages) -> None:
     source = Stage(paused=True)
     columns = (Column("Step", "int", plotted=False), Column("mean"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from studio_pages import Pages, opened  # noqa: F401
 from test_runlog_logged_samples import log_to, put
@@ -131,6 +132,7 @@ def test_a_live_page_gets_them_as_they_are_logged(open_page: Pages) -> None:
     view.close()
 
 
+@pytest.mark.slow
 def test_samples_that_cannot_be_read_are_said_and_the_others_shown(open_page: Pages, tmp_path: Path) -> None:
     records = [
         ("layout", "image", np.zeros((4, 4), np.uint8), {"layout": "NCHW"}),
@@ -146,5 +148,7 @@ def test_samples_that_cannot_be_read_are_said_and_the_others_shown(open_page: Pa
         page = open_page(url, tab="samples")
         card(page, "text").locator("pre", has_text="fine").wait_for()
         for name, *_ in records:
-            card(page, name).locator(".wrong", has_text="cannot be shown").wait_for()
+            wrong = card(page, name).locator(".wrong")
+            wrong.wait_for()
+            assert "cannot be shown" in wrong.inner_text()
         page.close()

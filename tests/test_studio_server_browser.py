@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from browser import _awake
+from fast_cases import fast_first
 from studio_stage import Stage, stage
 
 from torcheer.studio.routes import page_file
@@ -79,7 +80,7 @@ def address(url: str, host: str) -> str:
     return url.replace("127.0.0.1", host, 1)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", fast_first(["127.0.0.1", "localhost"]))
 def test_a_typed_address_opens_the_page_and_loses_its_token(page: Any, staged: tuple[str, Stage], host: str) -> None:
     url = address(staged[0], host)
     page.goto(url)
@@ -91,7 +92,7 @@ def test_a_typed_address_opens_the_page_and_loses_its_token(page: Any, staged: t
     assert page.evaluate(ASKS, f"ws://{urlsplit(url).netloc}/ws") == "open"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", fast_first(["127.0.0.1", "localhost"]))
 def test_a_link_on_another_page_opens_it(page: Any, staged: tuple[str, Stage], elsewhere: Elsewhere, host: str) -> None:
     elsewhere.pages["/link"] = f'<a href="{staged[0]}">the studio</a>'
     page.goto(f"http://{host}:{elsewhere.port}/link")
@@ -111,7 +112,7 @@ def test_the_private_file_opens_it(page: Any, staged: tuple[str, Stage], monkeyp
     assert Path(urlsplit(opened[0]).path).exists()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", fast_first(["127.0.0.1", "localhost"]))
 def test_a_notebook_shows_it_below_the_cell(
     page: Any, staged: tuple[str, Stage], elsewhere: Elsewhere, host: str
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, served, settled  # noqa: F401
 from studio_stage import MARKUP, Stage, value
@@ -160,6 +161,7 @@ def test_new_rows_are_followed_at_the_end_only(open_page: Pages) -> None:
     assert column(page, 1)[0] == top
 
 
+@pytest.mark.slow
 def test_cells_with_markup_are_text(open_page: Pages) -> None:
     source = Stage(paused=True)
     head = TableHead("run", MARKUP, columns=(Column(MARKUP, "text"), Column("Note", "text")))
@@ -171,6 +173,7 @@ def test_cells_with_markup_are_text(open_page: Pages) -> None:
     assert page.evaluate("window.hacked") is None
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
     source = after_a_test()
     source.tables["test_trial"].columns["Name"][3] = MARKUP
@@ -218,6 +221,7 @@ def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
     expect(opener).to_be_focused()
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_compared_are_said(open_page: Pages) -> None:
     source = Stage(paused=True)
     source._tests = 1
@@ -262,6 +266,7 @@ def test_a_page_comes_back_by_itself_with_everything_right(open_page: Pages) -> 
         page.context.close()
 
 
+@pytest.mark.slow
 def test_what_was_asked_in_vain_is_asked_again_with_the_next_connection(open_page: Pages) -> None:
     open_page.forgiven += ["WebSocket", "ERR_CONNECTION", "Failed to load resource"]
     source = after_a_test()

@@ -45,4 +45,4 @@ def test_a_watch_s_rows_have_both(tmp_path: Path) -> None:
         return "system" in tables and "cuda:0 allocated GB" in tables["system"].columns
 
     with tl.watch(model, every=1, to=tmp_path / "run", system_secs=0.2, tell=lambda text: None):
-        wait_until(step)
+        assert wait_until(step)

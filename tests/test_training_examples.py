@@ -122,6 +122,7 @@ def test_both_halves_of_the_translator_are_trained() -> None:
     assert moved(assemble(understand(read("translation/training.json"))), ("train",)) == {"encoder", "decoder"}
 
 
+@pytest.mark.slow
 def test_the_translator_writes_words_backwards() -> None:
     built = assemble(understand(read("translation/training.json")))
     for event in built.session.run():

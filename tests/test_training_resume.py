@@ -74,7 +74,7 @@ def cut_back(directory: Path, to: Path, step: int) -> Path:
 # From every place
 
 
-@pytest.mark.parametrize("case", fast_first(CASES, 2))
+@pytest.mark.parametrize("case", fast_first(CASES))
 def test_a_run_resumed_from_any_checkpoint_ends_the_same_in_every_byte(case: str, tmp_path: Path) -> None:
     every = {"checkpoint_secs": 0, "keep_last": 1000}
     run(case, tmp_path / "whole", **every)
@@ -86,7 +86,7 @@ def test_a_run_resumed_from_any_checkpoint_ends_the_same_in_every_byte(case: str
         assert results(again) == whole, f"resumed at step {step}"
 
 
-@pytest.mark.parametrize("case", ["accumulation", "pipelines"])
+@pytest.mark.parametrize("case", fast_first(["pipelines", "accumulation"]))
 def test_a_run_that_is_stopped_in_any_round_ends_the_same(case: str, tmp_path: Path) -> None:
     run(case, tmp_path / "whole", checkpoint_steps=None)
     whole, stops = results(tmp_path / "whole"), 0

@@ -180,7 +180,6 @@ def test_wandb_takes_numbers_offline_and_goes_on_with_its_run(tmp_path: Path, mo
     assert runs == {".wandb": f"run-{(tmp_path / 'wandb' / 'id').read_text()}"}
 
 
-@pytest.mark.skipif(find_spec("wandb") is not None, reason="the real one is tested")
 def test_a_wandb_that_fails_does_not_end_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a minimal fake: only what happens when W&B refuses is tested here, not W&B."""
     fake = ModuleType("wandb")

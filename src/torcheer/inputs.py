@@ -97,7 +97,11 @@ def _is_one_argument(model: Any, inputs: tuple[Any, ...] | list[Any]) -> bool:
     parameters = list(signature.parameters.values())
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return False
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
     annotation = str(positional[0].annotation).lower() if positional else ""
     if isinstance(inputs, list) and ("list" in annotation or "sequence" in annotation):
         return True

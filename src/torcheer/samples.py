@@ -52,8 +52,8 @@ class Delivery:
     def __post_init__(self) -> None:
         """Convert raw bits to numbers: as integers they would give wrong statistics."""
         array = self.sample.array
-        if self.type and (found := numbers_of(self.type, array)) is not array:
-            object.__setattr__(self, "sample", replace(self.sample, array=found))
+        if self.type and (numbers := numbers_of(self.type, array)) is not array:
+            object.__setattr__(self, "sample", replace(self.sample, array=numbers))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -121,13 +121,13 @@ class Alert:
         return f"{self.rule} at step {self.step}: {where}: {self.what}{since}. Try: {self.advice}."
 
 
-def disk_full(error: Exception, folder: Path, what: str, step: int) -> Alert | None:
+def disk_full(error: Exception, folder: Path, variable: str, step: int) -> Alert | None:
     """Make the alert for a failed write if the disk is full; None for other errors."""
     if not isinstance(error, OSError) or error.errno not in _FULL:
         return None
     text = f"{os.strerror(error.errno)} in {folder}: it ends here"
     advice = "make room, or watch to another folder; statistics, rules and training go on"
-    return Alert(DISK_FULL, "", what, step, step, text, advice)
+    return Alert(DISK_FULL, "", variable, step, step, text, advice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,6 +321,7 @@ def extract(
     shard_samples: int | None = None,
     codec: str = "raw",
     seed: int = 0,
+    top: bool = False,
     dry_run: bool = False,
     progress: bool | None = None,
 ) -> Extraction | ExtractedTensors | Estimate:
@@ -341,6 +342,7 @@ def extract(
     - `shard_samples`: samples in a file; by default what makes files of about 256 MB.
     - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
     - `seed`: for models that draw random numbers, batch by batch.
+    - `top`: gather each sample's largest value of every unit, too, so that `features.top` need not read the layers.
     - `dry_run`: run one batch, write nothing and return an `Estimate` of size and time.
     - `progress`: show how far it is; None: on a terminal and in a notebook.
     """
@@ -348,8 +350,8 @@ def extract(
 
     return run(
         model, data, layers=layers, to=to, batch_size=batch_size, device=device, transform=transform, mask=mask,
-        ids=ids, workers=workers, writers=writers, shard_samples=shard_samples, codec=codec, seed=seed, dry_run=dry_run,
-        progress=progress,
+        ids=ids, workers=workers, writers=writers, shard_samples=shard_samples, codec=codec, seed=seed, top=top,
+        dry_run=dry_run, progress=progress,
     )  # fmt: skip
 
 
@@ -449,14 +451,14 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     )
 
 
-def _is_model(what: Any) -> bool:
+def _is_model(value: Any) -> bool:
     torch = sys.modules.get("torch")  # where torch is not loaded, there is no model
-    return torch is not None and isinstance(what, torch.nn.Module)
+    return torch is not None and isinstance(value, torch.nn.Module)
 
 
-def _is_tensor(what: Any) -> bool:
+def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(what, torch.Tensor)
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool) -> None:

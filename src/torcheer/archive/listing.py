@@ -29,8 +29,8 @@ def list_values(archive: Archive, shard: str = "") -> list[ValueRow]:
 def describe_archive(archive: Archive) -> str:
     """Summarize an archive: "history of AlexNet, sealed: 1 step, 22 values, 5.2 MB"."""
     kind, model = archive.about.get("kind") or "archive", archive.about.get("model")
-    what = printable(f"{kind} of {model}" if model else str(kind))
-    return f"{what}, {describe_state(archive)}: {describe_counts(archive)}"
+    title = printable(f"{kind} of {model}" if model else str(kind))
+    return f"{title}, {describe_state(archive)}: {describe_counts(archive)}"
 
 
 def describe_state(archive: Archive) -> str:

@@ -158,10 +158,10 @@ class EditTargets:
 
     def _edit_inside(self, address: str) -> None:
         """Edit the fused operation of an attention whose heads are mixed before a module receives them: by a norm."""
-        found = self.columns[address]
+        columns = self.columns[address]
         for target in self.all:
             is_mixed = any(place.attention == address and place.heads == "z" for place in target.places)
-            if is_mixed and target.edit.head is not None and found and "z" not in found:
+            if is_mixed and target.edit.head is not None and columns and "z" not in columns:
                 target.inside = address
 
     def part(self, target: EditTarget, place: Place | None, x: Tensor, name: str) -> TensorPart | None:

@@ -71,13 +71,13 @@ def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     numbers = value.tolist() if hasattr(value, "tolist") else value
     numbers = (numbers,) if hasattr(numbers, "__index__") else numbers
     try:
-        found = tuple(number.__index__() for number in numbers)
+        integers = tuple(number.__index__() for number in numbers)
     except (TypeError, AttributeError):
-        found = ()
-    if not found or any(isinstance(number, bool) for number in numbers):
-        what = "a whole number or several" + (", or a slice" if name == "positions" else "")
-        raise BadArgument(f"Edit: {name}={value!r}; give {what}")
-    return found
+        integers = ()
+    if not integers or any(isinstance(number, bool) for number in numbers):
+        expected = "a whole number or several" + (", or a slice" if name == "positions" else "")
+        raise BadArgument(f"Edit: {name}={value!r}; give {expected}")
+    return integers
 
 
 def _positions_text(positions: Any) -> str:

@@ -97,7 +97,7 @@ def _columns(history: Any, path: str, projections: Mapping[str, str]) -> Columns
     ops = attention_ops(history, path)
     if not ops:  # linear attention, and kernels that are not torch's
         return {}
-    op, recorder, found = ops[0], history.trace.recorder, Columns()
+    op, recorder, by_letter = ops[0], history.trace.recorder, Columns()
     runs = history.facts.module_runs
     for letter, module in projections.items():
         run = next(iter(runs.get(module, {}).values()), None)
@@ -110,8 +110,8 @@ def _columns(history: Any, path: str, projections: Mapping[str, str]) -> Columns
         except RuntimeError:  # another order of axes: samples are not first
             columns = None
         if columns is not None:
-            found[letter] = columns
-    return found
+            by_letter[letter] = columns
+    return by_letter
 
 
 def _letter_columns(recorder: Recorder, op: AttentionOp, letter: str, ref: int) -> list[Tensor] | None:

@@ -19,6 +19,7 @@ from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_rows, model_inputs
 from torcheer.extraction.hook_values import HookReader, same_bits
+from torcheer.extraction.shared_storage import storage_holders, storage_id
 from torcheer.extraction.value_rows import BatchValues, Mask, Values, check_mask, leave_out_padding, tensor_list
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
 from torcheer.history.lookup import named_matches
@@ -207,26 +208,12 @@ def _copy_shared(values: Values) -> Values:
 
     Values are written to disk while the next batch is computed, which could overwrite shared storage.
     """
-    own_references = Counter(_storage_id(tensor) for value in values.values() for tensor in tensor_list(value))
-    extra_references = _storage_refcount(torch.empty(1)) - 1  # the query itself adds references
+    own = Counter(storage_id(tensor) for value in values.values() for tensor in tensor_list(value))
 
     def copy_if_shared(tensor: Tensor) -> Tensor:
-        return (
-            tensor
-            if _storage_refcount(tensor) == own_references[_storage_id(tensor)] + extra_references
-            else tensor.clone()
-        )
+        return tensor if storage_holders(tensor) == own[storage_id(tensor)] else tensor.clone()
 
     return _map_tensors(values, copy_if_shared)
-
-
-def _storage_refcount(tensor: Tensor) -> int:
-    """Return how many tensors, arrays and other objects share a tensor's storage."""
-    return torch._C._storage_Use_Count(_storage_id(tensor))
-
-
-def _storage_id(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _map_tensors(values: Values, make: Callable[[Tensor], Tensor]) -> Values:

@@ -25,6 +25,7 @@ EXTRACT_KEYS = (
     "shard_samples",
     "codec",
     "seed",
+    "top",
     "ids",
 )
 ALL_KEYS = (*EXTRACT_KEYS, "model", "data", "transform")

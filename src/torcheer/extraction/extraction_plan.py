@@ -17,6 +17,8 @@ FORMAT = "torcheer extraction"
 VERSION = 2
 OLD_VERSION = 1  # of folders whose weights have another checksum, which is computed for them when they go on
 SHARD_BYTES = 256 << 20
+PEAK, PEAK_PLACE = "peak", "peak place"  # variables of a layer beside its values: see `unit_peaks`
+NO_PLACE = -1  # of a sample of which a mask left nothing
 KEPT = "What is complete there stays. "  # said where the system refuses a write
 _DIFFERENCES = {  # how to report a field whose checksum differs
     "weights": "other weights",
@@ -40,6 +42,7 @@ class ExtractionPlan:
     codec: str
     seed: int
     lanes: int = 1  # shards that are written at the same time: batches are dealt out to so many
+    top: bool = False  # whether each sample's largest value of every unit is kept beside the layers
 
     def __post_init__(self) -> None:
         """Validate the field types: a file may hold anything."""
@@ -49,7 +52,7 @@ class ExtractionPlan:
             number is None or type(number) is int for number in optional_numbers
         )
         is_valid = is_valid and isinstance(self.model, str) and isinstance(self.codec, str)
-        is_valid = is_valid and self.batches_per_shard > 0 and self.lanes > 0
+        is_valid = is_valid and self.batches_per_shard > 0 and self.lanes > 0 and type(self.top) is bool
         if not is_valid or not all(isinstance(name, str) for name in self.layers):
             raise TypeError(f"{short_repr(self)} is no plan")
 
@@ -60,8 +63,9 @@ class ExtractionPlan:
         Every shard stores it, so that a foreign shard is detected.
         """
         content = asdict(self)
-        if self.lanes == 1:  # as it was before there were several
-            del content["lanes"]
+        for name, default in (("lanes", 1), ("top", False)):  # as it was before there were these
+            if content[name] == default:
+                del content[name]
         return _checksum(content)
 
     def place_of(self, batch: int) -> tuple[int, int]:

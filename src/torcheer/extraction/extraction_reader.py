@@ -115,7 +115,8 @@ class Extraction:
         """Return the `k` samples in which each unit of a layer is strongest; `.save("top.html", images)` is a gallery.
 
         Units are the channels of a map (samples of three or more dimensions), or the last dimension: then positions are
-        tokens. Of each sample only the strongest position counts. Reads the layer once, batch by batch.
+        tokens. Of each sample only the strongest position counts. Reads what `extract(…, top=True)` gathered of the
+        layer, or the layer itself, batch by batch.
         """
         from torcheer.extraction.readers.top_units import find_top
 
@@ -224,8 +225,21 @@ class _ShardReader:
 
     @cached_property
     def entries(self) -> dict[tuple[int | None, str, int], Entry]:
-        values = (entry for entry in self.archive.entries if entry.variable == "value")
-        return {(entry.step, entry.layer, entry.item): entry for entry in values}
+        return self._entries_of("value")
+
+    def _entries_of(self, variable: str) -> dict[tuple[int | None, str, int], Entry]:
+        entries = (entry for entry in self.archive.entries if entry.variable == variable)
+        return {(entry.step, entry.layer, entry.item): entry for entry in entries}
+
+    @cached_property
+    def _extras(self) -> dict[str, dict[tuple[int | None, str, int], Entry]]:
+        variables = {entry.variable for entry in self.archive.entries} - {"value"}
+        return {variable: self._entries_of(variable) for variable in variables}
+
+    def extra(self, layer: str, variable: str, batch: int) -> NDArray[Any] | None:
+        """Return what was kept beside a layer of a batch; None where it was not."""
+        entry = self._extras.get(variable, {}).get((batch, layer, -1))
+        return None if entry is None else self.archive.array(entry)
 
     def values(self, layer: str, batch: int, count: int) -> NDArray[Any] | list[NDArray[Any]]:
         """Return a layer's values of a batch of so many samples."""
@@ -300,7 +314,8 @@ class ExtractedLayer(Sequence[Any]):
     def type(self) -> str:
         """Return the name of the values' type, also of one that numpy lacks: "bfloat16"."""
         entries = (entry for shard in self.extraction.shards for entry in shard.archive.entries)
-        return next((entry.type for entry in entries if entry.layer == self.name), "float32")
+        values = (entry for entry in entries if entry.layer == self.name and entry.variable == "value")
+        return next((entry.type for entry in values), "float32")
 
     @property
     def dtype(self) -> np.dtype[Any]:

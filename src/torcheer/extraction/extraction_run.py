@@ -9,7 +9,7 @@ import sys
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +23,10 @@ from torcheer.extraction.batch_values import LayerReader, choose_device, evaluat
 from torcheer.extraction.batches import Batch, Batches, batch_ids
 from torcheer.extraction.extracted_tensors import ExtractedTensors, collect_tensors
 from torcheer.extraction.extraction_estimate import Estimate, measure
-from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
+from torcheer.extraction.extraction_plan import PEAK, PEAK_PLACE, ExtractionPlan, shard_name
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
 from torcheer.extraction.fingerprints import fingerprint, old_weights_checksum
+from torcheer.extraction.unit_peaks import find_peaks
 from torcheer.extraction.value_rows import BatchValues, Mask, sample_maker
 from torcheer.extraction.writers.shards import ShardWriter
 from torcheer.history.error_notes import annotate
@@ -71,6 +72,7 @@ def extract(
     shard_samples: int | None = None,
     codec: str = "raw",
     seed: int = 0,
+    top: bool = False,
     dry_run: bool = False,
     progress: bool | None = None,
 ) -> Extraction | ExtractedTensors | Estimate:
@@ -86,7 +88,8 @@ def extract(
     per sample, by default its index. `workers`: processes that share the work, 0 for this one alone. `writers`: threads
     of each process that write, each to a shard of its own; 4 by default, 1 for what is small. `shard_samples`: samples
     per shard, by default about 256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for
-    models that draw random numbers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how
+    models that draw random numbers. `top`: keep each sample's largest value of every unit, too, so that `features.top`
+    need not read the layers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how
     far it is; None: on a terminal and in a notebook.
 
     >>> found = extract(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(5, 2), layers=["0"], to=folder)
@@ -97,6 +100,8 @@ def extract(
         raise NotAModel(f"extract needs an nn.Module, got {type(model).__name__}")
     if type(seed) is not int:
         raise BadArgument(f"seed={seed!r}: give a whole number")
+    if type(top) is not bool:
+        raise BadArgument(f"top={top!r}: give True or False; features.top(layer, k) says how many")
     batches, target_device = Batches(data, batch_size, transform), choose_device(model, device)
     _check_ids(ids, batches)
     if dry_run and batches.is_single_pass:
@@ -110,10 +115,12 @@ def extract(
         trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
         if dry_run:
             return measure(reader, batches, first, trial.values)
-    plan = _make_plan(reader, batches, trial, shard_samples, writers, codec, ids)
+    plan = replace(_make_plan(reader, batches, trial, shard_samples, writers, codec, ids), top=top)
     if to is None:
-        if workers or codec != "raw":
-            raise BadArgument("to=None keeps tensors in memory: workers and codec go with a folder; give to='features'")
+        if workers or codec != "raw" or top:
+            raise BadArgument(
+                "to=None keeps tensors in memory: workers, codec and top go with a folder; give to='features'"
+            )
         with Progress("extracting", batches.samples, "samples", progress=progress) as shown:
             return collect_tensors(reader, batches, trial.values, ids, shown.add)
     path = Path(to)
@@ -138,7 +145,8 @@ def _check_first_batch(job: ExtractionJob) -> None:
     for name in (shard_name(0), f".{shard_name(0)}.part"):
         with suppress(NotAnArchive, ArchiveDamaged):  # missing; damage is reported by the reader
             archive = Archive(job.path / "shards" / name)
-            stored = {(entry.layer, entry.item): entry for entry in archive.entries if entry.step == 0}
+            first = (entry for entry in archive.entries if entry.step == 0 and entry.variable == "value")
+            stored = {(entry.layer, entry.item): entry for entry in first}
             for layer, item, value in job.trial.values.items() if stored else ():
                 entry = stored.get((layer, item))
                 if entry is None or not is_close(value, archive.array(entry), entry.type):
@@ -182,7 +190,8 @@ def run_job(job: ExtractionJob, on_progress: ProgressCallback, *, is_helper: boo
             for batch in job.batches.select(writer.should_compute):
                 values = job.trial.values if job.trial and batch.number == 0 else _read_batch(job, batch)
                 job.trial = None
-                writer.write(batch.number, sample_maker(values, batch.number), _batch_metadata(job, batch, values))
+                samples = sample_maker(values, batch.number, _extras(job, values))
+                writer.write(batch.number, samples, _batch_metadata(job, batch, values))
                 on_progress(values.count)
             writer.seal_open_shards()
     except BaseException:
@@ -200,6 +209,14 @@ def _read_batch(job: ExtractionJob, batch: Batch) -> BatchValues:
     except Exception as error:
         annotate(error, shard=f"{shard_name(job.plan.place_of(batch.number)[0])} in {job.path}")
         raise
+
+
+def _extras(job: ExtractionJob, values: BatchValues) -> list[tuple[str, str, torch.Tensor]]:
+    """Return what is written beside the layers of a batch."""
+    if not job.plan.top:
+        return []
+    named = [(name, zip((PEAK, PEAK_PLACE), peaks)) for name, peaks in find_peaks(values)]
+    return [(name, variable, tensor) for name, variables in named for variable, tensor in variables]
 
 
 def _batch_metadata(job: ExtractionJob, batch: Batch, values: BatchValues) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def fingerprint(named: Iterable[tuple[str, Any]]) -> int:
     """
     headers: list[str] = []
     sums: list[Any] = []
-    factors: dict[torch.device, Tensor] = {}  # on each GPU
+    factors: dict[torch.device, _Factors] = {}  # on each GPU
     for name, value in named:
         for part in value if isinstance(value, (tuple, list)) else [value]:  # quantised modules pack their weights
             is_tensor = isinstance(part, Tensor)
@@ -51,7 +51,7 @@ def _fetch(sums: list[Any]) -> list[int]:
 
 
 @torch.no_grad()
-def _content_sum(tensor: Tensor, factors: dict[torch.device, Tensor]) -> Any:
+def _content_sum(tensor: Tensor, factors: dict[torch.device, _Factors]) -> Any:
     """Return the sum of a tensor's words; 0 for layouts without plain data."""
     with suppress(RuntimeError, TypeError, NotImplementedError):
         tensor = tensor.detach()
@@ -63,7 +63,7 @@ def _content_sum(tensor: Tensor, factors: dict[torch.device, Tensor]) -> Any:
         if words.is_cpu:
             return _sum_numpy(words.numpy().view(np.uint64))
         if words.device not in factors:
-            factors[words.device] = torch.from_numpy(_factors().view(np.int64)).to(words.device)
+            factors[words.device] = _Factors(words.device)
         return _sum_torch(words, factors[words.device])
     return 0
 
@@ -86,14 +86,29 @@ def _sum_numpy(words: NDArray[np.uint64]) -> int:
         return int((sums * _row_factors(rows + 1)).sum(dtype=np.uint64))
 
 
-def _sum_torch(words: Tensor, factors: Tensor) -> Tensor:
+class _Factors:
+    """Factors of places and rows on a GPU, where a copy or a launch costs more than most weights' numbers."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.places = torch.from_numpy(_factors().view(np.int64)).to(device)
+        self._rows = self.places[:0]
+
+    def rows(self, count: int) -> Tensor:
+        """Return the factors of so many rows."""
+        if count > len(self._rows):
+            numbers = _row_factors(max(count, _PART_ROWS + 1)).view(np.int64)
+            self._rows = torch.from_numpy(numbers).to(self.places.device)
+        return self._rows[:count]
+
+
+def _sum_torch(words: Tensor, factors: _Factors) -> Tensor:
     rows = len(words) // _ROW_WORDS
-    table = words[: rows * _ROW_WORDS].view(rows, _ROW_WORDS)
-    sums = [(table[start : start + _PART_ROWS] * factors).sum(1) for start in range(0, rows, _PART_ROWS)]
-    rest = words[rows * _ROW_WORDS :]
-    sums.append((rest * factors[: len(rest)]).sum()[None])
-    row_factors = torch.from_numpy(_row_factors(rows + 1).view(np.int64)).to(words.device, non_blocking=True)
-    return (torch.cat(sums) * row_factors).sum()
+    table, rest = words[: rows * _ROW_WORDS].view(rows, _ROW_WORDS), words[rows * _ROW_WORDS :]
+    sums = [(table[start : start + _PART_ROWS] * factors.places).sum(1) for start in range(0, rows, _PART_ROWS)]
+    if len(rest):
+        sums.append((rest * factors.places[: len(rest)]).sum()[None])
+    whole = sums[0] if len(sums) == 1 else torch.cat(sums)
+    return (whole * factors.rows(len(whole))).sum()
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -114,15 +114,21 @@ def _kept_positions(mask: Mask, given: Any, count: int) -> Tensor:
 # -- off the device, to the archive ------------------------------------------------------------------------------------
 
 
-def sample_maker(batch: BatchValues, number: int) -> Callable[[], list[Sample]]:
-    """Return a function that makes the samples to write.
+def sample_maker(
+    batch: BatchValues, number: int, extras: Sequence[tuple[str, str, Tensor]] = ()
+) -> Callable[[], list[Sample]]:
+    """Return a function that makes the samples to write: the layers, and other variables of them.
 
     Values on a GPU are copied as they are written, while the next batch runs.
     """
     events = record_events(batch.values)
+    values = [(name, "value", item, tensor) for name, item, tensor in batch.items()]
+    values += [(name, variable, -1, tensor) for name, variable, tensor in extras]
 
     def make() -> list[Sample]:
-        return [Sample(number, name, "value", item, _streamed(tensor, events)) for name, item, tensor in batch.items()]
+        return [
+            Sample(number, name, variable, item, _streamed(tensor, events)) for name, variable, item, tensor in values
+        ]
 
     return make
 

@@ -217,7 +217,7 @@ def describe_memory(model: Any, values: Mapping[str, int]) -> str:
 def _format_sizes(name: str, sizes: list[int]) -> str:
     parts = zip(("parameters and buffers", "gradients", "values kept"), sizes)
     return (
-        f"{name} {human_bytes(sum(sizes))} ({', '.join(f'{what} {human_bytes(size)}' for what, size in parts if size)})"
+        f"{name} {human_bytes(sum(sizes))} ({', '.join(f'{kind} {human_bytes(size)}' for kind, size in parts if size)})"
     )
 
 

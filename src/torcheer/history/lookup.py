@@ -38,10 +38,10 @@ def lookup(history: ModelHistory, key: Any) -> OpView | LayerView | OpList:
     return history.pick([position % count])[0]
 
 
-def find(history: ModelHistory, what: Any) -> list[int]:
+def find(history: ModelHistory, selection: Any) -> list[int]:
     """Return the positions of the operations that a selection matches (`torcheer.selection`)."""
-    found = [_find(history, key) for key in keys_of(what, "find")]
-    return found[0] if len(found) == 1 else sorted({index for indices in found for index in indices})
+    matches = [_find(history, key) for key in keys_of(selection, "find")]
+    return matches[0] if len(matches) == 1 else sorted({index for indices in matches for index in indices})
 
 
 def _find(history: ModelHistory, key: Any) -> list[int]:
@@ -74,12 +74,12 @@ def _address(history: ModelHistory, module: Any) -> str:
     return address
 
 
-def find_or_raise(history: ModelHistory, what: Any) -> list[int]:
+def find_or_raise(history: ModelHistory, selection: Any) -> list[int]:
     """Return the positions as `find` does; raise UnknownLayer if nothing matches."""
-    indices = find(history, what)
+    indices = find(history, selection)
     if not indices:
         hint = "history.layer_labels and history.modules name what is there."
-        raise UnknownLayer(f"nothing among {plural(len(history), 'operation')} matches {what!r}. {hint}")
+        raise UnknownLayer(f"nothing among {plural(len(history), 'operation')} matches {selection!r}. {hint}")
     return indices
 
 
@@ -95,13 +95,15 @@ def _names(history: ModelHistory, index: int) -> tuple[str, ...]:
     return layer.label, layer.short, layers.label(index), f"{layer.short}:{layers.passes[index]}"
 
 
-def named_matches(history: ModelHistory, what: Any) -> list[tuple[str, int]]:
+def named_matches(history: ModelHistory, selection: Any) -> list[tuple[str, int]]:
     """Return the name and position of each match: the path of the module where that was meant, a role, or the label."""
-    if _is_role(what) and what not in history.facts.module_types:
-        return _role_matches(history, what)
-    selectors = [parse(key, history.facts.structure, "find") for key in keys_of(what, "find") if not is_module(key)]
+    if _is_role(selection) and selection not in history.facts.module_types:
+        return _role_matches(history, selection)
+    selectors = [
+        parse(key, history.facts.structure, "find") for key in keys_of(selection, "find") if not is_module(key)
+    ]
     matches = []
-    for index in find(history, what):
+    for index in find(history, selection):
         calls = [call for call in history.facts.ops[index].output_of if any(s.matches_call(*call) for s in selectors)]
         matches.append((_call_name(history, calls[0]) if calls else history.facts.layers.label(index), index))
     return matches

@@ -68,10 +68,10 @@ def every_nth(frequency: Any) -> int:
     return int(value)
 
 
-def number(value: Any, what: str) -> float:
+def number(value: Any, name: str) -> float:
     """A setting that must be a number."""
     if not isinstance(value, Real) or math.isnan(value):
-        raise BadArgument(f"{what} is {value!r}, and must be a number")
+        raise BadArgument(f"{name} is {value!r}, and must be a number")
     return float(value)
 
 
@@ -182,8 +182,8 @@ class ParallelHandler(StaysHere, metaclass=_Single):
     ) -> Tracked:  # fmt: skip
         unique_id, items = _older_names(unique_id, items, older)
         if self._stopped or self._process != os.getpid():
-            what = "stopped" if self._stopped else "made before this process was forked"
-            raise BadArgument(f"this handler was {what}; make a new one with its callbacks and frequency")
+            reason = "stopped" if self._stopped else "made before this process was forked"
+            raise BadArgument(f"this handler was {reason}; make a new one with its callbacks and frequency")
         if not self.enabled:
             return _NOTHING
         _check(unique_id, items, transform)

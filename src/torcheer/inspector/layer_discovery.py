@@ -170,8 +170,10 @@ def _backward(model: nn.Module, inputs: Any, output: Any, pick: Pick | None) -> 
     """Run a backward pass that changes no `.grad` of the model."""
     start = pick(output) if pick is not None else first_tensor(output, requires_grad=True)
     if not isinstance(start, Tensor) or not start.requires_grad:
-        what = "pick gave" if pick is not None else "the model returned"
-        raise BadArgument(f"{what} no tensor with a gradient; try pick=lambda output: …, or requires_grad on a weight")
+        source = "pick gave" if pick is not None else "the model returned"
+        raise BadArgument(
+            f"{source} no tensor with a gradient; try pick=lambda output: …, or requires_grad on a weight"
+        )
     ends: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
     arguments = (
         inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]

@@ -33,18 +33,18 @@ class AttentionWeights:
 
 def attention(history: ModelHistory, layer: Any) -> AttentionWeights:
     """Return the attention weights of a layer: a role ('attn[3]'), a module's path, or the label of its operation."""
-    found = _find(history, layer)
-    if found.softmax is not None:
-        weights = to_numpy(found.softmax.tensor_contents)
-        batch = weights.shape[0] if weights.ndim == 4 else _batch(found)
+    attention_op = _find(history, layer)
+    if attention_op.softmax is not None:
+        weights = to_numpy(attention_op.softmax.tensor_contents)
+        batch = weights.shape[0] if weights.ndim == 4 else _batch(attention_op)
         weights = weights.reshape(batch, -1, *weights.shape[-2:])
-        return AttentionWeights(str(layer), found.softmax.label, weights, recomputed=False)
+        return AttentionWeights(str(layer), attention_op.softmax.label, weights, recomputed=False)
 
     def read(index: int, output: int) -> NDArray[Any]:
         return to_numpy(history.trace.value(index, output))
 
     try:
-        computed = weights_of(found.op.record, read, found.op.shape[0])
+        computed = weights_of(attention_op.op.record, read, attention_op.op.shape[0])
     except ValueUnavailable as error:
         raise ValueUnavailable(
             f"the attention weights of {layer!r} are recomputed from queries, keys and mask, which this history has "
@@ -52,13 +52,13 @@ def attention(history: ModelHistory, layer: Any) -> AttentionWeights:
         ) from None
     if computed is None:
         raise ValueUnavailable(f"the attention weights of {layer!r} cannot be recomputed: queries and keys do not fit")
-    return AttentionWeights(str(layer), found.op.label, computed, recomputed=True)
+    return AttentionWeights(str(layer), attention_op.op.label, computed, recomputed=True)
 
 
-def _batch(found: AttentionOp) -> int:
+def _batch(attention_op: AttentionOp) -> int:
     """Return the batch size where heads and samples share an axis: that of what the model received."""
-    inputs = (op for op in found.op.history if op.record.kind == "input" and op.shape)
-    size = found.op.shape[0]
+    inputs = (op for op in attention_op.op.history if op.record.kind == "input" and op.shape)
+    size = attention_op.op.shape[0]
     return next((op.shape[0] for op in inputs if size % op.shape[0] == 0), size)
 
 
@@ -76,8 +76,10 @@ def _find(history: ModelHistory, layer: Any) -> AttentionOp:
             return inside[0]
     else:
         indices = set(history.indices(layer))
-        for found in everywhere:
-            if found.op.record.index in indices or (found.softmax and found.softmax.record.index in indices):
-                return found
-    labels = ", ".join(found.op.label for found in everywhere[:4]) or "none"
+        for attention_op in everywhere:
+            if attention_op.op.record.index in indices or (
+                attention_op.softmax and attention_op.softmax.record.index in indices
+            ):
+                return attention_op
+    labels = ", ".join(attention_op.op.label for attention_op in everywhere[:4]) or "none"
     raise UnknownLayer(f"{layer!r} has no attention in this history; attentions there: {labels}")

@@ -189,10 +189,10 @@ class _Sweep:
 
     def _head_columns(self, name: str) -> list[Tensor]:
         place = self.places.named[name]
-        found = self.heads.get(place.attention, {}).get(place.heads)
-        if found is None:
+        columns = self.heads.get(place.attention, {}).get(place.heads)
+        if columns is None:
             raise BadArgument(f"patch_sweep: the heads of {place.attention} could not be found")
-        return found
+        return columns
 
     def part(self, name: str, column: int) -> TensorPart | None:
         """Return the part of a layer's value that a cell patches; None if the layer has no such head."""

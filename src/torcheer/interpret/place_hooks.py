@@ -54,14 +54,14 @@ class Places:
                 handle.remove()
 
     @contextmanager
-    def finding_heads(self, found: dict[str, Columns]) -> Iterator[None]:
+    def finding_heads(self, columns_by_path: dict[str, Columns]) -> Iterator[None]:
         """Find the columns of the heads of each attention that is called inside the block, by its path."""
         wanted = {place.attention: place for place in self.named.values() if place.heads}
         handles = []
         for path, place in wanted.items():
             projections = self.roles.projections(place)
             inside = {letter: inner.removeprefix(f"{path}.") for letter, inner in projections.items()}
-            hook = _heads_hook(path, inside, found)
+            hook = _heads_hook(path, inside, columns_by_path)
             handles.append(self.modules[path].register_forward_pre_hook(hook, with_kwargs=True))
         try:
             yield
@@ -93,9 +93,9 @@ def _after(handler: Handler) -> Any:
     return hook
 
 
-def _heads_hook(path: str, projections: Mapping[str, str], found: dict[str, Columns]) -> Any:
+def _heads_hook(path: str, projections: Mapping[str, str], columns_by_path: dict[str, Columns]) -> Any:
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-        if path not in found:
-            found[path] = columns_before_call(module, args, kwargs, projections)
+        if path not in columns_by_path:
+            columns_by_path[path] = columns_before_call(module, args, kwargs, projections)
 
     return hook

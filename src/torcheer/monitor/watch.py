@@ -239,9 +239,9 @@ class Watch:
 
     @stop_on.setter
     def stop_on(self, stop_on: str | Sequence[str]) -> None:
-        found = stops(stop_on, self._rules)
-        self._check_single_process(found)
-        self._stop_on = found
+        rules = stops(stop_on, self._rules)
+        self._check_single_process(rules)
+        self._stop_on = rules
 
     @property
     def message(self) -> str:

@@ -109,13 +109,13 @@ def _folder(to: Any) -> Path | None:
     return None if to is None else Path(to).absolute()
 
 
-def _variables(what: Any) -> tuple[str, ...]:
-    variables = _texts(what, "what")
+def _variables(value: Any) -> tuple[str, ...]:
+    variables = _texts(value, "what")
     for variable in variables:
         if variable not in WHAT:
             raise BadArgument(f"what={variable!r}: there are {', '.join(WHAT)}.{did_you_mean(variable, WHAT)}")
     if not variables:
-        raise BadArgument(f"what={what!r}: nothing to look at; there are {', '.join(WHAT)}")
+        raise BadArgument(f"what={value!r}: nothing to look at; there are {', '.join(WHAT)}")
     return variables
 
 
@@ -136,8 +136,8 @@ def _transport(value: Any) -> Transport:
         return value or Transport()
     names = [field.name for field in fields(Transport)]
     if not isinstance(value, Mapping) or (unknown := [name for name in value if name not in names]):
-        what = f"no setting {unknown[0]!r}" if isinstance(value, Mapping) else f"{value!r} means nothing"
-        raise BadArgument(f"transport: {what}; use Transport({', '.join(f'{name}=…' for name in names)})")
+        problem = f"no setting {unknown[0]!r}" if isinstance(value, Mapping) else f"{value!r} means nothing"
+        raise BadArgument(f"transport: {problem}; use Transport({', '.join(f'{name}=…' for name in names)})")
     return Transport(**value)
 
 

@@ -57,8 +57,8 @@ def _findings(watch: Watch) -> list[tuple[str, str]]:
     return findings + [("?", problem) for problem in watch.problems[-_SHOWN:]]
 
 
-def _counted(count: int, what: str) -> str:
-    return plural(count, what) if count else f"no {what}s"
+def _counted(count: int, noun: str) -> str:
+    return plural(count, noun) if count else f"no {noun}s"
 
 
 class StatusBox:

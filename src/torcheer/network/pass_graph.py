@@ -66,12 +66,12 @@ class PassGraph:
         sources: dict[int, set[int]] = {}
         for op in self.ops:
             parents = set(self.parents(op.index)) & nearest.keys()
-            found: set[int] = set()
+            origins: set[int] = set()
             for parent in parents:
-                found |= {max(nearest[parent])} if len(parents) > 1 and parent in streams else nearest[parent]
+                origins |= {max(nearest[parent])} if len(parents) > 1 and parent in streams else nearest[parent]
             if op.index in owners:
-                sources[op.index], found = found, {op.index}
-            nearest[op.index] = found
-            if len(found) > 1 and (self.readers[op.index] > 1 or not streams.isdisjoint(parents)):
+                sources[op.index], origins = origins, {op.index}
+            nearest[op.index] = origins
+            if len(origins) > 1 and (self.readers[op.index] > 1 or not streams.isdisjoint(parents)):
                 streams.add(op.index)
         return sources

@@ -33,13 +33,13 @@ class Place:
 
 def attentions_of(block: ModuleNode) -> list[ModuleNode]:
     """Return the outermost attention modules of a block."""
-    found: list[ModuleNode] = []
+    attentions: list[ModuleNode] = []
     for node in block.inner.values():
         if node.mentions(_ATTENTION) and node.inner and _holds_matrix(node) and not node.is_list:
-            found.append(node)
+            attentions.append(node)
         elif not node.mentions(_MLP):
-            found += attentions_of(node)
-    return found
+            attentions += attentions_of(node)
+    return attentions
 
 
 def _holds_matrix(node: ModuleNode) -> bool:

@@ -81,15 +81,15 @@ def loss_column(pipeline: str, pipelines: Collection[str]) -> str:
 def _one_row_a_step(rows: list[Row]) -> list[Row]:
     """Metrics of one step as one row: they may have come at different times. Those that came twice stay two."""
     merged: dict[int, Row] = {}
-    found = list[Row]()
+    step_rows = list[Row]()
     for row in rows:
         before = merged.get(row.step)
         if before is not None and not before.cells.keys() & row.cells.keys():
             before.cells.update(row.cells)
         else:
-            found.append(row._replace(cells=dict(row.cells)))
-            merged[row.step] = found[-1]
-    return found
+            step_rows.append(row._replace(cells=dict(row.cells)))
+            merged[row.step] = step_rows[-1]
+    return step_rows
 
 
 def _steps(tables: Tables, known: Sequence[str]) -> list[Row]:

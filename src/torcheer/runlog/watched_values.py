@@ -77,9 +77,9 @@ class WatchedValues:
         numbers, times, seen = (np.array(column) for column in zip(*self._scalars))
         self._scalars = []
         value = np.where(np.isfinite(numbers), numbers, np.nan)
-        none, one = np.full(len(value), -1), np.ones(len(value), np.int64)
+        none, ones = np.full(len(value), -1), np.ones(len(value), np.int64)
         statistics = [times, value, value, value, value * 0.0, np.abs(value), *[value] * len(PERCENTILES)]
-        counts = [none, seen, one, numbers == 0, np.isnan(numbers), np.isinf(numbers), one, none, none]
+        counts = [none, seen, ones, numbers == 0, np.isnan(numbers), np.isinf(numbers), ones, none, none]
         self._numbers.append(np.stack(statistics, 1))
         self._counts.append(np.stack([column.astype(np.int64) for column in counts], 1))
 
@@ -97,10 +97,10 @@ class WatchedValues:
 
     def histogram(self, place: int) -> Array:
         """The histogram of a value; zeros if it has none."""
-        binned, found = int(self.counts[place, COUNTS.index("binned")]), self._entry(place, LAYER, "histogram", -1)
+        binned, entry = int(self.counts[place, COUNTS.index("binned")]), self._entry(place, LAYER, "histogram", -1)
         histogram: Array = np.zeros(BINS, np.int64)
-        if binned >= 0 and found is not None:
-            histogram += found[0].array(found[1])[binned]
+        if binned >= 0 and entry is not None:
+            histogram += entry[0].array(entry[1])[binned]
         return histogram
 
     def is_scalar(self, place: int) -> bool:
@@ -117,10 +117,10 @@ class WatchedValues:
 
     def kept(self, place: int) -> Array:
         """A value's array, where `keeps` is true."""
-        found = self._kept_entry(place)
-        if found is None:
+        entry = self._kept_entry(place)
+        if entry is None:
             return np.array(self.statistics[place, STATISTICS.index("mean")])
-        return found[0].array(found[1])
+        return entry[0].array(entry[1])
 
     def column(self, name: str, places: Array) -> Array:
         """One number of each value.

@@ -22,11 +22,11 @@ def closing_message(source: Source) -> Ended:
     if source.kind != "live":
         return Ended(_CLOSED, "", state)
     if state.status == "done":
-        what = "Training has ended" if state.counters else "The program has ended"
-        return Ended(f"{what}: {state.message.rstrip('.')}" if state.message else what, "", state)
+        heading = "Training has ended" if state.counters else "The program has ended"
+        return Ended(f"{heading}: {state.message.rstrip('.')}" if state.message else heading, "", state)
     if state.status == "lost":
-        what = "The process that trained is gone" if state.counters else "The program is gone"
-        return Ended(what, "It said nothing of its end: it was killed, or has crashed.", state)
+        heading = "The process that trained is gone" if state.counters else "The program is gone"
+        return Ended(heading, "It said nothing of its end: it was killed, or has crashed.", state)
     return Ended(_CLOSED, _LIVES.get(state.status, ""), state)
 
 

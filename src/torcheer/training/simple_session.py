@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 
-def lookup(table: Mapping[str, Any], name: str, what: str) -> Any:
+def lookup(table: Mapping[str, Any], name: str, group: str) -> Any:
     """Return the entry of a name; raise with the nearest name where there is none."""
     if name not in table:
         names = ", ".join(table) or "none"
-        raise BadArgument(f"there is no {name!r} among the {what}; there is {names}.{did_you_mean(name, table)}")
+        raise BadArgument(f"there is no {name!r} among the {group}; there is {names}.{did_you_mean(name, table)}")
     return table[name]
 
 

@@ -16,8 +16,8 @@ def safe(text: str) -> str:
     >>> safe("../a b")
     '_._a_b-318565'
     """
-    found = unicodedata.normalize("NFC", text).replace(":", "-")  # a second call: no need for a hash
-    name = "".join(character if character.isalnum() or character in "._-" else "_" for character in found)
+    normalized = unicodedata.normalize("NFC", text).replace(":", "-")  # a second call: no need for a hash
+    name = "".join(character if character.isalnum() or character in "._-" else "_" for character in normalized)
     name = "_" + name[1:] if name.startswith((".", "-")) else name
     short = name.encode()[:MOST_BYTES].decode(errors="ignore")
     if short and short == text.replace(":", "-"):

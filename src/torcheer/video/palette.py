@@ -32,10 +32,10 @@ def places(values: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
     """Where in the table each number's colour stands; those below `low` and above `high` get its ends."""
     with np.errstate(all="ignore"):
         place = np.rint(along(values, low, high) * (STEPS - 1))
-        found: NDArray[np.uint8] = np.nan_to_num(np.clip(place, 0, STEPS - 1)).astype(np.uint8)
-    found[np.isnan(values)] = AT_NAN
-    found[np.isinf(values)] = AT_INFINITE
-    return found
+        indices: NDArray[np.uint8] = np.nan_to_num(np.clip(place, 0, STEPS - 1)).astype(np.uint8)
+    indices[np.isnan(values)] = AT_NAN
+    indices[np.isinf(values)] = AT_INFINITE
+    return indices
 
 
 @cache

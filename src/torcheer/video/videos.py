@@ -208,7 +208,7 @@ class Videos:
         )
         self._report(str(error.errno), text)
 
-    def _report(self, what: str, text: str) -> None:
-        if what not in self._reported:
-            self._reported.add(what)
+    def _report(self, topic: str, text: str) -> None:
+        if topic not in self._reported:
+            self._reported.add(topic)
             self._send_message({"kind": "problem", "text": text})

@@ -20,7 +20,7 @@ from torcheer.wire.socket_lines import Wire
 
 # The user's folders come last while our modules are imported: a `json.py` there must not shadow the standard library.
 _SCRIPT: Final = """\
-# {module}: {what}
+# {module}: {purpose}
 import sys
 _, numbers, count, first, *rest = sys.argv
 path, arguments = rest[:int(count)], rest[int(count):]
@@ -47,7 +47,7 @@ class Program:
     """A program of this package that runs in a process of its own."""
 
     module: str  # whose `main(arguments, parent)` it runs
-    what: str  # it does, for lists of processes
+    purpose: str  # "watches a training run", for lists of processes
     name: str  # in errors: "the studio"
     environment: Mapping[str, str]  # variables that the user has not set
     imports_as_here: bool  # `main` imports the user's modules, and in the order of this process
@@ -129,7 +129,7 @@ class ChildProcess:
 
 
 def _command(program: Program, fds: Sequence[int], arguments: Sequence[str]) -> list[str]:
-    script = _SCRIPT.format(module=program.module, what=program.what, imports_as_here=program.imports_as_here)
+    script = _SCRIPT.format(module=program.module, purpose=program.purpose, imports_as_here=program.imports_as_here)
     path = [str(entry) or working_folder() for entry in sys.path]
     package = str(Path(__file__).parents[2])
     numbers = ",".join(map(str, (os.getpid(), *fds)))

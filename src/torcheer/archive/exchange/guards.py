@@ -48,14 +48,14 @@ def check_zip_end(archive: zipfile.ZipFile, file: Path) -> None:
 
 
 @contextmanager
-def read_errors(file: Path, what: str = "it") -> Iterator[None]:
+def read_errors(file: Path, part: str = "it") -> Iterator[None]:
     """Turn any parser error into ArchiveDamaged that names the file."""
     try:
         yield
     except TorcheerError:
         raise
     except Exception as error:  # third-party parsers raise anything on hostile bytes
-        raise ArchiveDamaged(f"{file}: {what} cannot be read: {type(error).__name__}: {error}") from None
+        raise ArchiveDamaged(f"{file}: {part} cannot be read: {type(error).__name__}: {error}") from None
 
 
 def missing_package(package: str, file: Path) -> TorcheerError:

@@ -161,6 +161,10 @@ class Segment:
                 os.ftruncate(file.fileno(), end)
         self.dirty = False
 
+    def sync_values(self) -> None:
+        """Sync the values that were written; any thread may, until the segment is closed."""
+        getattr(os, "fdatasync", os.fsync)(self._data.fileno())  # macOS has only the second
+
     def sync(self) -> None:
         """Fsync both files."""
         os.fsync(self._data.fileno())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torcheer.archive.format.archive_folder import Segment, list_segments, write_header
 from torcheer.archive.format.index_frames import ALIGN
+from torcheer.archive.format.parallel_checksums import ParallelChecksum
 from torcheer.archive.format.value_codecs import Codec, check_codec, codec_for, pack
 from torcheer.disk import explain_write_errors, lock_folder
 from torcheer.encoding import crc32, describe, encode, whole_number
@@ -40,7 +41,7 @@ class Writer:
     the system. A killed process loses nothing that was committed, either way; a power loss may.
     `segment_bytes`: start a new segment beyond this size.
     `codec` compresses values: a name of `value_codecs.CODECS`, or a function from a Sample to one.
-    `checksum` computes CRC-32 of bytes, continued from a number: a faster one where there are several cores.
+    `checksums`: threads that compute them while the bytes are written; by default they are computed before.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class Writer:
         interval_secs: float = 5.0,
         segment_bytes: int = SEGMENT_BYTES,
         codec: Codec = "raw",
-        checksum: Callable[[Any, int], int] = crc32,
+        checksums: ParallelChecksum | None = None,
     ) -> None:
         if fsync not in FSYNC_MODES:
             raise BadArgument(f"fsync={fsync!r}: use one of {', '.join(FSYNC_MODES)}")
         self.path = Path(to)
         self._codec = codec if callable(codec) else check_codec(codec)
-        self._checksum = checksum
+        self._checksums = checksums
         self._fsync, self._interval_secs, self._segment_bytes = fsync, interval_secs, segment_bytes
         self._fsyncs = fsync != "never"
         self._last_fsync = time.monotonic()
@@ -126,6 +127,16 @@ class Writer:
                 self._segment = Segment(self.path, segment.number + 1, sync=self._fsyncs)
                 segment.close()
         return self._segment
+
+    @property
+    def value_bytes(self) -> int:
+        """Return how many bytes of values the segment that is written to has."""
+        return self._segment.committed.data_end
+
+    def sync_values(self) -> None:
+        """Wait until the disk has the values so far, while another thread goes on with the next steps."""
+        with self._explain_os_errors():
+            self._segment.sync_values()
 
     @property
     def in_place(self) -> bool:
@@ -212,9 +223,8 @@ class _StepBuffer:
         else:
             descriptor, payload = encode(sample)
         codec_fields, stored = pack(codec, descriptor["type"], payload)
-        crc = self._writer._checksum(stored, 0)
-        entry = {**descriptor, "offset": 0, "stored": len(stored), "crc32": crc, **codec_fields}
-        entry["offset"] = self._add(stored)
+        offset, crc = self._add(stored)
+        entry = {**descriptor, "offset": offset, "stored": len(stored), "crc32": crc, **codec_fields}
         self._entries.append(entry)
         return entry
 
@@ -224,9 +234,7 @@ class _StepBuffer:
         offset = self.end + -self.end % ALIGN
         crc, end = 0, offset
         for block in value.blocks():
-            crc = self._writer._checksum(block, crc)
-            with self._writer._explain_os_errors():
-                self._segment.write_values(block, end)
+            crc = self._write_at(block, end, crc)
             end += len(block)
         self.end = end
         descriptor = describe(sample, value.type, value.shape)
@@ -234,21 +242,33 @@ class _StepBuffer:
         self._entries.append(entry)
         return entry
 
-    def _add(self, stored: Any) -> int:
+    def _write_at(self, data: Any, offset: int, crc: int) -> int:
+        """Write bytes; return their checksum, continued from `crc`."""
+        checksums = self._writer._checksums
+        wait = None if checksums is None else checksums.start(data, crc)
+        try:
+            crc = crc32(data, crc) if wait is None else crc
+            with self._writer._explain_os_errors():
+                self._segment.write_values(data, offset)
+        finally:  # a block's memory is used again after this
+            crc = crc if wait is None else wait()
+        return crc
+
+    def _add(self, stored: Any) -> tuple[int, int]:
+        """Write or buffer a value; return its place and its checksum."""
         padding = -self.end % ALIGN if len(stored) else 0
         offset = self.end + padding
         if len(stored) < _SMALL_BYTES:
             self._pending += bytes(padding)
             self._pending += stored
-            self.end = offset + len(stored)
+            self.end, crc = offset + len(stored), crc32(stored)
             if len(self._pending) >= _BUFFER_BYTES:
                 self.flush()
         else:
             self.flush()
-            with self._writer._explain_os_errors():
-                self._segment.write_values(stored, offset)
+            crc = self._write_at(stored, offset, 0)
             self.end = offset + len(stored)
-        return offset
+        return offset, crc
 
     def flush(self) -> None:
         """Write the buffered values."""

@@ -1,35 +1,40 @@
-"""CRC-32 by several threads, for systems without isal: pieces of their own, combined."""
+"""CRC-32 by other threads while the same bytes are written, for systems without isal: pieces, combined."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 from torcheer.encoding import crc32
 
-_PIECE_BYTES = 2 << 20
+_PIECE_BYTES = 8 << 20  # smaller ones hand the interpreter's lock to and fro, which a model that runs meanwhile pays
 _MAX_THREADS = 8
 _POLYNOMIAL = 0xEDB88320  # of CRC-32, its bits reversed, as all numbers here
 _ONE = 1 << 31  # the polynomial 1
 
 
 class ParallelChecksum:
-    """A CRC-32 whose pieces are computed by threads; `close` ends them."""
+    """CRC-32s that threads compute; `close` ends them."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), "torcheer-checksum")
 
-    def __call__(self, data: Any, start: int = 0) -> int:
+    def start(self, data: Any, first: int = 0) -> Callable[[], int]:
+        """Begin the CRC-32 of bytes, continued from `first`; the function that is returned waits for it."""
         view = memoryview(data)
         pieces = [view[place : place + _PIECE_BYTES] for place in range(0, len(view), _PIECE_BYTES)]
-        if len(pieces) < 2:
-            return crc32(view, start)
-        crc = start
-        for piece, own in zip(pieces, self._threads.map(crc32, pieces)):
-            crc = combine(crc, own, len(piece))
-        return crc
+        parts = [self._threads.submit(crc32, piece) for piece in pieces]
+
+        def wait() -> int:
+            crc = first
+            for piece, part in zip(pieces, parts):
+                crc = combine(crc, part.result(), len(piece))
+            return crc
+
+        return wait
 
     def close(self) -> None:
         """End the threads."""

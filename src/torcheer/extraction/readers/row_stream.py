@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ from torch.utils.data import IterableDataset, get_worker_info
 from torcheer.errors import BadArgument
 from torcheer.extraction.extraction_reader import Extraction
 from torcheer.extraction.readers.row_blocks import Block, BlockReader, list_blocks, row_shape
+from torcheer.extraction.shared_storage import storage_holders
 
-_READERS = 4  # threads that read
+_KEPT_OUTPUTS = 3  # batches: the one that is made, the one at work, and one that was just let go
+_READERS = 8  # threads that read: while one verifies a checksum, the disk has others' requests
 
 
 class _Pool(NamedTuple):
@@ -104,6 +107,7 @@ class RowStream(IterableDataset[Any]):
         orders = [order.permutation(count) if self._shuffle else np.arange(count) for count in counts]
         first, left = _first_needed(counts, self._batch_size, skip)
         rest: list[Tensor] = []  # rows of the pool before that made no batch
+        outputs = _Outputs()
         memories = [self._memory(max(counts[first:], default=0)) for _ in pools[first : first + 2]]
         with _Readers(self._verified) as readers:
             coming = readers.start(self, pools[first], memories[0]) if pools else None
@@ -118,9 +122,9 @@ class RowStream(IterableDataset[Any]):
                 left = 0
                 while len(places) - start + (len(rest[0]) if rest else 0) >= self._batch_size:
                     stop = start + self._batch_size - (len(rest[0]) if rest else 0)
-                    yield self._give([*_gather(parts, places[start:stop], rest)])
+                    yield self._give(outputs.gather(parts, places[start:stop], rest))
                     start, rest = stop, []
-                rest = _gather(parts, places[start:], rest)
+                rest = outputs.gather(parts, places[start:], rest)
             if rest and len(rest[0]) and not self._drop_last:
                 yield self._give(rest)
 
@@ -189,7 +193,34 @@ def _first_needed(counts: list[int], batch_size: int, skip: int) -> tuple[int, i
     return max(0, len(counts) - 1), counts[-1] if counts else 0
 
 
-def _gather(parts: list[Tensor], places: Tensor, rest: list[Tensor]) -> list[Tensor]:
-    """Return rows at some places, behind those that were left."""
-    rows = [part.index_select(0, places) if part.numel() else part[: len(places)] for part in parts]
-    return [torch.cat([old, new]) for old, new in zip(rest, rows)] if rest else rows
+class _Outputs:
+    """Memory of the last batches, used again once nobody else holds it: new memory takes longer to touch than to fill.
+
+    Not in a DataLoader's worker, whose batches lie in memory that another process reads.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[list[Tensor]] = deque(maxlen=0 if get_worker_info() is not None else _KEPT_OUTPUTS)
+
+    def gather(self, parts: list[Tensor], places: Tensor, rest: list[Tensor]) -> list[Tensor]:
+        """Return rows at some places, behind those that were left."""
+        before = len(rest[0]) if rest else 0
+        outputs = self._memory(parts, before + len(places))
+        for number, (output, part) in enumerate(zip(outputs, parts)):
+            if before:
+                output[:before] = rest[number]
+            if part.numel():
+                torch.index_select(part, 0, places, out=output[before:])
+        return [output.view(output.shape) for output in outputs]  # so that the storage knows who holds a batch
+
+    def _memory(self, parts: list[Tensor], rows: int) -> list[Tensor]:
+        for memory in self._kept:
+            if len(memory[0]) == rows and all(map(_is_free, memory)):
+                return memory
+        memory = [torch.empty((rows, *part.shape[1:]), dtype=part.dtype) for part in parts]
+        self._kept.append(memory)
+        return memory
+
+
+def _is_free(tensor: Tensor) -> bool:
+    return storage_holders(tensor) == 1 and not tensor.is_shared()  # type: ignore[no-untyped-call]

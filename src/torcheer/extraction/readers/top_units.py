@@ -1,13 +1,11 @@
-"""The strongest samples of each unit of a stored layer, and a gallery of them."""
+"""The strongest samples of each unit of a stored layer."""
 
 from __future__ import annotations
 
-import base64
 import os
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
-from html import escape
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +15,8 @@ from numpy.typing import NDArray
 from torcheer.disk import write_file
 from torcheer.encoding import numbers_of
 from torcheer.errors import BadArgument, ValueUnavailable
-from torcheer.extraction.extraction_reader import Extraction
-from torcheer.runlog.media.media_files import png_bytes
-
-_CONTEXT_TOKENS = 6  # beside the strongest one, in a gallery
-_STYLE = (
-    "body{font:14px system-ui;margin:24px;color:#222}h2{font-size:15px;margin:18px 0 6px}"
-    ".row{display:flex;flex-wrap:wrap;gap:8px}figure{margin:0;max-width:260px}figcaption{font-size:12px;color:#666}svg{display:block;width:112px;"
-    "height:112px;image-rendering:pixelated}p{margin:0;padding:4px 6px;background:#f4f4f4;border-radius:4px}"
-    "mark{background:#ffd54d}"
-)
+from torcheer.extraction.extraction_plan import NO_PLACE, PEAK, PEAK_PLACE
+from torcheer.extraction.extraction_reader import ExtractedLayer, Extraction
 
 
 class Strongest(NamedTuple):
@@ -80,11 +70,9 @@ class TopUnits:
         (image, label) the first; or the tokens of each, then `decode` makes a token's text of its number.
         `units`: which to show.
         """
-        shown = [unit for unit in units if unit < len(self)]
-        sections = [f"<h2>unit {unit}</h2><div class=row>{self._row(unit, inputs, decode)}</div>" for unit in shown]
-        title = f"Strongest samples of {len(shown)} of {len(self)} units of {self.layer}"
-        head = f"<!doctype html><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
-        write_file(Path(path), f"{head}<h1>{escape(title)}</h1>{''.join(sections)}")
+        from torcheer.extraction.readers.top_gallery import make_page
+
+        write_file(Path(path), make_page(self, inputs, [unit for unit in units if unit < len(self)], decode))
         return Path(path)
 
     def show(self, inputs: Any = None, **options: Any) -> Path:
@@ -94,33 +82,18 @@ class TopUnits:
         webbrowser.open(path.as_uri())
         return path
 
-    def _row(self, unit: int, inputs: Any, decode: Callable[[int], str] | None) -> str:
-        figures = []
-        for strongest in self[unit]:
-            picture = "" if inputs is None else _picture(inputs[strongest.sample], strongest.position, self, decode)
-            place = f" at {', '.join(map(str, strongest.position))}" if strongest.position else ""
-            caption = f"{strongest.value:.3g} · {escape(str(strongest.id))}{place}"
-            figures.append(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>")
-        return "".join(figures)
-
 
 def find_top(extraction: Extraction, layer: str, k: int) -> TopUnits:
-    """Read a layer once and keep the strongest samples of each unit."""
+    """Keep the strongest samples of each unit: of the peaks that were gathered, or of the layer, which is read once."""
     if type(k) is not int or k < 1:
         raise BadArgument(f"k={k!r}: give a whole number from 1 on")
     stored, first = extraction[layer], 0
     best: tuple[NDArray[Any], ...] | None = None
     grid: tuple[int, ...] = ()
     for number, count in extraction.batch_sizes():
-        batch = [_peaks(numbers_of(stored.type, np.asarray(rows))) for rows in stored.batch(number, count)]
-        kept = [(sample, *peak) for sample, peak in enumerate(batch) if peak is not None]
-        if kept:
-            grid = kept[0][3]
-            new = (
-                np.stack([peak[1] for peak in kept]),
-                np.repeat(np.array([[first + peak[0]] for peak in kept]), kept[0][1].size, 1),
-                np.stack([peak[2] for peak in kept]),
-            )
+        peaks = _gathered_peaks(stored, number, count) or _read_peaks(stored, number, count)
+        if peaks is not None:
+            grid, new = peaks.grid, (peaks.values, first + peaks.samples, peaks.places)
             best = _strongest(new if best is None else tuple(map(np.concatenate, zip(best, new))), k)
         first += count
     if best is None:
@@ -128,6 +101,41 @@ def find_top(extraction: Extraction, layer: str, k: int) -> TopUnits:
     values, samples, places = (array.T for array in best)
     dimensions = np.stack(np.unravel_index(places, grid), -1) if len(grid) > 1 else places[..., None]
     return TopUnits(layer, extraction.ids, values, samples, dimensions[..., : len(grid)], grid)
+
+
+class _BatchPeaks(NamedTuple):
+    """Peaks of a batch, each array as (samples, units)."""
+
+    values: NDArray[Any]
+    samples: NDArray[Any]  # of the batch
+    places: NDArray[Any]  # numbers of the flattened positions
+    grid: tuple[int, ...]  # the shape of the positions
+
+
+def _gathered_peaks(stored: ExtractedLayer, number: int, count: int) -> _BatchPeaks | None:
+    """Return the peaks that were gathered while extracting; None where they were not, or a mask left nothing."""
+    shard = stored.extraction.shard_of(number)
+    values, places = (shard.extra(stored.name, variable, number) for variable in (PEAK, PEAK_PLACE))
+    if values is None or places is None:
+        return None
+    kept = np.flatnonzero(places[:, 0] != NO_PLACE)
+    if not len(kept):
+        return None
+    shape = shard.layer_entries(stored.name, number, count)[0][1].shape
+    grid = shape[2:] if len(shape) > 3 else shape[-2:-1]
+    samples = np.repeat(kept[:, None], places.shape[1], 1)
+    return _BatchPeaks(numbers_of(stored.type, values)[kept], samples, places[kept].astype(np.int64), grid)
+
+
+def _read_peaks(stored: ExtractedLayer, number: int, count: int) -> _BatchPeaks | None:
+    """Return the peaks of a batch's values; None where it has none."""
+    rows = [_peaks(numbers_of(stored.type, np.asarray(row))) for row in stored.batch(number, count)]
+    kept = [(sample, peak) for sample, peak in enumerate(rows) if peak is not None]
+    if not kept:
+        return None
+    values, places = (np.stack([peak[field] for _, peak in kept]) for field in (0, 1))
+    samples = np.repeat(np.array([[sample] for sample, _ in kept]), values.shape[1], 1)
+    return _BatchPeaks(values, samples, places, kept[0][1][2])
 
 
 def _peaks(row: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple[int, ...]] | None:
@@ -151,48 +159,3 @@ def _strongest(candidates: tuple[NDArray[Any], ...], k: int) -> tuple[NDArray[An
     """Return the k candidates of each unit with the largest values; equal ones in the order of the samples."""
     order = np.argsort(-candidates[0].astype(np.float64), axis=0, kind="stable")[:k]
     return tuple(np.take_along_axis(array, order, 0) for array in candidates)
-
-
-# -- the gallery -------------------------------------------------------------------------------------------------------
-
-
-def _picture(given: Any, position: tuple[int, ...], top: TopUnits, decode: Callable[[int], str] | None) -> str:
-    if isinstance(given, Mapping):
-        given = given.get("input_ids", next(iter(given.values())))
-    elif isinstance(given, (tuple, list)) and given and hasattr(given[0], "shape"):
-        given = given[0]
-    if isinstance(given, str):
-        return f"<p>{escape(given)}</p>"
-    array = np.asarray(given)
-    return _text(array, position, decode) if array.ndim < 2 else _image(array, position, top.grid)
-
-
-def _text(tokens: NDArray[Any], position: tuple[int, ...], decode: Callable[[int], str] | None) -> str:
-    place = position[0] if position else 0
-    parts: Iterator[str] = (escape(decode(int(token)) if decode else f"{token} ") for token in tokens)
-    words = [f"<mark>{word}</mark>" if number == place and position else word for number, word in enumerate(parts)]
-    return f"<p>{''.join(words[max(0, place - _CONTEXT_TOKENS) : place + _CONTEXT_TOKENS + 1])}</p>"
-
-
-def _image(array: NDArray[Any], position: tuple[int, ...], grid: tuple[int, ...]) -> str:
-    """Return an image as SVG, with a box around the position of a map of two dimensions."""
-    pixels = array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3) else array
-    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
-    if pixels.dtype != np.uint8:
-        low, high = float(pixels.min()), float(pixels.max())
-        low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high or 1.0)
-        pixels = ((pixels - low) / max(high - low, 1e-12) * 255).round().astype(np.uint8)
-    pixels = np.ascontiguousarray(np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels[..., :3])
-    height, width = pixels.shape[:2]
-    data = base64.b64encode(png_bytes(pixels)).decode()
-    box = ""
-    if len(position) == 2 and len(grid) == 2:
-        cell_height, cell_width = height / grid[0], width / grid[1]
-        box = (
-            f'<rect x="{position[1] * cell_width:g}" y="{position[0] * cell_height:g}" width="{cell_width:g}" '
-            f'height="{cell_height:g}" fill="none" stroke="#e53" stroke-width="{width / 56:g}"/>'
-        )
-    return (
-        f'<svg viewBox="0 0 {width} {height}"><image href="data:image/png;base64,{data}" width="{width}" '
-        f'height="{height}"/>{box}</svg>'
-    )

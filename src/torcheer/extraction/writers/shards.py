@@ -15,13 +15,14 @@ from torcheer.archive import Archive, Writer
 from torcheer.archive.format import seals
 from torcheer.archive.format.parallel_checksums import ParallelChecksum
 from torcheer.disk import FolderLock, explain_write_errors, rename_durably
-from torcheer.encoding import crc32, has_fast_crc32
+from torcheer.encoding import has_fast_crc32
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.extraction.extraction_plan import KEPT, ExtractionPlan, shard_metadata, shard_name
 from torcheer.extraction.writers.writer_threads import WriterThreads
 from torcheer.records import Sample
 
 _UNLIMITED_BYTES = 1 << 62
+_SYNC_BYTES = 32 << 20  # of values, after which they are sent to the disk: it would begin much later by itself
 
 
 class ShardWriter:
@@ -35,8 +36,9 @@ class ShardWriter:
             self._locks = FolderLock(path, "extracted to")  # a byte for each shard
         self.batch_count = 0
         self._writers: dict[int, Writer] = {}
+        self._sent_bytes: dict[int, int] = {}  # shard -> bytes of values that are on their way to the disk
         self._committed: dict[int, int] = {}  # shard -> batches of it on disk; -1: not this process's
-        self._checksum = None if has_fast_crc32() else ParallelChecksum()
+        self._checksums = None if has_fast_crc32() else ParallelChecksum()
         self._threads = WriterThreads(plan.lanes)
 
     def should_compute(self, batch: int) -> bool:
@@ -72,23 +74,35 @@ class ShardWriter:
         if shard not in self._writers:
             self._writers[shard] = Writer(
                 self.folder / f".{shard_name(shard)}.part", about=shard_metadata(self.plan, shard),
-                codec=self.plan.codec, segment_bytes=_UNLIMITED_BYTES, checksum=self._checksum or crc32,
+                codec=self._codec, segment_bytes=_UNLIMITED_BYTES, checksums=self._checksums,
                 fsync="interval", interval_secs=math.inf,  # fsync only when it is sealed
             )  # fmt: skip
         return self._writers[shard]
+
+    def _codec(self, sample: Sample) -> str:
+        """Return how a value is stored; what is beside the layers is small, and stays as it is."""
+        return self.plan.codec if sample.variable == "value" else "raw"
 
     def write(self, batch: int, samples: Callable[[], list[Sample]], metadata: dict[str, Any]) -> None:
         """Queue a batch for writing; blocks while too many are on their way."""
         shard, place = self.plan.place_of(batch)
         lane = shard % self.plan.lanes
-        self._threads.put_batch(lane, lambda: self._writer(shard).step(samples(), **metadata))
+        self._threads.put_batch(lane, lambda: self._write_batch(shard, samples(), metadata))
         if place == self.plan.batches_per_shard - 1:
             self._threads.put_end(lane, lambda: self._seal(shard))
+
+    def _write_batch(self, shard: int, samples: list[Sample], metadata: dict[str, Any]) -> None:
+        writer = self._writer(shard)
+        writer.step(samples, **metadata)
+        if writer.value_bytes - self._sent_bytes.get(shard, 0) >= _SYNC_BYTES:
+            self._sent_bytes[shard] = writer.value_bytes
+            self._threads.put_beside(shard % self.plan.lanes, writer.sync_values)
 
     def _seal(self, shard: int) -> None:
         writer = self._writer(shard)
         writer.close()
         del self._writers[shard]
+        self._sent_bytes.pop(shard, None)
         self._publish(shard)
 
     def _publish(self, shard: int) -> None:
@@ -113,8 +127,8 @@ class ShardWriter:
         finally:
             self._writers.clear()
             self._locks.close()
-            if self._checksum is not None:
-                self._checksum.close()
+            if self._checksums is not None:
+                self._checksums.close()
         if problem is not None:
             raise problem
 

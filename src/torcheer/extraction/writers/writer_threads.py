@@ -1,4 +1,4 @@
-"""Threads that write batches while the next ones are computed, and one that seals what they filled."""
+"""Threads that write batches while the next ones are computed, each with one beside it that waits for the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Task = Callable[[], None]
 
 
 class WriterThreads:
-    """`lanes` threads that each run their tasks in order, and a last one for slow ends.
+    """`lanes` threads that each run their tasks in order, and as many beside them that wait for the disk.
 
     At most `lanes + WAITING_BATCHES` batches are waiting or being written: `put_batch` blocks until one is done. The
     first error of any task ends all; it is raised by the next call, and by `close`.
@@ -22,7 +22,7 @@ class WriterThreads:
     def __init__(self, lanes: int) -> None:
         self._slots = threading.Semaphore(lanes + WAITING_BATCHES)
         self._ends = threading.Semaphore(2 * lanes)  # ends that may wait: each keeps files open
-        self._queues: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(lanes + 1)]
+        self._queues: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(2 * lanes)]
         self._problem: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._run, args=(tasks,), name="torcheer-extraction", daemon=True)
@@ -45,11 +45,11 @@ class WriterThreads:
         self._queues[lane].put(write)
 
     def put_end(self, lane: int, task: Task) -> None:
-        """Queue a task that the last thread runs once the lane's tasks before it are done."""
+        """Queue a task that the thread beside the lane runs once the lane's tasks before it are done."""
 
         def pass_on() -> None:
             self._acquire(self._ends)
-            self._queues[-1].put(end)
+            self.put_beside(lane, end)
 
         def end() -> None:
             try:
@@ -59,6 +59,10 @@ class WriterThreads:
                 self._ends.release()
 
         self._queues[lane].put(pass_on)
+
+    def put_beside(self, lane: int, task: Task) -> None:
+        """Queue a task for the thread beside a lane."""
+        self._queues[len(self._queues) // 2 + lane].put(task)
 
     def _acquire(self, semaphore: threading.Semaphore) -> None:
         while not semaphore.acquire(timeout=_POLL_SECS):
@@ -76,7 +80,9 @@ class WriterThreads:
 
     def close(self) -> BaseException | None:
         """Wait for every task; return the first error of one."""
-        for tasks, thread in zip(self._queues, self._threads):  # the last one after those that pass it their ends
+        for tasks, thread in zip(
+            self._queues, self._threads
+        ):  # those beside the lanes after the lanes, which pass them their ends
             tasks.put(None)
             thread.join()
         return self._problem

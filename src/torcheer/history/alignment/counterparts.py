@@ -26,7 +26,7 @@ def find_ends(first: Side, second: Side, start: int) -> tuple[int | None, int, b
     if beginning is None:
         return None, start, False
     ours, theirs = first.downstream({beginning}), second.downstream({start})
-    found = [
+    candidates = [
         ends
         for ends in (
             *_paired(first, second, theirs),
@@ -36,10 +36,10 @@ def find_ends(first: Side, second: Side, start: int) -> tuple[int | None, int, b
             *_joined(first, ours, second, theirs),
         )
     ]
-    if not found:
+    if not candidates:
         return beginning, start, False
-    sizes = {(a, b): len(first.region(a)) + len(second.region(b)) for a, b in found}
-    a, b = min(found, key=lambda ends: (sizes[ends], ends[1], ends[0]))
+    sizes = {(a, b): len(first.region(a)) + len(second.region(b)) for a, b in candidates}
+    a, b = min(candidates, key=lambda ends: (sizes[ends], ends[1], ends[0]))
     return _before_views(first, a), _before_views(second, b), True
 
 
@@ -99,7 +99,9 @@ def _fed(first: Side, second: Side, ours: list[int], theirs: list[int]) -> Itera
             same_name = first.values.op_of(a).name == second.values.op_of(b).name
             if not inputs[0] and same_name:  # the first has what the second should have
                 inputs = {parent for parent in first.values.slots[a].parents if first.given[parent]}, inputs[1]
-            sizes = {numel(side.values.slots[n].shape) for side, found in zip((first, second), inputs) for n in found}
+            sizes = {
+                numel(side.values.slots[n].shape) for side, entries in zip((first, second), inputs) for n in entries
+            }
             if len(inputs[0]) == len(inputs[1]) == len(sizes) == 1:
                 yield inputs[0].pop(), inputs[1].pop()
 

@@ -70,7 +70,7 @@ class Alignment:
 
     def divergences(self) -> list[Divergence]:
         """Return where the histories part, in order of execution; each is independent of those before."""
-        found: list[Divergence] = []
+        divergences: list[Divergence] = []
         seen: set[int] = set()
         for start in self.second.starts:
             if start in seen:
@@ -78,10 +78,10 @@ class Alignment:
             index, other = self._ends(start)
             region = self.second.region(other)
             if not region & seen:
-                found.append(self._describe(index, other))
+                divergences.append(self._describe(index, other))
             seen |= region | set(self.second.downstream({start, *region}))
         further = [start for start in self.first.starts if self.first.leads[start]]
-        return found or [self._describe(start, None) for start in further[:1]]
+        return divergences or [self._describe(start, None) for start in further[:1]]
 
     def _ends(self, start: int) -> tuple[int | None, int]:
         """Return the ends of what begins at `start`, or of something smaller that leads to the same result."""

@@ -36,12 +36,12 @@ class Pair:
     error: float  # relative; inf if they cannot be compared
     by: str = "value"  # or "dataflow", "parameters", "label", "position"
     order: Axes = AS_IS  # exchange of the partner's axes that makes them equal
-    meant: bool = True  # whether the axes are exchanged by a permute, or show in the shape
+    explained: bool = True  # whether a permute exchanges the axes, or the shape shows their order
 
     @property
     def firm(self) -> bool:
         """Whether it shows that both are right: a product that comes out transposed does not."""
-        return self.by in ("value", "position") and self.order != REORDERED and (self.order == AS_IS or self.meant)
+        return self.by in ("value", "position") and self.order != REORDERED and (self.order == AS_IS or self.explained)
 
 
 Pairs = dict[int, Pair]
@@ -81,47 +81,47 @@ class Search:
         for index, slot in enumerate(others.slots):
             if slot.known:
                 by_size[numel(slot.shape)].append(index)
-        self.by_size = {size: (found, _samples(others, found)) for size, found in by_size.items()}
+        self.by_size = {size: (candidates, _samples(others, candidates)) for size, candidates in by_size.items()}
 
     def by_value(self, index: int, slot: Slot) -> Pair | None:
         """Return the counterpart of one value, if a value is near."""
         size = numel(slot.shape)
         if size not in self.by_size or slot.sample is None:
             return None
-        found, samples = self.by_size[size]
+        candidates, samples = self.by_size[size]
         distances = sample_distances(slot.sample, samples)
         if not slot.telling:
-            return self._choose(index, found, distances, AS_IS, CHANCE, same_name=True)
-        pair = self._choose(index, found, distances, AS_IS, LOOSE)
+            return self._choose(index, candidates, distances, AS_IS, CHANCE, same_name=True)
+        pair = self._choose(index, candidates, distances, AS_IS, LOOSE)
         if pair is None or pair.error > CLOSE:
-            exchanged = self._exchanged(index, slot, found)
+            exchanged = self._exchanged(index, slot, candidates)
             if exchanged and (pair is None or exchanged.error < 0.1 * pair.error):
                 return exchanged
         return pair or self._reordered(index, slot)
 
     def _choose(
-        self, index: int, found: list[int], distances: Array, order: Axes, limit: float, *, same_name: bool = False
+        self, index: int, candidates: list[int], distances: Array, order: Axes, limit: float, *, same_name: bool = False
     ) -> Pair | None:
         near = [n for n in np.argsort(distances, kind="stable") if distances[n] <= limit]
         if same_name:
             name = _name(self.values, index)
-            near = [n for n in near if _name(self.others, found[n]) == name]
+            near = [n for n in near if _name(self.others, candidates[n]) == name]
         if not near:
             return None
-        ties = [found[n] for n in near if distances[n] <= 1.05 * distances[near[0]] + 2e-7]
+        ties = [candidates[n] for n in near if distances[n] <= 1.05 * distances[near[0]] + 2e-7]
         ties.sort(key=lambda other: self._preference(index, other))
-        rest = [found[n] for n in near[:NEAREST] if found[n] not in ties]
+        rest = [candidates[n] for n in near[:NEAREST] if candidates[n] not in ties]
         for other in [*ties[:NEAREST], *rest]:
             error = relative_error(self.values.array(index).reshape(-1), arranged(self.others.array(other), order))
             if error <= max(limit, CHANCE):
-                return Pair(other, error, order=order, meant=self._is_meant(index, other, order))
+                return Pair(other, error, order=order, explained=self._is_explained(index, other, order))
         return None
 
-    def _is_meant(self, index: int, other: int, order: Axes) -> bool:
+    def _is_explained(self, index: int, other: int, order: Axes) -> bool:
         """Whether an exchange of axes was made by a view, here or further up, or is seen in the shape."""
         slot = self.values.slots[index]
         above = [self.pairs[parent] for parent in slot.parents if parent in self.pairs]
-        if self.values.op_of(index).view or any(pair.order == order and pair.meant for pair in above):
+        if self.values.op_of(index).view or any(pair.order == order and pair.explained for pair in above):
             return True
         return slot.shape != self.others.slots[other].shape
 
@@ -139,9 +139,9 @@ class Search:
             place,
         )
 
-    def _exchanged(self, index: int, slot: Slot, found: list[int]) -> Pair | None:
+    def _exchanged(self, index: int, slot: Slot, candidates: list[int]) -> Pair | None:
         assert slot.sample is not None
-        near = [other for other in found if _alike(slot, self.others.slots[other])]
+        near = [other for other in candidates if _alike(slot, self.others.slots[other])]
         near.sort(key=lambda other: abs(self.others.slots[other].rms - slot.rms))
         best: tuple[float, int, Axes] = (LOOSE, -1, AS_IS)
         for other in near[:NEAREST]:
@@ -166,8 +166,8 @@ class Search:
         return None
 
 
-def _samples(values: HistoryValues, found: list[int]) -> Array:
-    return np.stack([np.asarray(values.slots[index].sample) for index in found])
+def _samples(values: HistoryValues, indices: list[int]) -> Array:
+    return np.stack([np.asarray(values.slots[index].sample) for index in indices])
 
 
 def _alike(slot: Slot, other: Slot, limit: float = 0.1) -> bool:
@@ -187,7 +187,7 @@ def _pair_by_structure(values: HistoryValues, others: HistoryValues, pairs: Pair
     taken = {pair.partner for pair in pairs.values()}
     readers = _readers(others, pair_parameters(values, others))
     labels = _labels(others)
-    own_labels = {index: label for label, found in _labels(values).items() for index in found}
+    own_labels = {index: label for label, indices in _labels(values).items() for index in indices}
     for index in range(len(values.slots)):
         if index in pairs and pairs[index].order != REORDERED:
             continue
@@ -196,9 +196,9 @@ def _pair_by_structure(values: HistoryValues, others: HistoryValues, pairs: Pair
             ("parameters", readers(values, index)),
             ("label", [n for n in labels.get(own_labels.get(index), []) if _same_shape(values, index, others, n)]),
         ]
-        for by, found in choices:
+        for by, candidates in choices:
             partner = next(
-                (other for other in found if other not in taken and _same_kind(values, index, others, other)), None
+                (other for other in candidates if other not in taken and _same_kind(values, index, others, other)), None
             )
             if partner is not None:
                 error = compare_slots(values, index, others, partner)
@@ -219,12 +219,12 @@ def _same_function(values: HistoryValues, others: HistoryValues, index: int, pai
     """Return the values that the same function made of the counterparts of what this one reads."""
     parents = [pairs[parent].partner for parent in values.slots[index].parents if parent in pairs]
     slot, name = values.slots[index], _name(values, index)
-    found: dict[int, int] = defaultdict(int)
+    counts: dict[int, int] = defaultdict(int)
     for parent in parents:
         for child in others.children[parent]:
             if _name(others, child) == name and others.slots[child].output == slot.output:
-                found[child] += 1
-    return sorted(found, key=lambda child: (-found[child], others.slots[child].shape != slot.shape, child))
+                counts[child] += 1
+    return sorted(counts, key=lambda child: (-counts[child], others.slots[child].shape != slot.shape, child))
 
 
 class _readers:
@@ -241,8 +241,8 @@ class _readers:
     def __call__(self, values: HistoryValues, index: int) -> list[int]:
         size = numel(values.slots[index].shape)
         names = [self.names[stored.name] for stored in values.op_of(index).stored if stored.name in self.names]
-        found = [other for name in names for other in self.by_name[name]]
-        return [other for other in found if numel(self.others.slots[other].shape) == size]
+        readers = [other for name in names for other in self.by_name[name]]
+        return [other for other in readers if numel(self.others.slots[other].shape) == size]
 
 
 def _labels(values: HistoryValues) -> dict[tuple[str, int, int] | None, list[int]]:

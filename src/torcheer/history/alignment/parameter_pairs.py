@@ -18,10 +18,12 @@ SAME = 0.02  # weights kept in bfloat16 differ by less
 
 def pair_parameters(values: HistoryValues, others: HistoryValues) -> dict[str, str]:
     """Return the name of the other model's parameter for each that has one with the same numbers, be it transposed."""
-    found: dict[int, list[tuple[str, Array]]] = defaultdict(list)
+    named_samples: dict[int, list[tuple[str, Array]]] = defaultdict(list)
     for name, array in _parameters(others).items():
-        found[array.size] += [(name, sample) for sample in _samples(array)]
-    by_size = {size: ([name for name, _ in rows], np.stack([row for _, row in rows])) for size, rows in found.items()}
+        named_samples[array.size] += [(name, sample) for sample in _samples(array)]
+    by_size = {
+        size: ([name for name, _ in rows], np.stack([row for _, row in rows])) for size, rows in named_samples.items()
+    }
     pairs: dict[str, str] = {}
     for name, array in _parameters(values).items():
         if array.size in by_size:

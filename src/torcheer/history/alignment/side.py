@@ -99,13 +99,13 @@ class Side:
         """Return the values between the agreeing ones upstream and `end`."""
         if self.verdicts.good[end]:
             return set()
-        found, queue = {end}, [end]
+        region, queue = {end}, [end]
         while queue:
             for parent in self.values.slots[queue.pop()].parents:
-                if parent not in found and not self.verdicts.good[parent]:
-                    found.add(parent)
+                if parent not in region and not self.verdicts.good[parent]:
+                    region.add(parent)
                     queue.append(parent)
-        return found
+        return region
 
     def downstream(self, starts: set[int]) -> list[int]:
         """Return the wrong values that are made of `starts`, these included, in order of execution."""

@@ -44,7 +44,7 @@ class AttentionOp:
 
 def attention_ops(history: ModelHistory, inside: str = "") -> list[AttentionOp]:
     """Return every attention of a history, in order; with `inside`, those in the module at this path."""
-    return [found for found in _all(history) if not inside or _is_in(found.op, inside)]
+    return [attention_op for attention_op in _all(history) if not inside or _is_in(attention_op.op, inside)]
 
 
 def _is_in(op: OpView, path: str) -> bool:

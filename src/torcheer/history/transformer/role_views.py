@@ -41,8 +41,8 @@ class RoleView(OpView):
             raise ValueUnavailable(f"{self.role} is some columns at {self.place.path}: {error}; {whole}") from None
         if self.place.heads not in columns:
             raise UnknownLayer(f"which columns of {self.place.path} are {self.role} could not be found; {whole}")
-        found: list[Any] = columns[self.place.heads]
-        return found
+        head_columns: list[Any] = columns[self.place.heads]
+        return head_columns
 
     @property
     def heads(self) -> int:
@@ -83,13 +83,13 @@ class RoleView(OpView):
 
 def by_role(history: ModelHistory, key: str) -> OpView | LayerView | OpList:
     """Return the value at a role; a list for several (`resid[*]`), a layer view for several calls."""
-    found = role_views(history, key)
-    views = OpList(view for _, view in found)
+    matches = role_views(history, key)
+    views = OpList(view for _, view in matches)
     if not views:
         raise UnknownLayer(f"{key!r} was not reached in this run")
-    if len({view.place.role for _, view in found}) > 1:
+    if len({view.place.role for _, view in matches}) > 1:
         return views
-    return views[0] if len(views) == 1 else LayerView(history, key, views, [call for call, _ in found])
+    return views[0] if len(views) == 1 else LayerView(history, key, views, [call for call, _ in matches])
 
 
 def role_views(history: ModelHistory, key: str) -> list[tuple[int, RoleView]]:

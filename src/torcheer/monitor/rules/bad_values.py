@@ -79,22 +79,22 @@ class NanInf(Rule):
     def _finding(value: Observation, since: int, at_the_loss: bool) -> Finding:
         nans, infs, count = value.summary.nans, value.summary.infs, value.summary.count
         parts = [f"{number:,} {name}" for number, name in ((nans, "NaN"), (infs, "infinite")) if number]
-        what = f"of {count:,} numbers {' and '.join(parts)}"
+        text = f"of {count:,} numbers {' and '.join(parts)}"
         if count == 1:
-            what = "it is NaN" if nans else "it is infinite"
+            text = "it is NaN" if nans else "it is infinite"
         if not parts:
-            what = f"some of its numbers are NaN or infinite, though none of the {count:,} that were sent"
+            text = f"some of its numbers are NaN or infinite, though none of the {count:,} that were sent"
         if value.variable == "input":
-            what += ": it is in the batch that the model was given, and in no layer"
+            text += ": it is in the batch that the model was given, and in no layer"
             advice = (
                 "look at the data and at what prepares them: missing values, a division by zero; drop or fill those"
             )
-            return Finding(what, advice, {"nans": nans, "infs": infs, "count": count}, since)
+            return Finding(text, advice, {"nans": nans, "infs": infs, "count": count}, since)
         if value.variable == "grad" and at_the_loss:
-            what += ": every output that was looked at is finite, so it comes from the loss or its targets"
+            text += ": every output that was looked at is finite, so it comes from the loss or its targets"
         where = "in the layers before it" if value.variable == "output" else "in what it is computed from"
         advice = f"look {where} for a division by zero, a log of zero or an overflow; lower the learning rate; clip the gradients"  # noqa: E501
-        return Finding(what, advice, {"nans": nans, "infs": infs, "count": count}, since)
+        return Finding(text, advice, {"nans": nans, "infs": infs, "count": count}, since)
 
 
 class AllZero(Rule):

@@ -56,8 +56,8 @@ class DeadRelu(Rule):
                 self._fired_units.pop((value.layer, axis), None)
             yield value.key, None
         elif not array_of(delivery).size:  # only statistics were sent: units cannot be told apart
-            what = f"{zeros:.0%} of its outputs are 0"
-            yield value.key, self._finding(zeros, what, None) if zeros >= 0.98 else None
+            text = f"{zeros:.0%} of its outputs are 0"
+            yield value.key, self._finding(zeros, text, None) if zeros >= 0.98 else None
         else:
             yield from self._judge_units(value, delivery, step)
 
@@ -69,8 +69,8 @@ class DeadRelu(Rule):
         if since == step or dead < self.settings["share"] * units:
             yield value.key, None  # other units are dead now: restart the patience
         if dead >= self.settings["share"] * units:
-            what = f"{dead:,} of its {units:,} units are 0 for every input"
-            yield value.key, self._finding(dead / units, what, since)
+            text = f"{dead:,} of its {units:,} units are 0 for every input"
+            yield value.key, self._finding(dead / units, text, since)
 
     def _count_dead(self, layer: str, axis: int, fired: NDArray[Any], step: int) -> tuple[int, int, int]:
         """Count the units that have not fired since a step; returns that count, all units, and that step."""
@@ -83,9 +83,9 @@ class DeadRelu(Rule):
         return int(np.count_nonzero(~current.units)), fired.size, current.since
 
     @staticmethod
-    def _finding(share: float, what: str, since: int | None) -> Finding:
+    def _finding(share: float, text: str, since: int | None) -> Finding:
         advice = "lower the learning rate, look at the biases before it, or use a leaky ReLU or GELU"
-        return Finding(what, advice, {"share": share}, since)
+        return Finding(text, advice, {"share": share}, since)
 
 
 def _is_continuous(array: NDArray[Any]) -> bool:
@@ -147,9 +147,9 @@ class Saturation(Rule):
             if layer not in outputs or _is_last(outputs, layer):
                 continue  # confident answers of the last layer are the aim of training
             margin = self.settings["margin"]
-            what = f"{share:.0%} of its outputs are within {margin:g} of its bounds {low:g} and 1"
+            text = f"{share:.0%} of its outputs are within {margin:g} of its bounds {low:g} and 1"
             advice = "normalise or scale down what goes into it, begin with smaller weights, or lower the learning rate"
-            finding = Finding(what, advice, {"share": share}) if share >= self.settings["share"] else None
+            finding = Finding(text, advice, {"share": share}) if share >= self.settings["share"] else None
             yield (layer, "output"), finding
 
 

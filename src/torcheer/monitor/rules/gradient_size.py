@@ -40,8 +40,8 @@ class ExplodingGradient(Rule):
         advice = "lower the learning rate, clip the gradients (clip_grad_norm_), or begin with smaller weights"
         values = {"norm": norm, "usual": usual}
         if usual and norm > max(self.settings["factor"] * usual, 0.1 * self._medians.get(value.variable, 0.0)):
-            what = f"its norm is {norm:.3g}, {norm / usual:,.0f} times what was usual"
-            yield value.key, Finding(what, advice, values, order=-norm / usual)
+            text = f"its norm is {norm:.3g}, {norm / usual:,.0f} times what was usual"
+            yield value.key, Finding(text, advice, values, order=-norm / usual)
         elif size > self.settings["size"] * unit:
             yield (
                 value.key,
@@ -88,9 +88,9 @@ class VanishingGradient(Rule):
     def _judge(self, norm: float, usual: float, layers: int) -> Finding | None:
         if not norm < self.settings["ratio"] * usual:
             return None
-        what = f"its norm is {norm:.2g}, where the median of {layers} layers is {usual:.2g}"
+        text = f"its norm is {norm:.2g}, where the median of {layers} layers is {usual:.2g}"
         advice = "use ReLU or GELU instead of sigmoid or tanh, normalisation, residual connections, or an initialisation that suits the activation"  # noqa: E501
-        return Finding(what, advice, {"norm": norm, "median": usual}, order=norm)
+        return Finding(text, advice, {"norm": norm, "median": usual}, order=norm)
 
 
 def _is_meaningful(value: Observation) -> bool:

@@ -187,21 +187,21 @@ class Rules:
     @staticmethod
     def _alert(name: str, cases: list[_PendingAlert], symptoms: list[str], causes: list[str], *, last: bool) -> Alert:
         first, *others = cases
-        values, what = dict(first.finding.values), first.finding.what
+        values, text = dict(first.finding.values), first.finding.what
         if others:
             values["also"] = [str(case) for case in others]
             named = first_names(values["also"], _NAMED)
-            what += f"; so it is with {len(others):,} more: {named}"
+            text += f"; so it is with {len(others):,} more: {named}"
         if causes:
             values["causes"] = causes
-            what += f"; it may follow from {' and '.join(causes)}, told before"
+            text += f"; it may follow from {' and '.join(causes)}, told before"
         if symptoms:
             values["symptoms"] = symptoms
             named = first_names(symptoms, _NAMED)
-            what += f"; {plural(len(symptoms), 'other finding')} may follow from it: {named}"
+            text += f"; {plural(len(symptoms), 'other finding')} may follow from it: {named}"
         if last:
-            what += " (this rule tells no more in this run)"
+            text += " (this rule tells no more in this run)"
         layer, variable = first.key
         return Alert(
-            name, layer, variable, first.step, first.since, what, first.finding.advice, RULES[name].severity, values
+            name, layer, variable, first.step, first.since, text, first.finding.advice, RULES[name].severity, values
         )

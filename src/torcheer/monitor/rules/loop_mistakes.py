@@ -21,9 +21,9 @@ class ForgottenZeroGrad(Rule):
         return variable == CARRIED
 
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
-        what = "its gradient is not cleared: what the optimizer has used is still there when the next is added to it"
+        text = "its gradient is not cleared: what the optimizer has used is still there when the next is added to it"
         advice = "call optimizer.zero_grad() once for every optimizer.step(), before the backward pass"
-        yield value.key, Finding(what, advice) if value.summary.norm > 0 else None
+        yield value.key, Finding(text, advice) if value.summary.norm > 0 else None
 
 
 class FrozenLayer(Rule):
@@ -44,11 +44,11 @@ class FrozenLayer(Rule):
 
     @staticmethod
     def _finding(trained: int, total: int) -> Finding:
-        what = (
+        text = (
             f"it is frozen (requires_grad=False), while {trained} of {total} weight matrices, before it and behind "
             "it, are trained; this may be meant"
         )
-        return Finding(what, "requires_grad_(True) on it, if it is to learn; if not, all is well")
+        return Finding(text, "requires_grad_(True) on it, if it is to learn; if not, all is well")
 
 
 def _passes_gradient(weight: str, values: StepValues) -> bool:

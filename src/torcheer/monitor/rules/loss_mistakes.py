@@ -111,9 +111,9 @@ class LossScale(Rule):
 
 def _finding(factor: float, usual: str) -> Finding:
     size = "large" if factor > 1 else "small"
-    what = f"the loss is scaled: the gradient that it gives is {factor:.3g} times what {usual}"
+    text = f"the loss is scaled: the gradient that it gives is {factor:.3g} times what {usual}"
     advice = f"take the factor out of the loss; it makes every gradient too {size}, whatever the layers do"
-    return Finding(what, advice, {"factor": factor})
+    return Finding(text, advice, {"factor": factor})
 
 
 def _is_scaler_factor(factor: float) -> bool:
@@ -159,5 +159,5 @@ class ActivationTwice(Rule):
         if not fits[0].twice:
             yield value.key, None
             return
-        what, advice = self._words[fits[0].twice]
-        yield value.key, Finding(f"what the loss gets has been through {what}: hardly a gradient is left", advice)
+        activation, advice = self._words[fits[0].twice]
+        yield value.key, Finding(f"what the loss gets has been through {activation}: hardly a gradient is left", advice)

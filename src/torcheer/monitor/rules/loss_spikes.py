@@ -57,12 +57,12 @@ class Spike(NamedTuple):
     @property
     def finding(self) -> Finding:
         """What people are told."""
-        what = (
+        text = (
             f"it jumped to {self.loss:.4g}: in the {self.among} before it the median is {self.usual:.4g}, "
             f"the largest {self.largest:.4g}"
         )
         advice = "look at this step's batch for wrong labels or inputs and leave it out; if it comes back, clip the gradients or lower the learning rate"  # noqa: E501
-        return Finding(what, advice, {"loss": self.loss, "usual": self.usual, "largest": self.largest})
+        return Finding(text, advice, {"loss": self.loss, "usual": self.usual, "largest": self.largest})
 
 
 class LossLevel:

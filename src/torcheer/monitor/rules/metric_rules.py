@@ -51,9 +51,9 @@ class LossPlateau(Rule):
             first_loss
         ):
             return None
-        what = f"it was {before:.4g} in the mean of {window} looks, and is {after:.4g} in the {window} after them"
+        text = f"it was {before:.4g} in the mean of {window} looks, and is {after:.4g} in the {window} after them"
         advice = "change the learning rate (lower it if the loss jumps, raise it if nothing moves), or end here"
-        return Finding(what, advice, {"before": before, "after": after}, since=losses[0][0])
+        return Finding(text, advice, {"before": before, "after": after}, since=losses[0][0])
 
 
 class _HeldOut(NamedTuple):
@@ -107,11 +107,11 @@ class Overfitting(Rule):
         rises = current - best.loss >= self.settings["rise"] * abs(best.loss) and training < best.training
         if len(later) < self.settings["looks"] or not rises:
             return None
-        what = f"it has risen from {best.loss:.4g} to {current:.4g}, while the training loss fell from {best.training:.4g} to {training:.4g}"  # noqa: E501
+        text = f"it has risen from {best.loss:.4g} to {current:.4g}, while the training loss fell from {best.training:.4g} to {training:.4g}"  # noqa: E501
         advice = (
             f"keep the weights of step {best.step}, where it was best; more data, augmentation, dropout or weight decay"
         )
-        return Finding(what, advice, {"best": best.loss, "best_step": best.step, "now": current}, since=best.step)
+        return Finding(text, advice, {"best": best.loss, "best_step": best.step, "now": current}, since=best.step)
 
 
 class StalledLoader(Rule):
@@ -148,9 +148,9 @@ class StalledLoader(Rule):
             return None
         if self._since is None:
             self._since = self._first_waiting_step()
-        what = f"{wait:.3g} s pass before each step, {wait / step:.0%} of the {step:.3g} s it takes in all"
+        text = f"{wait:.3g} s pass before each step, {wait / step:.0%} of the {step:.3g} s it takes in all"
         advice = "more workers (num_workers=), cheaper transforms, pin_memory=True, or data on a faster disk"
-        return Finding(what, advice, {"wait_secs": wait, "step_secs": step - wait}, since=self._since)
+        return Finding(text, advice, {"wait_secs": wait, "step_secs": step - wait}, since=self._since)
 
     def _waits(self, wait_secs: float, total_secs: float) -> bool:
         return bool(wait_secs >= self.settings["least_secs"] and wait_secs > self.settings["share"] * total_secs)

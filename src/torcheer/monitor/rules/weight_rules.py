@@ -51,12 +51,12 @@ class Unchanged(Rule):
                 yield (layer, "weight"), None
             else:
                 has_gradient = layer in gradients and gradients[layer].summary.norm > 0
-                what = f"it does not change, while {len(compared) - len(same):,} of {len(compared):,} weights do"
-                what += ", though it gets a gradient" if has_gradient else ""
+                text = f"it does not change, while {len(compared) - len(same):,} of {len(compared):,} weights do"
+                text += ", though it gets a gradient" if has_gradient else ""
                 yield (
                     (layer, "weight"),
                     Finding(
-                        what,
+                        text,
                         _ADVICE_WITH_GRADIENT if has_gradient else _ADVICE_WITHOUT_GRADIENT,
                         since=self._fingerprints[layer][1],
                     ),
@@ -67,9 +67,9 @@ class Unchanged(Rule):
         self._idle_steps += 1
         first = same[0]
         if self._idle_steps >= self.settings["all_patience"]:
-            what = f"none of the {len(same):,} watched weights changes"
+            text = f"none of the {len(same):,} watched weights changes"
             advice = "call optimizer.step(), with these parameters and a learning rate above 0"
-            yield (first, "weight"), Finding(what, advice, since=self._fingerprints[first][1])
+            yield (first, "weight"), Finding(text, advice, since=self._fingerprints[first][1])
 
 
 def _fingerprint(statistics: Statistics) -> tuple[float, ...]:
@@ -116,14 +116,14 @@ class UpdateRatio(Rule):
         if low <= ratio <= high:
             return None
         if ratio > high:
-            what, advice = (
+            text, advice = (
                 f"a step changes it by {ratio:.3g} of its norm, more than {high:g}",
                 "lower the learning rate",
             )
         else:
-            what = f"a step changes it by {ratio:.2g} of its norm, less than {low:g}"
+            text = f"a step changes it by {ratio:.2g} of its norm, less than {low:g}"
             advice = "raise the learning rate, or see why its gradient is so small"
-        return Finding(what, advice, {"ratio": ratio}, order=-abs(math.log(ratio)))
+        return Finding(text, advice, {"ratio": ratio}, order=-abs(math.log(ratio)))
 
 
 class PoorInitialisation(Rule):
@@ -158,8 +158,8 @@ class PoorInitialisation(Rule):
         zero = [value for value in alike if not value.summary.maximum]
         for value in alike:
             if value.summary.maximum or len(zero) * 2 > len(new):  # a few zero-initialized ones may be intended
-                what = f"all of its {value.summary.count:,} weights begin as {value.summary.maximum:g}, and stay alike"
-                yield value.key, Finding(what, "begin with random weights, as torch.nn's layers do")
+                text = f"all of its {value.summary.count:,} weights begin as {value.summary.maximum:g}, and stay alike"
+                yield value.key, Finding(text, "begin with random weights, as torch.nn's layers do")
 
     def _judge_depth(self, signals: dict[str, float]) -> Iterator[Verdict]:
         if len(signals) < self.settings["layers"]:
@@ -170,9 +170,9 @@ class PoorInitialisation(Rule):
             change = signal / first if grows else first / signal
             if max(last / first, first / last) < self.settings["factor"] or change < self.settings["factor"]:
                 continue
-            what = f"what inputs differ in has {'grown' if grows else 'shrunk'} from {first:.2g} to {signal:.2g} here, at the first step"  # noqa: E501
+            text = f"what inputs differ in has {'grown' if grows else 'shrunk'} from {first:.2g} to {signal:.2g} here, at the first step"  # noqa: E501
             advice = f"begin with {'smaller' if grows else 'larger'} weights (kaiming_normal_ for ReLU, xavier_normal_ for tanh), or normalise between layers"  # noqa: E501
-            yield (layer, "output"), Finding(what, advice, {"first": first, "here": signal})
+            yield (layer, "output"), Finding(text, advice, {"first": first, "here": signal})
             return
 
 

@@ -150,14 +150,14 @@ def _title(x: Any) -> str:
 # -- each kind ---------------------------------------------------------------------------------------------------------
 
 
-def _image(image: Image, what: str) -> tuple[Any, dict[str, Any]]:
-    array = _array(_of_pil(image.x), what, "an image is an array, a tensor or a PIL image")
+def _image(image: Image, label: str) -> tuple[Any, dict[str, Any]]:
+    array = _array(_of_pil(image.x), label, "an image is an array, a tensor or a PIL image")
     kind = type_name(array.dtype)
     if kind not in ("uint8", "bool", *_FLOATS):
         raise Refused(
-            f"{what} has numbers of type {kind}; uint8 and floats from 0 to 1 are drawn. Try x.to(torch.uint8)"
+            f"{label} has numbers of type {kind}; uint8 and floats from 0 to 1 are drawn. Try x.to(torch.uint8)"
         )
-    return array, {"layout": _layout(tuple(array.shape), image.layout, what)}
+    return array, {"layout": _layout(tuple(array.shape), image.layout, label)}
 
 
 def _of_pil(x: Any) -> Any:
@@ -166,28 +166,28 @@ def _of_pil(x: Any) -> Any:
     return np.asarray(x if x.mode in ("L", "RGB", "RGBA") else x.convert("RGBA" if "A" in x.getbands() else "RGB"))
 
 
-def _layout(shape: tuple[int, ...], given: str, what: str) -> str:
+def _layout(shape: tuple[int, ...], given: str, label: str) -> str:
     """What the axes of an image are: as it was said, or as its shape says if only one thing is possible."""
     if given and given not in _LAYOUTS:
-        raise Refused(f"{what}: no layout {short_repr(given)}; there are {', '.join(_LAYOUTS)}")
+        raise Refused(f"{label}: no layout {short_repr(given)}; there are {', '.join(_LAYOUTS)}")
     fits = [layout for layout in _LAYOUTS if _fits(shape, layout)]
     if given:
         if given not in fits:
-            raise Refused(f"{what} has the shape {human_shape(shape)}, which is not {given}: C is 1, 3 or 4")
+            raise Refused(f"{label} has the shape {human_shape(shape)}, which is not {given}: C is 1, 3 or 4")
         return given
     plain = [layout for layout in fits if layout != "NHW"]  # three images of a batch look like three colours
     if len(plain) == 1:
         return plain[0]
     if plain:
         names = " or ".join(repr(layout) for layout in plain)
-        raise Refused(f"{what} has the shape {human_shape(shape)}, channels first or last: say layout={names}")
+        raise Refused(f"{label} has the shape {human_shape(shape)}, channels first or last: say layout={names}")
     if fits:
         raise Refused(
-            f"{what} has the shape {human_shape(shape)}: no axis has 1, 3 or 4 channels. A batch of grey images is "
+            f"{label} has the shape {human_shape(shape)}: no axis has 1, 3 or 4 channels. A batch of grey images is "
             "tl.Image(x, layout='NHW')"
         )
     raise Refused(
-        f"{what} has the shape {human_shape(shape)}; an image is H×W, H×W×C or C×H×W, a batch N×H×W×C or N×C×H×W, "
+        f"{label} has the shape {human_shape(shape)}; an image is H×W, H×W×C or C×H×W, a batch N×H×W×C or N×C×H×W, "
         "with C 1, 3 or 4"
     )
 
@@ -196,100 +196,100 @@ def _fits(shape: tuple[int, ...], layout: str) -> bool:
     return len(shape) == _LAYOUTS[layout] and ("C" not in layout or shape[layout.index("C")] in _COLOURS)
 
 
-def _audio(audio: Audio, what: str) -> tuple[Any, dict[str, Any]]:
+def _audio(audio: Audio, label: str) -> tuple[Any, dict[str, Any]]:
     rate = audio.rate
     if rate is None:
-        raise Refused(f"{what} says no rate, and it is not guessed: log tl.Audio(x, rate=16000)")
+        raise Refused(f"{label} says no rate, and it is not guessed: log tl.Audio(x, rate=16000)")
     if isinstance(rate, bool) or not isinstance(rate, Real) or not 1 <= rate <= 1_000_000 or rate != int(rate):
-        raise Refused(f"{what}: rate={short_repr(rate)}; it is a whole number of numbers per second, such as 16000")
-    array = _array(audio.x, what, "audio is an array or a tensor")
+        raise Refused(f"{label}: rate={short_repr(rate)}; it is a whole number of numbers per second, such as 16000")
+    array = _array(audio.x, label, "audio is an array or a tensor")
     kind, shape = type_name(array.dtype), tuple(array.shape)
     if kind not in ("int16", "int32", *_FLOATS):
-        raise Refused(f"{what} has numbers of type {kind}; floats from -1 to 1, int16 and int32 are played")
+        raise Refused(f"{label} has numbers of type {kind}; floats from -1 to 1, int16 and int32 are played")
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] > _MOST_CHANNELS):
         raise Refused(
-            f"{what} has the shape {human_shape(shape)}; it is one row of numbers, or channels × numbers "
+            f"{label} has the shape {human_shape(shape)}; it is one row of numbers, or channels × numbers "
             f"(at most {_MOST_CHANNELS} channels). Try x.T"
         )
     return array, {"rate": int(rate)}
 
 
-def _text(text: Text, what: str) -> tuple[Any, dict[str, Any]]:
+def _text(text: Text, label: str) -> tuple[Any, dict[str, Any]]:
     if not isinstance(text.x, str):
-        raise Refused(f"{what} is a {type(text.x).__name__}, not a text. Try str(x), or json.dumps(x, indent=1)")
+        raise Refused(f"{label} is a {type(text.x).__name__}, not a text. Try str(x), or json.dumps(x, indent=1)")
     return _bytes_array(text.x.encode("utf-8", "surrogatepass")), {}
 
 
-def _table(table: TableOf, what: str) -> tuple[Any, dict[str, Any]]:
-    columns = _columns(table.x, what)
+def _table(table: TableOf, label: str) -> tuple[Any, dict[str, Any]]:
+    columns = _columns(table.x, label)
     if len({str(name) for name in columns}) < len(columns):
-        raise Refused(f"{what}: two of its columns have the same name, among {short_repr(list(columns))}")
+        raise Refused(f"{label}: two of its columns have the same name, among {short_repr(list(columns))}")
     lengths = {name: len(cells) for name, cells in columns.items()}
     rows = max(lengths.values(), default=0)
     if not columns or not rows:
-        raise Refused(f"{what} has no rows")
+        raise Refused(f"{label} has no rows")
     if min(lengths.values()) != rows:
-        raise Refused(f"{what}: its columns have different lengths: {short_repr(lengths)}")
+        raise Refused(f"{label}: its columns have different lengths: {short_repr(lengths)}")
     if rows > MOST_ROWS or len(columns) > MOST_COLUMNS:
         raise Refused(
-            f"{what} has {plural(rows, 'row')} and {plural(len(columns), 'column')}; at most {MOST_ROWS:,} and "
+            f"{label} has {plural(rows, 'row')} and {plural(len(columns), 'column')}; at most {MOST_ROWS:,} and "
             f"{MOST_COLUMNS} are kept. Log a part of it"
         )
     text = json.dumps({str(name): encode_cell(cells) for name, cells in columns.items()}, allow_nan=False)
     return _bytes_array(text.encode()), {"rows": rows, "columns": len(columns)}
 
 
-def _columns(table: Any, what: str) -> dict[Any, list[Any]]:
+def _columns(table: Any, label: str) -> dict[Any, list[Any]]:
     if isinstance(table, Table):
         return {name: list(table[name]) for name in table.columns}
     if hasattr(table, "to_dict") and hasattr(table, "columns"):  # pandas
         if not table.columns.is_unique:
-            raise Refused(f"{what}: two of its columns have the same name, among {short_repr(list(table.columns))}")
+            raise Refused(f"{label}: two of its columns have the same name, among {short_repr(list(table.columns))}")
         return dict(table.to_dict("list"))
     if isinstance(table, Mapping):
-        return {name: _cells(cells, f"{what}, column {name!r}") for name, cells in table.items()}
+        return {name: _cells(cells, f"{label}, column {name!r}") for name, cells in table.items()}
     if isinstance(table, list | tuple) and all(isinstance(row, Mapping) for row in table):
         names = dict.fromkeys(name for row in table for name in row)
-        return {name: _cells([row.get(name) for row in table], f"{what}, column {name!r}") for name in names}
+        return {name: _cells([row.get(name) for row in table], f"{label}, column {name!r}") for name in names}
     raise Refused(
-        f"{what} is a {type(table).__name__}; a table is a list of dicts, a dict of columns, a DataFrame or a Table"
+        f"{label} is a {type(table).__name__}; a table is a list of dicts, a dict of columns, a DataFrame or a Table"
     )
 
 
-def _cells(cells: Any, what: str) -> list[Any]:
+def _cells(cells: Any, label: str) -> list[Any]:
     if isinstance(cells, str | bytes) or not (hasattr(cells, "__len__") and hasattr(cells, "__iter__")):
-        raise Refused(f"{what} is a {type(cells).__name__}, not a list of cells")
+        raise Refused(f"{label} is a {type(cells).__name__}, not a list of cells")
     for value in (cells, *(cells if isinstance(cells, list | tuple) else ())):
         if getattr(getattr(value, "device", None), "type", "cpu") not in ("cpu", ""):
-            raise Refused(f"{what} is on {value.device}, and would be waited for. Try x.tolist() where that may wait")
+            raise Refused(f"{label} is on {value.device}, and would be waited for. Try x.tolist() where that may wait")
     return list(cells.tolist() if hasattr(cells, "tolist") else cells)
 
 
-def _confusion(confusion: Confusion, what: str) -> tuple[Any, dict[str, Any]]:
+def _confusion(confusion: Confusion, label: str) -> tuple[Any, dict[str, Any]]:
     counts = np.asarray(confusion.x) if isinstance(confusion.x, list | tuple) else confusion.x
-    array = _array(counts, what, "a confusion matrix is an array, a tensor or a list of rows")
+    array = _array(counts, label, "a confusion matrix is an array, a tensor or a list of rows")
     shape, names = tuple(array.shape), [str(name) for name in confusion.names]
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] > MOST_CLASSES:
         raise Refused(
-            f"{what} has the shape {human_shape(shape)}; it is classes × classes, a row for each true class "
+            f"{label} has the shape {human_shape(shape)}; it is classes × classes, a row for each true class "
             f"(at most {MOST_CLASSES:,})"
         )
     if names and len(names) != shape[0]:
-        raise Refused(f"{what} has {shape[0]} classes and {plural(len(names), 'name')}: {short_repr(names)}")
+        raise Refused(f"{label} has {shape[0]} classes and {plural(len(names), 'name')}: {short_repr(names)}")
     if (kind := type_name(array.dtype)).startswith("complex"):
-        raise Refused(f"{what} has numbers of type {kind}; counts or shares are needed")
+        raise Refused(f"{label} has numbers of type {kind}; counts or shares are needed")
     return array, {"names": [name[:_MOST_NAME] for name in names]}
 
 
-def _array(value: Any, what: str, needed: str) -> Any:
+def _array(value: Any, label: str, needed: str) -> Any:
     """A tensor as it is, without its gradient; anything else that is an array as numpy's."""
     if not hasattr(value, "__array__") and not hasattr(value, "detach"):
-        raise Refused(f"{what} is a {type(value).__name__}; {needed}")
+        raise Refused(f"{label} is a {type(value).__name__}; {needed}")
     array = value.detach() if hasattr(value, "detach") else np.asarray(value)
     if why := refusal(array):
-        raise Refused(f"{what}: {why}")
+        raise Refused(f"{label}: {why}")
     if 0 in tuple(array.shape):
-        raise Refused(f"{what} is empty: its shape is {human_shape(tuple(array.shape))}")
+        raise Refused(f"{label} is empty: its shape is {human_shape(tuple(array.shape))}")
     return array
 
 

@@ -83,9 +83,9 @@ def _unknown(path: Path) -> str:
         while not near.exists() and near != near.parent:
             near = near.parent
         return f"{path} is not there; {near} has {_list_names(near)}. Give a run directory, or a folder of runs"
-    what = "a file" if path.is_file() else "neither a file nor a folder"
+    kind = "a file" if path.is_file() else "neither a file nor a folder"
     return (
-        f"{path} is {what} that the studio cannot show. Give a run directory (with run.json), a folder of runs, a "
+        f"{path} is {kind} that the studio cannot show. Give a run directory (with run.json), a folder of runs, a "
         f"recording, or what history.save() wrote"
     )
 

@@ -47,9 +47,9 @@ def analyse_column(tables: Mapping[str, ShownTable], request: AskAnalysis) -> di
     return {"labels": labels, "total": rows.count, **_ANALYSES[request.analysis](table, column.name)}
 
 
-def _named(choices: Mapping[str, Any], name: str, what: str) -> Any:
+def _named(choices: Mapping[str, Any], name: str, kind: str) -> Any:
     if name not in choices:
-        raise BadArgument(f"no {what} is called {name[:200]!r} among {len(choices)}.{did_you_mean(name, choices)}")
+        raise BadArgument(f"no {kind} is called {name[:200]!r} among {len(choices)}.{did_you_mean(name, choices)}")
     return choices[name]
 
 

@@ -27,7 +27,7 @@ KINDS = {".safetensors": "weights", ".pt2": "a torch.export program", ".onnx": "
 def export_kind(path: Path) -> str:
     """Return the kind of export that a file's suffix selects."""
     if path.suffix not in KINDS:
-        kinds = ", ".join(f"{suffix} ({what})" for suffix, what in KINDS.items())
+        kinds = ", ".join(f"{suffix} ({kind})" for suffix, kind in KINDS.items())
         raise BadArgument(f"{path}: the end of its name says what is written, and is one of {kinds}")
     missing = [package for package in ("onnx", "onnxscript") if find_spec(package) is None]
     if path.suffix == ".onnx" and missing:

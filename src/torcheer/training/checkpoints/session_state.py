@@ -124,12 +124,12 @@ def _kinds(session: Session) -> dict[str, dict[str, str]]:
 
 
 def _check_kinds(session: Session, saved: Mapping[str, Mapping[str, str]]) -> None:
-    for what, table in _kinds(session).items():
+    for group, table in _kinds(session).items():
         for name, kind in table.items():
-            before = saved[what].get(name, kind)
+            before = saved[group].get(name, kind)
             if kind != before:
                 raise BadArgument(
-                    f"{what} {name!r} is {kind}, and was {before} when this session began, whose state is another"
+                    f"{group} {name!r} is {kind}, and was {before} when this session began, whose state is another"
                 )
 
 

@@ -55,8 +55,8 @@ def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tu
         new.spec.save(home)
     assert new.session.checkpoints is not None and old.checkpoints is not None
     new.session.checkpoints.take_over(old.checkpoints)
-    what = f"with seed {new.session.options.seed}" if changes else "from the beginning"
-    return new, [f"Another run begins, {what}; the one before lies under {folder}"]
+    detail = f"with seed {new.session.options.seed}" if changes else "from the beginning"
+    return new, [f"Another run begins, {detail}; the one before lies under {folder}"]
 
 
 @contextmanager

@@ -19,13 +19,13 @@ _UPDATES = frozenset((Update.backward.__code__, Update.flush.__code__))
 def explain_step(error: Exception, runner: PipelineRunner, data: Any, **where: int) -> None:
     """Annotate an error of a step with stage, epoch, step, pipeline, node and batch."""
     place = ", ".join(f"{name} {number}" for name, number in where.items())
-    what = f", with {describe_arguments(data, {})}" if data is not None else ""
+    arguments = f", with {describe_arguments(data, {})}" if data is not None else ""
     root = nn.Module()  # one name for each layer of several models: "encoder.conv1"
     root._modules.update(
         {name: model for processor in runner.processors.values() for name, model in processor.models.items()}
     )
     activity = _describe_activity(error, data is not None)
-    explain(error, root, training=f"{place}, pipeline {runner.name!r}{activity}{what}", history=NO_HISTORY)
+    explain(error, root, training=f"{place}, pipeline {runner.name!r}{activity}{arguments}", history=NO_HISTORY)
 
 
 def _describe_activity(error: Exception, has_batch: bool) -> str:

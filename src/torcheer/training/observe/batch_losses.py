@@ -78,7 +78,7 @@ class BatchSpikes:
         """Add the next batch."""
         self._reader.add(batch)
 
-    def found(self, *, wait: bool = False) -> Iterator[tuple[Batch, AlertRecord]]:
+    def alerts(self, *, wait: bool = False) -> Iterator[tuple[Batch, AlertRecord]]:
         """Yield the batches that begin a spike, each with its alert, of the losses that have arrived."""
         for batch, loss in self._reader.read(wait=wait):
             if (settings := self._rule()) is False:
@@ -112,8 +112,8 @@ class BatchSpikes:
     def _alert(self, batch: Batch, spike: Spike, *, is_last: bool) -> AlertRecord:
         finding, step = spike.finding, batch.step + 1  # as people count
         name = "loss" if len(self._levels) == 1 else f"{batch.pipeline} loss"
-        what = finding.what + (" (this rule tells no more in this run)" if is_last else "")
-        return AlertRecord(RULE, name, "metric", step, step, what, finding.advice, values=dict(finding.values))
+        text = finding.what + (" (this rule tells no more in this run)" if is_last else "")
+        return AlertRecord(RULE, name, "metric", step, step, text, finding.advice, values=dict(finding.values))
 
 
 _DEFAULTS = resolve_rules([RULE])[RULE]

@@ -69,7 +69,7 @@ class BatchHistory:
 
     def spikes(self, *, wait: bool = False) -> Iterator[Alert]:
         """Yield alerts of jumps of the loss that are known by now, each with the samples of its batch behind it."""
-        for batch, record in self._spikes.found(wait=wait):
+        for batch, record in self._spikes.alerts(wait=wait):
             yield Alert(str(record), record)
             if self._session.watch is not None:
                 self._session.watch.stop_if_asked(record)
@@ -106,9 +106,9 @@ class BatchHistory:
         where = f"step {step}, batch {batch.number + 1} of epoch {batch.epoch + 1}"
         for _, _, input in self._session.runners[batch.pipeline].inputs:
             text, values = self._samples(input.loader, batch, rule)
-            what = f"{where} of {input.loader}: {text}"
-            record = AlertRecord("samples", "", "samples", step, step, what, "", values={"rule": rule, **values})
-            yield Alert(what, record)
+            message = f"{where} of {input.loader}: {text}"
+            record = AlertRecord("samples", "", "samples", step, step, message, "", values={"rule": rule, **values})
+            yield Alert(message, record)
 
     def _samples(self, loader: str, batch: Batch, rule: str) -> tuple[str, dict[str, Any]]:
         feed = self._session.feeds[loader]
@@ -132,9 +132,12 @@ class BatchHistory:
             f"{indices[place]} ({origin_of(feed.loader.dataset, indices[place])}): {facts[place].text}"
             for place in shown
         ]
-        told = "; not finite: " if bad else "; all are finite, the largest numbers: "
+        heading = "; not finite: " if bad else "; all are finite, the largest numbers: "
         suspects = bad or (_suspects(facts) if rule == LOSS_SPIKE else [])
-        return f"{text}{told}{' | '.join(lines)}.{self._advice(loader, [indices[place] for place in suspects])}", values
+        return (
+            f"{text}{heading}{' | '.join(lines)}.{self._advice(loader, [indices[place] for place in suspects])}",
+            values,
+        )
 
     def _advice(self, loader: str, indices: list[int]) -> str:
         if self._session.directory is None or not 0 < len(indices) <= _LEFT_OUT:

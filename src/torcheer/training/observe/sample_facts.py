@@ -101,7 +101,7 @@ def _text(array: Any) -> str:
     if array.ndim == 0:
         return human_number(float(array)) if array.dtype.kind == "f" else str(array)
     counts = {"NaN": _count(np.isnan, array), "infinite": _count(np.isinf, array)}
-    bad = [f"{count:,} {what}" for what, count in counts.items() if count]
+    bad = [f"{count:,} {kind}" for kind, count in counts.items() if count]
     finite = array[np.isfinite(array)] if array.dtype.kind in "fc" else array
     span = (
         f"from {human_number(finite.min())} to {human_number(finite.max())}"

@@ -71,8 +71,8 @@ class _Run:
         self._read()  # what it sent before it ended, perhaps before this process was ready
         if not self._has_ended:
             pid = self._about.get("pid", self._parent.pid)
-            what = f"its process {pid} is gone without a word: it was killed, or ran out of memory"
-            self._pass_on({"event": "crash", "what": what, "time": time.time()})
+            message = f"its process {pid} is gone without a word: it was killed, or ran out of memory"
+            self._pass_on({"event": "crash", "what": message, "time": time.time()})
 
     def _read(self) -> None:
         for message in self._parent.wire.exchange():

@@ -218,8 +218,8 @@ def measure(builder: Builder, definition: Definition) -> Measure:
     else:
         problem = call_problem(getattr(function, "update", getattr(function, "forward", function)), count)
     if problem:
-        what = "transform" if "transform" in definition.spec else type(function).__name__
-        raise builder.spec.problem((*definition.path, "inputs"), f"{what} is called with {count} columns: {problem}")
+        callee = "transform" if "transform" in definition.spec else type(function).__name__
+        raise builder.spec.problem((*definition.path, "inputs"), f"{callee} is called with {count} columns: {problem}")
     return Measure(function, tuple(definition.spec["inputs"]), transform, definition.spec.get("items", ""))
 
 

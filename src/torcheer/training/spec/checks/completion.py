@@ -143,8 +143,8 @@ class Completion:
             return ["split.train", "split.val"]
         if len(ends) in (1, 2):
             return ends
-        what = f"the datasets {quote_list(ends, 'and')}" if ends else "no dataset"
-        message = f"there are no data_loaders and no pipelines, and {what}: which to train with has to be said"
+        available = f"the datasets {quote_list(ends, 'and')}" if ends else "no dataset"
+        message = f"there are no data_loaders and no pipelines, and {available}: which to train with has to be said"
         raise Incomplete(DEFINITIONS, message)
 
     def _unused_datasets(self) -> Iterator[str]:
@@ -222,9 +222,11 @@ class Completion:
     def _new_processor(self, pipeline: dict[str, Any], path: KeyPath) -> str:
         models, optimizers = self.names("models"), self.names("optimizers")
         if len(models) != 1 or len(optimizers) > 1:
-            what = f"the models {quote_list(models, 'and')}" if models else "no models"
-            what += f" with the optimizers {quote_list(optimizers, 'and')}" if len(optimizers) > 1 else ""
-            raise Incomplete(path, f"there are no batch_processors, and {what}: how they hang together has to be said")
+            available = f"the models {quote_list(models, 'and')}" if models else "no models"
+            available += f" with the optimizers {quote_list(optimizers, 'and')}" if len(optimizers) > 1 else ""
+            raise Incomplete(
+                path, f"there are no batch_processors, and {available}: how they hang together has to be said"
+            )
         column = pipeline["input_injector"][0].get("variable_names", ["input_1"])[0]
         node = {"model_name": models[0], "inputs": [column], "outputs": ["y_hat"]}
         adapter = {"class": "torcheer.training.adapters.ToModel", "args": [models[0], [column]]}

@@ -62,13 +62,13 @@ def maker_keys(slot: str) -> Table:
 MAKERS = ("class", "factory_fn")
 
 
-def maker_schema(what: str, slot: str) -> Schema:
-    return Schema(what, maker_keys(slot), one_of=MAKERS)
+def maker_schema(label: str, slot: str) -> Schema:
+    return Schema(label, maker_keys(slot), one_of=MAKERS)
 
 
-def measure_schema(what: str, group: str) -> Schema:
+def measure_schema(label: str, group: str) -> Schema:
     also: Table = {"inputs": ListOf(TEXT, 1), "transform": Name("transform"), "items": TEXT}
-    return Schema(what, maker_keys(group) | also, needs=("inputs",), one_of=MAKERS)
+    return Schema(label, maker_keys(group) | also, needs=("inputs",), one_of=MAKERS)
 
 
 SCHEDULER = Schema(

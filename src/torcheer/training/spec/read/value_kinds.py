@@ -149,7 +149,7 @@ class MapOf(Kind):
 class Schema(Kind):
     """A mapping with a fixed set of keys."""
 
-    what: str  # "a stage", as errors call it
+    label: str  # "a stage", as errors call it
     fields: Mapping[str, Kind]
     needs: tuple[str, ...] = ()
     one_of: tuple[str, ...] = ()  # exactly one of these
@@ -159,7 +159,7 @@ class Schema(Kind):
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not isinstance(value, dict):
-            yield Fault(path, f"this is {describe_value(value)}, and {self.what} is a mapping")
+            yield Fault(path, f"this is {describe_value(value)}, and {self.label} is a mapping")
             return
         yield from self._keys(value, path)
         for key, kind in self.fields.items():
@@ -172,17 +172,17 @@ class Schema(Kind):
                 yield Fault((*path, key), self.refused[key])
             elif key not in self.fields:
                 # the nearest word to the key, not to its value
-                yield Fault((*path, key), f"{self.what} has no key {key!r}.{did_you_mean(key, self._words())}")
+                yield Fault((*path, key), f"{self.label} has no key {key!r}.{did_you_mean(key, self._words())}")
         for key in self.needs:
             if key not in value:
-                yield Fault((*path, key), f"{self.what} needs the key {key!r}, which is missing")
+                yield Fault((*path, key), f"{self.label} needs the key {key!r}, which is missing")
         present = [key for key in self.one_of if key in value]
         if self.one_of and len(present) != 1:
             fault = f"has {quote_list(present, 'and')}" if present else "says none of them"
-            yield Fault(path, f"{self.what} has one of the keys {quote_list(self.one_of)}, and this one {fault}")
+            yield Fault(path, f"{self.label} has one of the keys {quote_list(self.one_of)}, and this one {fault}")
         if self.some_of and not any(key in value for key in self.some_of):
             yield Fault(
-                path, f"{self.what} has one of the keys {quote_list(self.some_of)}, and this one says none of them"
+                path, f"{self.label} has one of the keys {quote_list(self.some_of)}, and this one says none of them"
             )
 
     def _words(self) -> tuple[str, ...]:
