@@ -358,7 +358,7 @@ def test_recomputed_and_repeated_modules_are_recorded_once_each(host: Host) -> N
                          for variable in ("Act", "Grad") if (layer, variable) != ("Input", "Grad")]  # fmt: skip
 
 
-def test_inside_compiled_code_weights_are_shown_and_the_rest_is_said_once(host: Host) -> None:
+def test_inside_compiled_code_the_values_are_those_of_the_eager_program_which_is_said_once(host: Host) -> None:
     model = torch.compile(conv(), backend="eager")
     assert isinstance(model, nn.Module)
     probing = LayerProbes(model, host)
@@ -367,10 +367,12 @@ def test_inside_compiled_code_weights_are_shown_and_the_rest_is_said_once(host: 
         for _ in range(4):
             model(X).sum().backward()
         following.close()
-        assert any("compiled code" in note for note in probing.notes)
-        network = viewer.last("network_came")["network"]
-        assert len(network["layers"]) >= 2
+        assert sum("compiled code" in note for note in probing.notes) == 1
+        layers = {layer["name"] for layer in viewer.last("network_came")["network"]["layers"]}
         wait_until(lambda: any(key[2] == "Wt" for key in (viewer.hear(), viewer.values)[1]), "weights")
+        number = viewer.moments(2)[0]["id"]
+        for variable, shown in (("Act", layers), ("Grad", layers - {"Input"})):
+            assert {key[1] for key in viewer.values if key[0] == number and key[2] == variable} == shown
 
 
 def test_a_lightning_like_module_counts_the_steps_of_its_optimizer(host: Host) -> None:

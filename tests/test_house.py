@@ -281,6 +281,7 @@ ELSEWHERE = {
     "torch._make_per_tensor_quantized_tensor": {"archive"},
     "torch._make_per_channel_quantized_tensor": {"archive"},
     "torch.utils._pytree": {"training"},
+    "torch.utils._python_dispatch.TorchDispatchMode": {"tap"},  # to notice a collective before it waits
 }
 TORCH_STATE = [PACKAGE / "capture" / name for name in ("torch_state.py", "torch_probes.py")]
 

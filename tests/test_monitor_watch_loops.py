@@ -15,7 +15,7 @@ from watch_checks import batch
 
 import torcheer as tl
 from torcheer.inspector import open_watch
-from torcheer.monitor.watch import Every, Transport
+from torcheer.monitor.watch import Transport
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 
@@ -54,73 +54,6 @@ def test_a_module_that_is_trained_through_its_training_step_is_watched(tmp_path:
     assert w.step == 4
     for key in [("net.5", "output"), ("net.5", "grad"), ("net.5.weight", "weight"), ("net.5.weight", "update")]:
         assert found[key].steps.tolist() == [0, 2, 4], key
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize(
-    ("what", "lost", "shown"),
-    [
-        (("output", "grad", "weight", "update"), "outputs and gradients", "values, gradients and updates are"),
-        (("grad", "update"), "gradients", "gradients and updates are"),
-        (("output", "weight"), "outputs", "of their weights values are"),
-        (("output",), "outputs", "nothing of them is"),
-    ],
-)
-def test_a_compiled_model_says_what_it_hides_and_shows_the_rest(
-    tmp_path: Path, backend: str, what: tuple[str, ...], lost: str, shown: str
-) -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.second(self.first(x).relu())
-
-    def losses(model: Any) -> list[float]:
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        found = []
-        for _ in range(4):
-            optimizer.zero_grad()
-            loss = model(torch.ones(2, 4)).pow(2).sum()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        return found
-
-    torch.manual_seed(0)
-    plain, model = Net(), Net()
-    model.load_state_dict(plain.state_dict())
-    expected = losses(torch.compile(plain, backend=backend, fullgraph=True))
-    compiled: Any = torch.compile(model, backend=backend, fullgraph=True)
-    with pytest.warns(RuntimeWarning, match=r"2 layers \(first, second\) run inside compiled code"):
-        w = tl.watch(compiled, what=what, every=Every(steps=2), to=tmp_path, transport=RING)
-    assert losses(compiled) == expected
-    w.close()
-    assert len(w.problems) == 1 and f"their {lost} are not watched; " in w.problems[0]
-    assert w.problems[0].endswith(shown)
-    found = open_watch(tmp_path)
-    kinds = {"weight": "values", "weight_grad": "gradients", "update": "updates"}
-    for name in ("first.weight", "first.bias", "second.weight", "second.bias"):  # what is said is what there is
-        for kind, word in kinds.items():
-            assert ((name, kind) in found) == (word in shown)
-            assert (name, kind) not in found or found[name, kind].steps.tolist() == [0, 2]
-    assert ("Net", "output") in found or "output" not in what
-
-
-def test_of_a_model_that_is_compiled_in_part_the_gradients_come_once(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 2))
-    model[1].compile(backend="eager")
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with pytest.warns(RuntimeWarning, match="run inside compiled code"):
-        w = tl.watch(model, every=1, to=tmp_path, transport=RING)
-    for _ in range(2):
-        optimizer.zero_grad()
-        model(torch.ones(2, 4)).pow(2).sum().backward()
-        optimizer.step()
-    w.close()
-    found = {key for key in open_watch(tmp_path).keys() if "grad" in key[1]}
-    assert found == {("0", "grad"), ("2", "grad"), ("1.0.weight", "weight_grad"), ("1.0.bias", "weight_grad")}
 
 
 def test_a_model_that_is_called_by_a_compiled_one_is_watched_by_its_optimizer(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def test_a_compiled_model_has_the_names_of_its_own() -> None:
     model = small()
     compiled = torch.compile(model, backend="eager")
     chosen = choose(compiled)  # type: ignore[arg-type]
-    assert chosen.hidden_modules == tuple(choose(model).modules)
-    assert list(chosen.modules) == ["Sequential"]
+    assert (list(chosen.modules), chosen.hidden_modules) == (list(choose(model).modules), ())
+    assert chosen.compiled_modules == tuple(chosen.modules)
     assert list(chosen.parameters) == list(choose(model).parameters)
 
 
@@ -115,7 +115,7 @@ def test_a_compiled_part_has_the_name_it_had() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
     model[1] = torch.compile(model[1], backend="eager")  # type: ignore[assignment]
     assert list(choose(model).parameters) == ["0.weight", "0.bias", "1.0.weight", "1.0.bias"]
-    assert (list(choose(model).modules), choose(model).hidden_modules) == (["0"], ("1.0",))
+    assert (list(choose(model).modules), choose(model).compiled_modules) == (["0", "1.0"], ("1.0",))
     assert list(choose(model, "1").modules) == ["1"]  # what it returns can be seen
     assert plain_name("block._checkpoint_wrapped_module.fc") == "block.fc"
 

@@ -15,7 +15,7 @@ from torcheer.capture.error_facts import operation
 from torcheer.capture.record.model_names import ModelNames
 from torcheer.capture.record.released_values import CELLS, add_facts, read_grad_fn, read_meta
 from torcheer.capture.record.tensor_trees import leaves
-from torcheer.capture.torch_state import DisableTorchFunction, version_of
+from torcheer.capture.torch_state import DisableTorchFunction, anything_compiled, version_of
 from torcheer.capture.values.memory_layout import is_empty, is_freed, unwrap
 from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.capture.values.saved_gradients import GradientLog
@@ -28,14 +28,21 @@ from torcheer.history.trace_protocol import Trace
 from torcheer.models import ModulePaths
 from torcheer.records import NO_STRUCTURE, Argument, ModuleCall, ModuleRun, Op, RunInfo
 from torcheer.selection import keys_of, parse
+from torcheer.tap.compiled.compiled_calls import CompiledCall, PartsInside
 from torcheer.tap.module_selection import matching_modules
 from torcheer.tap.probe_hooks import ProbeHook, in_backward
-from torcheer.terminal import plural
+from torcheer.terminal import first_names, plural
 
 VERB = "layers_to_save (structure=False)"
 WRITTEN = (
     "a later operation wrote to it in place; tl.Save(guard='clone') keeps copies, and with structure=True a value is "
     "copied before it is overwritten"
+)
+
+
+BESIDE = (
+    "layers inside compiled code are those of the eager program, run beside it: last bits and random numbers (dropout) "
+    "are its own"
 )
 
 
@@ -193,6 +200,35 @@ class TakingHook(ProbeHook):
             self.take(self.path, self.calls, module, value)
 
 
+class TakingShare:
+    """What a recording takes inside a compiled part."""
+
+    def __init__(self, call: CompiledCall, notes: list[str]) -> None:
+        self._call, self._notes = call, notes
+        self.modules: list[torch.nn.Module] = []
+        self._hooks: list[TakingHook] = []
+        call.shares.append(self)
+
+    def add(self, hook: TakingHook, module: torch.nn.Module) -> None:
+        """Take what one more module returns."""
+        self.modules.append(module)
+        self._hooks.append(hook)
+
+    def attach(self) -> Iterator[Any]:
+        """Hook the modules for a pass beside the compiled one."""
+        for module, hook in zip(self.modules, self._hooks, strict=True):
+            yield module.register_forward_hook(hook)
+
+    def fail(self, error: Exception) -> None:
+        """Note why nothing was taken."""
+        paths = first_names([hook.path for hook in self._hooks], 3)
+        self._notes.append(f"{paths}: the eager program could not be run, {type(error).__name__}: {error}")
+
+    def remove(self) -> None:
+        """Take no more."""
+        self._call.shares.remove(self)
+
+
 class ModuleRecording:
     """One recording without structure, from start to end."""
 
@@ -215,9 +251,9 @@ class ModuleRecording:
     def running(self) -> Iterator[None]:
         """Hook the modules; take the hooks off at the end, also after an exception."""
         started, handles = perf_counter(), list[Any]()
+        parts = PartsInside(self._model) if anything_compiled() else None
         try:
-            for module, hook in self._hooks:
-                handles.append(module.register_forward_hook(hook))
+            self._attach(parts.find() if parts is not None else {}, handles)
             yield
         except StopEarly:
             self.trace.stopped = "stopped early, everything asked for was saved"
@@ -227,10 +263,24 @@ class ModuleRecording:
         finally:
             for handle in handles:
                 handle.remove()
+            if parts is not None:
+                parts.close()
             self.trace.elapsed_secs = perf_counter() - started
             self.trace.finish()
         if not self.trace.stopped:
             self._check_reached()
+
+    def _attach(self, inside: Mapping[int, CompiledCall], handles: list[Any]) -> None:
+        shares: dict[CompiledCall, TakingShare] = {}
+        for module, hook in self._hooks:
+            if (call := inside.get(id(module))) is None:
+                handles.append(module.register_forward_hook(hook))
+                continue
+            if call not in shares:
+                handles.append(shares.setdefault(call, TakingShare(call, self.trace.run_notes)))
+            shares[call].add(hook, module)
+        if shares:
+            self.trace.run_notes.append(BESIDE)
 
     def _take_and_stop(self, path: str, number: int, module: torch.nn.Module, value: Any) -> None:
         self.trace.take(path, number, module, value)
@@ -248,8 +298,8 @@ class ModuleRecording:
         for key in self._unreached():
             if not isinstance(key, str) or key != "all":
                 error = UnknownLayer(
-                    f"{key!r} was not reached while the model ran. Inside compiled or scripted code no hook is called; "
-                    "structure=True sees into compiled code"
+                    f"{key!r} was not reached while the model ran. Inside scripted code no hook is called; inside a "
+                    f"compiled function, structure=True sees it{_reasons(self.trace.run_notes)}"
                 )
                 error.history = self.history  # type: ignore[attr-defined]
                 raise error
@@ -260,6 +310,11 @@ class ModuleRecording:
             error.history = self.history  # type: ignore[attr-defined]
         calls = plural(len(self.trace), "module call")
         explain(error, self._model, operation=operation, history=f"error.history is the pass until then, {calls}")
+
+
+def _reasons(notes: list[str]) -> str:
+    """What was noted beside what every such recording notes."""
+    return "".join(f". {note}" for note in notes if note not in (NO_STRUCTURE, BESIDE))
 
 
 def _modules_of(key: Any, named: ModulePaths) -> Mapping[str, torch.nn.Module]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from torcheer.errors import UnsupportedTorch
+from torcheer.tap.compiled.eager_stance import EAGER_STANCE
 
 # -- private names ---------------------------------------------------------------------------------------------------
 
@@ -362,13 +363,13 @@ def _restore_dynamo(replacement: Any, original: Any) -> None:
 
 
 class _Eager:
-    """Torch's stance for compiled functions, which holds for the whole process."""
+    """The stance for compiled functions, which holds for the whole process and is shared with passes beside them."""
 
     def __init__(self) -> None:
-        self._stance = torch.compiler.set_stance("force_eager")
+        EAGER_STANCE.__enter__()
 
     def remove(self) -> None:
-        self._stance.__exit__(None, None, None)
+        EAGER_STANCE.__exit__()
 
 
 EAGER = Swaps("run compiled functions as their original Python", hooks=[_Eager])

@@ -21,10 +21,12 @@ class LayerOutputs:
     - `on_gradient()` is called, where it is set, when a gradient arrives: the pass is over
     """
 
-    def __init__(self, modules: dict[str, nn.Module], what: Collection[str], sender: Sender) -> None:
+    def __init__(
+        self, modules: dict[str, nn.Module], what: Collection[str], sender: Sender, model: nn.Module | None = None
+    ) -> None:
         self._modules, self._what, self._sender = dict(modules), {"output", "grad"} & set(what), sender
         self._names = frozenset(modules)
-        self._tap = PassTap(self._take, self.drop)
+        self._tap = PassTap(self._take, self.drop, model)
         self._step, self._input_checked, self._differentiates = -1, True, True
         self.on_gradient: Callable[[], None] | None = None
 
@@ -101,6 +103,6 @@ class LayerOutputs:
 
     def close(self) -> None:
         """Watch nothing any more."""
-        self.release()
+        self._tap.close()
         self._what.clear()
         self.on_gradient = None

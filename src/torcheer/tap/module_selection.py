@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,8 @@ from torcheer.errors import BadArgument, NotAModel, UnknownLayer
 from torcheer.models import modules_of, plain_name, unwrapped
 from torcheer.records import Stored
 from torcheer.selection import ModuleLayer, Selector, class_name, parse_all
-from torcheer.terminal import did_you_mean
+from torcheer.tap.compiled.compiled_parts import compiled_parts
+from torcheer.terminal import did_you_mean, first_names, plural
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
@@ -25,8 +26,9 @@ class ModuleSelection:
 
     modules: dict[str, nn.Module] = field(default_factory=dict)  # by name, in the model's order
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)
-    hidden_modules: tuple[str, ...] = ()  # selected modules inside compiled code, where no hook is called
-    hidden_parameters: tuple[str, ...] = ()  # parameters of modules inside compiled code
+    compiled_modules: tuple[str, ...] = ()  # those of them that run inside compiled code, seen by passes beside it
+    hidden_modules: tuple[str, ...] = ()  # selected modules where no hook is called
+    hidden_parameters: tuple[str, ...] = ()  # parameters of such modules
 
     def count_values(self, what: Collection[str]) -> int:
         """Number of values per watched step, as far as can be predicted."""
@@ -50,13 +52,16 @@ def choose(model: nn.Module, layers: Any = None, verb: str = "watch") -> ModuleS
         raise BadArgument(f"{verb}: layers={layers!r} chooses nothing; layers=None chooses every module that computes")
     modules = {name: module for name, module in named.items() if name in modules}
     parameters = _parameters(named, list(named.values())[:1] if layers is None else list(modules.values()))
-    compiled = _compiled_ids(model)
-    hidden = tuple(name for name, module in modules.items() if id(module) in compiled)
-    hooked = {name: module for name, module in modules.items() if id(module) not in compiled}
-    if layers is None and id(unwrapped(model)) in compiled and id(model) not in compiled:
-        hooked = {next(iter(named)): model, **hooked}  # the output of the whole model is accessible
-    inside = {id(p) for module in model.modules() if id(module) in compiled for p in module.parameters(recurse=False)}
-    return ModuleSelection(hooked, parameters, hidden, tuple(name for name, p in parameters.items() if id(p) in inside))
+    compiled, hidden = _inside(model)
+    hooked = {name: module for name, module in modules.items() if id(module) not in hidden}
+    stored = {id(p) for module in model.modules() if id(module) in hidden for p in module.parameters(recurse=False)}
+    return ModuleSelection(
+        hooked,
+        parameters,
+        tuple(name for name, module in hooked.items() if id(module) in compiled),
+        tuple(name for name in modules if name not in hooked),
+        tuple(name for name, parameter in parameters.items() if id(parameter) in stored),
+    )
 
 
 def matching_modules(selector: Selector, named: Mapping[str, nn.Module], verb: str) -> Mapping[str, nn.Module]:
@@ -74,24 +79,35 @@ def matching_modules(selector: Selector, named: Mapping[str, nn.Module], verb: s
     return matches
 
 
-def _compiled_ids(model: nn.Module) -> set[int]:
-    """The ids of the modules that are called from compiled code only."""
-    compiled: set[int] = set()
+def _inside(model: nn.Module) -> tuple[set[int], set[int]]:
+    """The ids of the modules that are seen by a pass beside compiled code, and of those that no hook can see."""
+    compiled, hidden = set[int](), set[int]()
+    for part in compiled_parts(model):
+        (hidden if part.refusal() else compiled).update(map(id, part.modules_inside()))
     for module in model.modules():
-        if isinstance(wrapped := getattr(module, "_orig_mod", None), nn.Module):
-            compiled |= {id(part) for part in wrapped.modules()}
-        elif getattr(module, "_compiled_call_impl", None) is not None:
-            compiled |= {id(part) for part in module.modules()}
-        elif isinstance(module, torch.jit.ScriptModule):
-            compiled |= {id(part) for part in module.modules()}
-    return compiled
+        if isinstance(module, torch.jit.ScriptModule):
+            hidden.update(map(id, module.modules()))
+    return compiled - hidden, hidden
+
+
+def describe_compiled(names: Sequence[str]) -> str:
+    """Message about layers inside compiled code, whose values are the eager program's; "" for none."""
+    if not names:
+        return ""
+    return (
+        f"{plural(len(names), 'layer')} ({first_names(names, 3)}) run inside compiled code, which is left as it is: "
+        "their values are those of the eager program, run beside it in the steps that are looked at. Last bits and "
+        "random numbers (dropout) are its own"
+    )
 
 
 def describe_hidden(selection: ModuleSelection, what: Collection[str]) -> str:
     """Message about what compiled code hides of the selected layers, and what is still watched; "" for nothing."""
     variables = set(what)
-    if not selection.hidden_modules or not {"output", "grad"} & variables:
+    if not {"output", "grad"} & variables:
         return ""
+    if not selection.hidden_modules:
+        return describe_compiled(selection.compiled_modules)
     if "grad" in variables and any(selection.parameters[name].requires_grad for name in selection.hidden_parameters):
         variables.add("weight_grad")  # replaces the output gradients, which are not accessible
     kinds = {"weight": "values", "weight_grad": "gradients", "update": "updates"}
@@ -100,7 +116,7 @@ def describe_hidden(selection: ModuleSelection, what: Collection[str]) -> str:
     names = ", ".join(selection.hidden_modules[:3]) + (", …" if len(selection.hidden_modules) > 3 else "")
     lost = " and ".join(word for kind, word in (("output", "outputs"), ("grad", "gradients")) if kind in variables)
     return (
-        f"{len(selection.hidden_modules)} layers ({names}) run inside compiled code, where no hook is called: "
+        f"{len(selection.hidden_modules)} layers ({names}) run inside code where no hook is called: "
         f"their {lost} are not watched; {f'of their weights {shown} are' if shown else 'nothing of them is'}"
     )
 

@@ -18,7 +18,9 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 
 from torcheer.models import unwrapped
-from torcheer.tap.probe_hooks import BeginPass, PassHook, in_backward
+from torcheer.tap.compiled.compiled_calls import CompiledCall
+from torcheer.tap.compiled.compiled_parts import IN_PLACE, part_at
+from torcheer.tap.probe_hooks import BeginPass, PassEndHook, PassHook, in_backward
 
 _LEAST_IDLE_PASSES = 4  # for fewer, exchanging the hook for a counter does not pay
 
@@ -41,7 +43,8 @@ class PassCounter:
     @staticmethod
     def fits(model: nn.Module) -> bool:
         """Whether a model's `forward` is an ordinary method that can be replaced safely."""
-        return "forward" not in vars(model) and isinstance(model.forward, MethodType)
+        own = vars(model)
+        return "forward" not in own and own.get(IN_PLACE) is None and isinstance(model.forward, MethodType)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         hook = self._hook
@@ -114,9 +117,7 @@ class PassGate:
             self.close()
             self.is_called = is_called(self._model)  # it may have been compiled meanwhile
             places = [self._model] if self.is_called else list(entrances(self._model))
-            self._entries = [
-                place.register_forward_pre_hook(self.hook, prepend=True, with_kwargs=True) for place in places
-            ]
+            self._entries = [_entry(place, self.hook) for place in places]
 
     def use_counter(self, module: nn.Module) -> None:
         """Let the counter replace the hook for its idle passes, after a pass of `module`, where it fits."""
@@ -124,6 +125,12 @@ class PassGate:
         if self.hook.idle_passes >= _LEAST_IDLE_PASSES and self._may_count and PassCounter.fits(self._model):
             self.close()
             self.hook.counter = PassCounter(self._model, self.hook, self.use_hook)
+
+    def end_with(self, end: Callable[[], None]) -> Any:
+        """Call `end` after the model's call in progress; returns a handle that is to be removed then."""
+        if compiled := [entry for entry in self._entries if isinstance(entry, _CompiledEntry)]:
+            return compiled[0].end_with(end)
+        return self._model.register_forward_hook(PassEndHook(end), always_call=True)
 
     def close(self) -> None:
         """Take hook and counter off the model."""
@@ -135,11 +142,45 @@ class PassGate:
             handle.remove()
 
 
+class _CompiledEntry:
+    """The hook of a model that was compiled in place: hooks that torch knows are compiled away with it."""
+
+    def __init__(self, model: nn.Module, hook: PassHook) -> None:
+        part = part_at(model)
+        assert part is not None
+        self._call = CompiledCall.at(part, self)
+        self._call.begin = hook
+
+    def end_with(self, end: Callable[[], None]) -> Any:
+        self._call.end = end
+        return _CallEnd(self._call)
+
+    def remove(self) -> None:
+        self._call.begin = self._call.end = None
+        self._call.leave(self)
+
+
+class _CallEnd:
+    """Removes what ends a compiled call."""
+
+    def __init__(self, call: CompiledCall) -> None:
+        self._call = call
+
+    def remove(self) -> None:
+        self._call.end = None
+
+
+def _entry(model: nn.Module, hook: PassHook) -> Any:
+    if vars(model).get(IN_PLACE) is not None:
+        return _CompiledEntry(model, hook)
+    return model.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
+
+
 def is_called(model: nn.Module) -> bool:
     """Whether a step calls the model's own `forward`, as far as can be told."""
     inner = unwrapped(model)
-    if getattr(inner, "_compiled_call_impl", None) is not None or isinstance(inner, torch.jit.ScriptModule):
-        return False  # model.compile(): hooks are compiled away with it
+    if isinstance(inner, torch.jit.ScriptModule):
+        return False
     lightning = callable(getattr(inner, "training_step", None)) and inner is model
     return not lightning and type(inner).forward is not nn.Module.forward
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from torcheer.tap.compiled.compiled_calls import CompiledCall, ListenerShare, PartsInside
 from torcheer.tap.probe_hooks import Action, Failed, GradientHook, Listener, Take
 
 
@@ -14,10 +15,12 @@ class PassTap:
     """Attaches a sink to the modules of a pass, through the hooks that all sinks share.
 
     - `take(name, call, output)` is called for each call of a module, `failed(name, error)` where it raised
+    - `model`: whose compiled parts are looked into, until `close`
     """
 
-    def __init__(self, take: Take, failed: Failed) -> None:
+    def __init__(self, take: Take, failed: Failed, model: nn.Module | None = None) -> None:
         self._take, self._failed = take, failed
+        self._parts = PartsInside(model) if model is not None else None
         self._listeners: dict[str, Listener] = {}  # of all passes, by the names of the modules
         self._handles: list[Any] = []  # of this pass
         self._leaves: list[tuple[GradientHook, Action]] = []  # on tensors that outlive it
@@ -29,12 +32,19 @@ class PassTap:
 
     def attach(self, modules: Mapping[str, nn.Module]) -> None:
         """Listen to these modules."""
+        inside = self._parts.find() if self._parts is not None else {}
+        shares: dict[CompiledCall, ListenerShare] = {}
         for name, module in list(modules.items()):
+            if (listener := self._listeners.get(name)) is None:
+                listener = self._listeners[name] = Listener(name, self._take, self._failed)
             try:
-                if (listener := self._listeners.get(name)) is None:
-                    listener = self._listeners[name] = Listener(name, self._take, self._failed)
-                listener.attach(module)
-                self._handles.append(listener)
+                if (call := inside.get(id(module))) is None:
+                    listener.attach(module)
+                    self._handles.append(listener)
+                    continue
+                if call not in shares:
+                    self._handles.append(shares.setdefault(call, ListenerShare(call, self._failed)))
+                shares[call].add(listener, module)
             except Exception as error:  # a module that accepts no hooks; the others are watched
                 self._failed(name, error)
 
@@ -60,3 +70,9 @@ class PassTap:
         leaves, self._leaves = self._leaves, []
         for hook, action in leaves:
             hook.remove(action)
+
+    def close(self) -> None:
+        """Listen to nothing any more."""
+        self.release()
+        if self._parts is not None:
+            self._parts.close()

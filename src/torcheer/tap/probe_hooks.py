@@ -84,29 +84,31 @@ Failed = Callable[[str, Exception], None]
 class Listener:
     """One sink at a module, in the passes that it attaches itself for."""
 
-    __slots__ = ("_hook", "_spare_hook", "earlier_calls", "failed", "name", "take")
+    __slots__ = ("_hook", "_spare_hook", "calls", "earlier_calls", "failed", "name", "take")
 
     def __init__(self, name: str, take: Take, failed: Failed) -> None:
         self.name, self.take, self.failed = name, take, failed
         self._hook: OutputHook | None = None
         self._spare_hook = OutputHook()  # registered where no other sink has one
         self.earlier_calls = 0  # that the hook had seen for other sinks
+        self.calls = 0  # that this one had heard of when it was removed
 
-    def attach(self, module: nn.Module) -> None:
-        """Listen to a module, through the hook that another sink may have registered."""
+    def attach(self, module: nn.Module, calls: int = 0) -> None:
+        """Listen to a module, through the hook that another sink may have registered; `calls` were before."""
         hook = self._spare_hook
         for other in module._forward_hooks.values():
             if type(other) is OutputHook:
                 hook = other
         if hook is self._spare_hook:
             hook.handle, hook.calls = module.register_forward_hook(hook, with_kwargs=True), 0
-        self._hook, self.earlier_calls = hook, hook.calls
+        self._hook, self.earlier_calls = hook, hook.calls - calls
         hook.listeners.append(self)
 
     def remove(self) -> None:
         """Stop listening; the last one takes the hook off."""
         hook, self._hook = self._hook, None
         if hook is not None:
+            self.calls = hook.calls - self.earlier_calls
             hook.listeners.remove(self)
             if not hook.listeners:
                 hook.handle.remove()

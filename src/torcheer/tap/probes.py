@@ -38,7 +38,7 @@ class Probes:
         self._model, self._sender, self._schedule, self._on_boundary = model, sender, schedule, on_boundary
         gradient_names = selection.hidden_parameters if "grad" in what else ()
         steps = self._steps = steps_of(model)
-        self._outputs = LayerOutputs(selection.modules, what, sender)
+        self._outputs = LayerOutputs(selection.modules, what, sender, model)
         self._weights = WeightTracker(selection.parameters, what, sender, steps.optimizers, gradient_names)
         self._timing, self._parts = Timing(sender), PartsInPlace(model)
         self._following: Following | None = None

@@ -15,8 +15,9 @@ from torcheer.host.follow.network_finder import HOW_FOUND, NetworkFinder
 from torcheer.host.host import Host
 from torcheer.models import modules_of, unwrapped
 from torcheer.network.history_network import PassDescription
-from torcheer.tap.module_selection import choose
+from torcheer.tap.module_selection import ModuleSelection, choose, describe_compiled
 from torcheer.tap.pass_counter import is_called
+from torcheer.terminal import first_names
 
 _REDESCRIBE_SECS: Final = 5.0  # between two descriptions of a model whose shapes change
 
@@ -33,16 +34,21 @@ class DescribedModel:
     ) -> None:
         self.model = model if isinstance(model, nn.Module) else nn.ModuleDict(_named(model))
         self.roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
-        self.hidden = choose(self.model).hidden_modules if any(True for _ in self.model.parameters()) else ()
+        every = choose(self.model) if any(True for _ in self.model.parameters()) else ModuleSelection()
+        self.hidden = every.hidden_modules
         self._selected = None if layers is None else frozenset(choose(self.model, layers, "live").modules)
         self._host, self._note = host, note
         self.places, self.modules = LayerPlaces(), dict[str, nn.Module]()
         self.batch = 0  # items in a batch; 0 where unknown
-        self.finder = NetworkFinder(self.model, self.roots, self.hidden, self._use_network, note)
+        unseen = (every.hidden_modules, every.compiled_modules)
+        self.finder = NetworkFinder(self.model, self.roots, *unseen, self._use_network, note)
         self._described_at, self.is_stale = -1e9, False  # stale: shapes have changed
         if self.hidden:
-            note(f"{len(self.hidden)} layers ({', '.join(self.hidden[:3])}, …) run inside compiled code, where "
-                 "no hook is called: their values are not shown, weights are")  # fmt: skip
+            names = first_names(self.hidden, 3)
+            note(f"{len(self.hidden)} layers ({names}) run inside code where no hook is called: their values "
+                 "are not shown, weights are")  # fmt: skip
+        if every.compiled_modules:
+            note(describe_compiled(every.compiled_modules))
         if isinstance(unwrapped(self.model), torch.jit.ScriptModule):  # accepts no hooks
             host.network = self.finder.guess()
 
@@ -63,11 +69,11 @@ class DescribedModel:
             self.finder.record_next_call()
         self.finder.observe(arguments, keywords)
 
-    def _use_network(self, description: PassDescription, model_pass: ModelPass, is_compiled: bool) -> None:
+    def _use_network(self, description: PassDescription, model_pass: ModelPass) -> None:
         """Use the network that was found: its layers' values are recorded from now on."""
         self._described_at, self.is_stale = time.monotonic(), False
         modules = {**modules_of(self.model), "": self.model}
-        self.places = places_of(description, model_pass, modules, self._selected, is_compiled)
+        self.places = places_of(description, model_pass, modules, self._selected)
         self.modules = {name: modules[name] for name, _ in self.places.by_call}
         self.batch = description.batch.size
         for text in description.network.notes:

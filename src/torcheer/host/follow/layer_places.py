@@ -36,12 +36,11 @@ class LayerPlaces:
 
 
 def places_of(
-    description: PassDescription, model_pass: ModelPass, modules: Collection[str], selected: Collection[str] | None,
-    is_compiled: bool,
-) -> LayerPlaces:  # fmt: skip
+    description: PassDescription, model_pass: ModelPass, modules: Collection[str], selected: Collection[str] | None
+) -> LayerPlaces:
     """Map the calls of these modules to the layers that they deliver values for.
 
-    The model itself is the first of them, and "". Only its hooks are called if it is compiled.
+    The model itself is the first of them, and "".
     """
     places, sources = LayerPlaces(), description.sources
     shapes = {layer.name: layer.shape for layer in description.network.layers}
@@ -56,14 +55,14 @@ def places_of(
         places.inputs.append(Place(name, "Act", shapes[name], description.batch_axis(op), position))
     for source in sources.values():
         for variable, op, call in _values_of(source) if source.name not in places.unselected else ():
-            address, number, position = _where(op, None if is_compiled else call, model_pass)
+            address, number, position = _where(op, call, model_pass)
             if address in modules and position >= 0:
                 axis = description.batch_axis(op)
                 place = Place(source.name, variable, shapes[source.name], axis, position)
                 places.by_call[address, number].append(place)
     there = {place.layer for some in places.by_call.values() for place in some if place.variable == "Act"}
     attentions = {name for name in there if (call := sources[name].call) is not None and call.type == ATTENTION}
-    places.heads = {name for name in attentions if name + SUFFIX in description.heads and not is_compiled}
+    places.heads = {name for name in attentions if name + SUFFIX in description.heads}
     reached = there | {name + SUFFIX for name in places.heads}
     places.unreachable = frozenset({*sources, *description.heads} - reached)
     return places

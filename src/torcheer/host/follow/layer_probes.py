@@ -48,7 +48,7 @@ class LayerProbes:
     def __init__(self, model: nn.Module | Mapping[str, nn.Module], host: Host, layers: Any = None) -> None:
         self.host, self.notes = host, list[str]()  # sentences about what cannot be shown
         self._described, self._state = DescribedModel(model, host, layers, self._note), RecordedState(host)
-        self._tap = PassTap(self.record_output, self.drop_layer)
+        self._tap = PassTap(self.record_output, self.drop_layer, self._described.model)
         self._process = os.getpid()
 
     # -- describing the network --------------------------------------------------------------------------------------
@@ -250,6 +250,7 @@ class LayerProbes:
     def close(self) -> None:
         """Remove every hook."""
         self.finish()
+        self._tap.close()
         self.finder.close()
 
 

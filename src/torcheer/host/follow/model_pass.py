@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
-import numpy
 import torch
 from torch import nn
 from torch.compiler import is_dynamo_compiling
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import is_lazy
 
 from torcheer.capture.forward_pass import log_forward_pass, recording
 from torcheer.capture.record.recorder import Recorder
@@ -24,12 +18,12 @@ from torcheer.capture.torch_state import function_modes, tracing_state
 from torcheer.history import ModelHistory
 from torcheer.models import unwrapped
 from torcheer.records import Op
+from torcheer.tap.compiled.compiled_parts import ORIGINAL
+from torcheer.tap.compiled.preserved_state import preserved
 from torcheer.tap.pass_counter import PassCounter
 from torcheer.tap.probe_hooks import in_backward
 
 _SHARDED = "FullyShardedDataParallel"
-_CONTAINERS = (list, dict, set, OrderedDict)
-_COMPILED = "_torchdynamo_orig_callable"  # an attribute of compiled functions
 
 
 @dataclass(slots=True)
@@ -77,7 +71,8 @@ def pass_of_models(history: ModelHistory, models: nn.Module) -> ModelPass:
 
 def run_once(model: nn.Module, inputs: Any, keywords: Any = None) -> ModelPass:
     """Capture an extra pass, in evaluation mode, that leaves no trace in the model."""
-    with _preserved(model):
+    with preserved(model), torch.no_grad():
+        model.eval()
         return pass_of(log_forward_pass(unwrapped(model), inputs, input_kwargs=keywords, layers_to_save="none"))
 
 
@@ -100,7 +95,7 @@ def _calls_compiled(module: nn.Module) -> bool:
     forward = getattr(type(module), "forward", None)
     names, known = getattr(getattr(forward, "__code__", None), "co_names", ()), getattr(forward, "__globals__", {})
     functions = (*vars(module).values(), *(known.get(name) for name in names))
-    return any(isinstance(value, FunctionType) and _COMPILED in vars(value) for value in functions)
+    return any(isinstance(value, FunctionType) and ORIGINAL in vars(value) for value in functions)
 
 
 class RecordedCall(PassCounter):
@@ -142,40 +137,3 @@ class RecordedCall(PassCounter):
 
 def _is_recording() -> bool:
     return any(isinstance(mode, Recorder) for mode in function_modes())
-
-
-@contextmanager
-def _preserved(model: nn.Module) -> Iterator[None]:
-    """Switch to evaluation mode; afterwards restore what the modules hold, and random state of torch, numpy and Python.
-
-    That is attributes, lists and dictionaries of a module (counters, caches, hooks, buffers) and the values of buffers;
-    what a hook or an object of the user's counts elsewhere is not known.
-    """
-    modules = list(model.modules())
-    lazy = [module for module in modules if isinstance(module, LazyModuleMixin)]
-    held = [(vars(module), dict(vars(module))) for module in modules if module not in lazy]  # others get their shapes
-    containers = [value for _, names in held for value in names.values() if type(value) in _CONTAINERS]
-    contents = [(value, value.copy()) for value in containers]
-    modes = [(module, module.training) for module in lazy]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not is_lazy(buffer)]
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
-    python_state, numpy_state = random.getstate(), numpy.random.get_state()
-    try:
-        with torch.random.fork_rng(devices), torch.no_grad():
-            model.eval()
-            yield
-    finally:
-        random.setstate(python_state)
-        numpy.random.set_state(numpy_state)
-        for names, before in held:
-            names.clear()
-            names.update(before)
-        for container, content in contents:
-            container.clear()
-            (container.extend if isinstance(container, list) else container.update)(content)
-        for module, mode in modes:
-            module.training = mode
-        with torch.no_grad():
-            for buffer, values in buffers:
-                if not torch.equal(buffer, values):
-                    buffer.copy_(values)

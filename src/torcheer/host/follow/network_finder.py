@@ -27,15 +27,16 @@ class NetworkFinder:
     """Calls `found` with the network of a pass, and `note` with sentences about what cannot be found.
 
     - `roots`: the models that a pass calls: the model itself, or those of a `ModuleDict`
-    - `hidden`: modules inside compiled code, where no hook is called
+    - `hidden`, `compiled`: modules where no hook is called, and those of them whose eager program can be run
     """
 
     def __init__(
-        self, model: nn.Module, roots: Sequence[nn.Module], hidden: Sequence[str],
-        found: Callable[[PassDescription, ModelPass, bool], None], note: Callable[[str], None],
+        self, model: nn.Module, roots: Sequence[nn.Module], hidden: Sequence[str], compiled: Sequence[str],
+        found: Callable[[PassDescription, ModelPass], None], note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._model, self._roots, self._hidden, self._found, self._note = model, list(roots), hidden, found, note
-        self._may_record = not hidden and all(map(can_record, self._roots))
+        self._model, self._roots, self._found, self._note = model, list(roots), found, note
+        self._hidden, self._has_compiled = (*hidden, *compiled), bool(compiled)
+        self._may_record = not self._hidden and all(map(can_record, self._roots))
         self._recorded_call: RecordedCall | None = None  # waits for the model's next call
         self._observer: PassObserver | None = None
         self._process = os.getpid()
@@ -96,7 +97,7 @@ class NetworkFinder:
             return
         observer.end()
         model_pass = observer.model_pass
-        if self._hidden and not observer.module_calls:
+        if self._has_compiled or (self._hidden and not observer.module_calls):
             self._try_to_use(lambda: run_once(self._model, *observer.inputs), COMPILED_PASS)
         elif model_pass.outputs:
             self._try_to_use(lambda: model_pass, SEEN_BY_HOOKS)
@@ -127,7 +128,7 @@ class NetworkFinder:
         if note:
             network = description.network
             description.network = replace(network, notes=(*network.notes, note))
-        self._found(description, model_pass, note == COMPILED_PASS)
+        self._found(description, model_pass)
 
     def close(self) -> None:
         """Leave the model as it was."""

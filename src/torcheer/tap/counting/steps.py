@@ -23,7 +23,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torcheer.tap.counting.model_optimizers import ModelOptimizers, has_closure
 from torcheer.tap.counting.step_number import StepNumber
 from torcheer.tap.pass_counter import PassGate
-from torcheer.tap.probe_hooks import PassEndHook, calls_of
+from torcheer.tap.probe_hooks import calls_of
 from torcheer.tap.step_schedule import Pace
 from torcheer.tap.tensor_copies import ErrorGuard, Report
 
@@ -314,7 +314,7 @@ class Steps:
 
     def _attach_end(self) -> None:
         if self._gate.is_called and not self._end_hook and self._in_pass:
-            self._end_hook = [self.model.register_forward_hook(PassEndHook(self.end_pass), always_call=True)]
+            self._end_hook = [self._gate.end_with(self.end_pass)]
 
     def end_pass(self) -> None:
         """End the pass for all who listen to it."""
