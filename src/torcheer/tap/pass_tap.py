@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 
 from torcheer.tap.compiled.compiled_calls import CompiledCall, ListenerShare, PartsInside
 from torcheer.tap.probe_hooks import Action, Failed, GradientHook, Listener, Take
+
+_CHANGES = threading.RLock()  # of hooks that sinks share: threads may begin and end passes of one model at once
 
 
 class PassTap:
@@ -32,21 +35,22 @@ class PassTap:
 
     def attach(self, modules: Mapping[str, nn.Module]) -> None:
         """Listen to these modules."""
-        inside = self._parts.find() if self._parts is not None else {}
-        shares: dict[CompiledCall, ListenerShare] = {}
-        for name, module in list(modules.items()):
-            if (listener := self._listeners.get(name)) is None:
-                listener = self._listeners[name] = Listener(name, self._take, self._failed)
-            try:
-                if (call := inside.get(id(module))) is None:
-                    listener.attach(module)
-                    self._handles.append(listener)
-                    continue
-                if call not in shares:
-                    self._handles.append(shares.setdefault(call, ListenerShare(call, self._failed)))
-                shares[call].add(listener, module)
-            except Exception as error:  # a module that accepts no hooks; the others are watched
-                self._failed(name, error)
+        with _CHANGES:
+            inside = self._parts.find() if self._parts is not None else {}
+            shares: dict[CompiledCall, ListenerShare] = {}
+            for name, module in list(modules.items()):
+                if (listener := self._listeners.get(name)) is None:
+                    listener = self._listeners[name] = Listener(name, self._take, self._failed)
+                try:
+                    if (call := inside.get(id(module))) is None:
+                        listener.attach(module)
+                        self._handles.append(listener)
+                        continue
+                    if call not in shares:
+                        self._handles.append(shares.setdefault(call, ListenerShare(call, self._failed)))
+                    shares[call].add(listener, module)
+                except Exception as error:  # a module that accepts no hooks; the others are watched
+                    self._failed(name, error)
 
     def add(self, handle: Any) -> None:
         """Remove a further hook at the end of the pass."""
@@ -60,9 +64,10 @@ class PassTap:
 
     def end(self) -> None:
         """End the pass; gradients may still arrive."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.remove()
+        with _CHANGES:
+            handles, self._handles = self._handles, []
+            for handle in handles:
+                handle.remove()
 
     def release(self) -> None:
         """Take the hooks off leaf tensors, too."""

@@ -95,6 +95,8 @@ class Listener:
 
     def attach(self, module: nn.Module, calls: int = 0) -> None:
         """Listen to a module, through the hook that another sink may have registered; `calls` were before."""
+        if self._hook is not None:  # another thread has begun the same step
+            return
         hook = self._spare_hook
         for other in module._forward_hooks.values():
             if type(other) is OutputHook:
