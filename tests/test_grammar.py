@@ -253,7 +253,7 @@ def watched_layers(layers: Any, tmp_path: Path) -> set[str]:
 def live_layers(layers: Any, tmp_path: Path) -> set[str]:
     view = tl.live(MODEL, layers, inputs=X, open_server=False, browser=False)
     try:
-        return {place.layer for places in view._probes._places.by_call.values() for place in places}
+        return {place.layer for places in view._probes._described.places.by_call.values() for place in places}
     finally:
         view.close()
 

@@ -467,9 +467,10 @@ def test_a_model_that_holds_a_host_can_be_copied_and_saved(host: Host) -> None:
 def test_a_closed_host_says_goodbye_and_is_deaf(host: Host) -> None:
     viewer = Viewer(host, ACT)
     host.row("run", {"x": 1})
+    wait_until(lambda: viewer.rows("run") == {"x": [1]}, "the row")
     host.close()
     wait_until(lambda: (viewer.hear(), viewer.wire.closed)[1], "the end")
-    assert viewer.messages[-1]["kind"] == "bye" and viewer.rows("run") == {"x": [1]}
+    assert viewer.messages[-1]["kind"] == "bye"
     host.close()
     host.state = State("done")
     host.row("run", {"x": 2})

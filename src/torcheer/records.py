@@ -176,15 +176,19 @@ class RunInfo:
 
 
 @contextmanager
-def garbage_collection_off() -> Iterator[None]:
-    """Disable the garbage collector while many records are made: it would walk them again and again."""
+def garbage_collection_off(*, ages: bool = False) -> Iterator[None]:
+    """Disable the garbage collector while many records are made: it would walk them again and again.
+
+    `ages`: what was made counts as old afterwards, or the collector would walk all of it once more. For rare, large
+    work: it counts what the user has frozen, one by one.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # else these are the user's
-                gc.freeze()  # both together: what was made counts as old, or the collector would now walk all of it
+            if ages and not gc.get_freeze_count():  # else these are the user's
+                gc.freeze()
                 gc.unfreeze()
             gc.enable()

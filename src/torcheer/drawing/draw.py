@@ -53,7 +53,7 @@ def draw_history(
     if NO_STRUCTURE in history.info.notes:
         raise BadArgument(f"there is nothing to draw: this history was {NO_STRUCTURE}. Record it with structure=True")
     checked_style = style_of(style)
-    with garbage_collection_off():
+    with garbage_collection_off(ages=True):
         items, times = (backward_items(history, flow), {}) if flow else items_of(history, rolled=rolled)
         if checked_style.node:
             items = restyle(items, checked_style, lambda item: labels_of(history, item))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,6 +59,7 @@ class Host:
     ) -> None:  # fmt: skip
         self._alerts, self._opened_ms = 0, int(time.time() * 1000)
         self._heads: dict[str, TableHead] = {}
+        self._closing = threading.RLock()  # a loop may close what another thread has just closed
         self._begun: dict[str, bool] = {}  # tables that have a row, and whether that has its step
         self._last_tables: dict[str, tuple[TableHead, dict[str, list[Any]]]] | None = None  # of a log that was removed
         self.problems: list[str] = []  # sentences about what could not be shown
@@ -186,14 +188,16 @@ class Host:
 
     def tables(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
         """Every table by name, as the log has it: its head and the cells of each column."""
-        if self.path is None or self._last_tables is not None:
-            return self._last_tables or {}
-        if self._log is not None:
-            self._log.commit()
-        tables = {
-            name: TableRows(head, {column.name: [] for column in head.columns}) for name, head in self._heads.items()
-        }
-        tables |= RunLog(self.path.parent).tables()
+        with self._closing:
+            if self.path is None or self._last_tables is not None:
+                return self._last_tables or {}
+            if self._log is not None:
+                self._log.commit()
+            tables = {
+                name: TableRows(head, {column.name: [] for column in head.columns})
+                for name, head in self._heads.items()
+            }
+            tables |= RunLog(self.path.parent).tables()
         return {name: (table.head, table.columns) for name, table in tables.items()}
 
     def clear(self, table: str) -> None:
@@ -317,25 +321,27 @@ class Host:
         A temporary log is removed, and only `tables` kept; with `keeps_log` by the next call of `discard`, or with this
         object.
         """
-        if self.closed or self._service is None or self._doorway is None:
-            return
-        service, self._service = self._service, None
-        if self._log is not None:
-            self._log.close()  # before the viewer hears that all is said
-        service.stop(why)
-        self._doorway.close()
-        self.notifier.close(self._closing_line(), why)
-        self._board.wants = Wants()
-        atexit.unregister(self._at_exit)
-        if not keeps_log:
-            self.discard()
+        with self._closing:
+            if self._service is None or self._doorway is None:
+                return
+            service, self._service = self._service, None
+            if self._log is not None:
+                self._log.close()  # before the viewer hears that all is said
+            service.stop(why)
+            self._doorway.close()
+            self.notifier.close(self._closing_line(), why)
+            self._board.wants = Wants()
+            atexit.unregister(self._at_exit)
+            if not keeps_log:
+                self.discard()
 
     def discard(self) -> None:
         """Close, and remove a temporary log: the page can show no more of it."""
-        self.close()
-        if self._doorway is not None and self._doorway.is_private and self._last_tables is None:
-            self._last_tables = self.tables()
-            self._doorway.remove_folder()
+        with self._closing:
+            self.close()
+            if self._doorway is not None and self._doorway.is_private and self._last_tables is None:
+                self._last_tables = self.tables()
+                self._doorway.remove_folder()
 
     def _closing_line(self) -> str:
         counters = ", ".join(f"{name} {value}" for name, value in self.state.counters.items())
@@ -346,6 +352,7 @@ class Host:
         if self._service is not None:
             self._service.after_fork()
             self._service = self._log = None
+            self._closing = threading.RLock()  # another thread may have held it
             atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
@@ -383,6 +390,6 @@ def closed_host(title: str) -> Host:
     host._alerts, host._opened_ms, host.problems = 0, 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
     host._doorway = host._service = host._log = host.path = host._limits = None
-    host._heads, host._begun, host._last_tables = {}, {}, None
+    host._heads, host._begun, host._last_tables, host._closing = {}, {}, None, threading.RLock()
     host.notifier = Notifier((), title=title, to=None, tell=host.report)
     return host
