@@ -150,4 +150,5 @@ def test_who_follows_sees_rows_within_a_moment_though_nothing_else_happens(tmp_p
     for number in (1, 2):
         log.row("t", {"a": number}, number)
         wait_until(lambda: followed.refresh() and followed.tables["t"].count == number)  # noqa: B023
+    assert followed.tables["t"].columns["a"] == [1, 2]
     log.close()
