@@ -240,7 +240,8 @@ def test_the_statistics_of_a_watch_grow_beside_a_live_loop(tmp_path: Path) -> No
             model(torch.ones(2, 4)).sum().backward()
             view.log(loss=1.0)
             wait_until(lambda: "train_step" in source.tables and "0 output" in source.tables
-                       and source.tables["0 output"].count == count, poll=source.poll)  # noqa: B023  # fmt: skip
+                       and source.tables["0 output"].count == source.tables["train_step"].count == count,  # noqa: B023
+                       poll=source.poll)  # fmt: skip
         assert source.tables["train_step"].columns["Step"] == [0, 1] and source.tables["0 output"].restarts == 0
         source.close()
     run = tl.load(tmp_path)

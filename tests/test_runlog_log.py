@@ -123,12 +123,12 @@ def test_the_last_network_holds(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_written_in_the_background(tmp_path: Path) -> None:
-    log = writer(tmp_path)
+    log, before = writer(tmp_path), set(threading.enumerate())
     log.commit_in_background()
     log.row("t", {"a": 1}, 0)
     assert wait_until(lambda: RunLog(tmp_path).tables())
     log.close()
-    assert not any(thread.name == "torcheer log" for thread in threading.enumerate())
+    assert not any(thread.name == "torcheer log" for thread in {*threading.enumerate()} - before)
 
 
 def test_statistics_and_histograms_are_tables(tmp_path: Path) -> None:

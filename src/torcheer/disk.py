@@ -218,8 +218,10 @@ def explain_write_errors(path: Path, kept: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, TorcheerError):
-            raise
+        if isinstance(error, TorcheerError):  # of another file that is written within: it says all but this
+            if not isinstance(error, CannotWrite) or kept.strip() in str(error):
+                raise
+            raise CannotWrite(error.errno, f"{error.strerror}. {kept.strip()}") from error
         advice = _ADVICE.get(error.errno or 0, "See what the system says of this disk")
         raise CannotWrite(error.errno, f"{path}: {error.strerror or error}. {kept}{advice}, and go on") from error
 

@@ -186,6 +186,11 @@ class Host:
         except Exception as error:
             self.report(f"{sample.variable} {sample.layer!r} cannot be shown: {type(error).__name__}: {error}")
 
+    @property
+    def has_samples(self) -> bool:
+        """True where a temporary log holds samples, which viewers read there one by one."""
+        return self._limits is not None and self._limits.has_samples
+
     def tables(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
         """Every table by name, as the log has it: its head and the cells of each column."""
         with self._closing:

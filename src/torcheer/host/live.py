@@ -191,7 +191,7 @@ class Live:
             self._system.close()
         self._metrics.flush(wait=True)
         self._send_state("done")
-        self.host.close(keeps_log=self.viewer is not None)  # its page shows what was logged
+        self.host.close(keeps_log=self.viewer is not None or self.host.has_samples)  # which a page reads there
         if self.viewer is not None:
             _FINISHED.append((self.viewer, self.host))
 

@@ -28,6 +28,11 @@ class ScratchLimits:
             self._report("so many rows were logged that only some of the next ones are: with to='folder' all are")
         return self._every == 1 or count <= _FIRST_ROWS or count % self._every == 0
 
+    @property
+    def has_samples(self) -> bool:
+        """True once a sample was kept."""
+        return self._sample_bytes > 0
+
     def keeps_sample(self, sample: Sample) -> bool:
         """Count a sample; True if it is kept."""
         self._sample_bytes += sample.array.nbytes
