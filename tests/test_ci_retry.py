@@ -70,6 +70,7 @@ def test_what_passes_at_the_second_try_is_told_and_what_fails_again_ends_it(
     assert told.out == "FLAKY tests/a::b\n" and "tests/c::d failed again" in told.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "code", "text"), [("1", 0, "FLAKY"), pytest.param("0", 1, "may not fail once", marks=pytest.mark.slow)]
 )

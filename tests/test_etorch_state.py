@@ -334,6 +334,7 @@ def test_inside_vmap_it_says_that_it_cannot(model: Small) -> None:
         torch.func.vmap(run)(torch.ones(3, 2))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_records_and_computes_the_same(model: Small) -> None:
     expected = model(image())
     model.est.net.clear()

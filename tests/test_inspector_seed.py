@@ -119,6 +119,7 @@ def guide(tmp_path_factory):
     return folder, run(folder, STUB + GUIDE + TRAINING)
 
 
+@pytest.mark.slow
 def test_the_guides_example_leaves_a_video_of_every_name(guide):
     assert sorted(path.name for path in (guide[0] / "output").iterdir()) == [f"{name}_video.mp4" for name in VIDEOS]
 
@@ -150,6 +151,7 @@ main.main(steps=3)
 # Every way a script is started; without a guard they all are
 
 
+@pytest.mark.slow
 def test_a_script_from_standard_input_works(tmp_path):
     run(tmp_path, "", arguments=("-",), stdin=OWN)
     assert json.loads((tmp_path / "notes.json").read_text()) == NOTED

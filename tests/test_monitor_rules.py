@@ -79,6 +79,7 @@ def test_a_healthy_training_gives_no_alert(make: Any, batches: Any, optimizer: A
     assert losses[-1] < losses[0] / 2  # it was a healthy one
 
 
+@pytest.mark.slow
 def test_a_training_that_has_learned_all_gives_no_alert() -> None:
     model, batch = mlp(), blobs()(0)  # one batch, over and over
     assert judged(training(model, lambda step: batch, 300, optimizer=Adam(model.parameters(), 0.005))) == []

@@ -328,6 +328,7 @@ def test_of_a_long_log_the_last_rows_are_there_at_once_and_the_others_soon(
     assert source.state.message == "1199 steps"
 
 
+@pytest.mark.slow
 def test_what_a_viewer_holds_of_a_watch_does_not_grow_with_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_the_quick_start_has_pillow_images_and_labels_in_a_list() -> None:
     assert images[0].size == (28, 28) and isinstance(labels, list) and isinstance(labels[0], int)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("digits")
 def test_the_quick_starts_other_configs_come_over_it() -> None:
     begin(understand(read("my_examples/mnist/training.json")))
