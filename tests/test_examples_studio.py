@@ -61,7 +61,7 @@ def test_every_button_of_the_random_associator(tmp_path: Path) -> None:
             "Input": (5, 5), "Hidden1": (5, 7), "Hidden2": (5, 7), "Output": (5, 5),
         }  # fmt: skip
         client.until(lambda: len(client.rows("patterns").get("Name", ())) == 25)
-        patterns = {column: client.rows("patterns")[column] for column in ("Name", "Input")}
+        patterns = {column: list(client.rows("patterns")[column]) for column in ("Name", "Input")}
         assert all(np.sum(one) == 6 for one in patterns["Input"])
 
         client.press("test_item", item=4)
