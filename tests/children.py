@@ -75,9 +75,22 @@ class Child(subprocess.Popen[str]):
         self._errors.close()
 
 
+# How the script of a rank ends: now and then gloo's threads abort a process that ends in order, even without its group.
+LEAVE_GROUP = """
+import os, sys, torch.distributed
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
 def run_ranks(script: str, folder: Path, count: int = 2) -> list[Any]:
-    """Run a script once per rank, at the same time; what each left in `told<rank>.json`. Its argument is its rank."""
-    (folder / "script.py").write_text(textwrap.dedent(script))
+    """Run a script once per rank, at the same time; what each left in `told<rank>.json`. Its argument is its rank.
+
+    The script makes a process group and leaves it to be ended here.
+    """
+    (folder / "script.py").write_text(textwrap.dedent(script) + LEAVE_GROUP)
     with ExitStack() as stack:
         options = {"cwd": folder, "env": {"OMP_NUM_THREADS": "1"}}
         ranks = [stack.enter_context(Child("script.py", rank, **options)) for rank in range(count)]

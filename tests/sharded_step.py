@@ -3,6 +3,7 @@
 import copy
 import faulthandler
 import itertools
+import os
 import sys
 
 import torch
@@ -74,4 +75,6 @@ if __name__ == "__main__":
     distributed.init_process_group(backend, **alone)
     main(sys.argv[1])
     distributed.barrier()
-    distributed.destroy_process_group()  # gloo's threads abort a process that ends with them, now and then
+    distributed.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # as in children.LEAVE_GROUP: gloo's threads abort a process that ends in order, now and then

@@ -109,7 +109,6 @@ SCRIPT = """
             dist.barrier()
     with open(f"told{rank}.json", "w") as file:
         json.dump(told, file, default=str)
-    dist.destroy_process_group()
 """
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from children import run_python
+from children import LEAVE_GROUP, run_python
 
 import torcheer as tl
 from torcheer.errors import BadArgument
@@ -44,15 +44,10 @@ BEGIN = """
             json.dump(what, file)
 """
 
-END = """
-    dist.barrier()
-    dist.destroy_process_group()  # gloo's threads abort a process that ends with them, now and then
-"""
-
 
 def run(tmp_path: Path, code: str) -> list[dict[str, object]]:
     """What two ranks tell."""
-    (tmp_path / "script.py").write_text("".join(map(textwrap.dedent, (BEGIN, code, END))))
+    (tmp_path / "script.py").write_text("".join(map(textwrap.dedent, (BEGIN, code, LEAVE_GROUP))))
     run_python(
         "-m",
         "torch.distributed.run",
