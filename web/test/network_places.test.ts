@@ -9,7 +9,7 @@ import { OrbitCamera } from "../src/studio/network/scene/orbit_camera";
 import { leanStack, canLean } from "../src/studio/network/scene/stack_lean";
 
 const placed = (name: string, place: [number, number, number], size: [number, number] = [10, 10]): PlacedLayer => ({
-  layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", also: [] },
+  layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", also: [], holds: false },
   units: 4, grid: [1, 1, 2, 2], size, place,
 }); // prettier-ignore
 const stack = (levels: number): PlacedLayer[] => Array.from({ length: levels }, (_, n) => placed(`l${n}`, [0, n * 4, 0]));
@@ -27,7 +27,7 @@ test("a single layer, and none at all, stand where they are", () => {
 });
 
 test("layers that somebody placed are not moved", () => {
-  const net: Net = { name: "", layers: stack(3), projections: [], variables: [] };
+  const net: Net = { name: "", layers: stack(3), projections: [], variables: [], modules: [] };
   ok(canLean(net));
   net.layers[1].layer.relation = "right";
   ok(!canLean(net));
@@ -76,7 +76,7 @@ test("a type that has the name of something all objects have is drawn as forward
   for (const type of ["constructor", "__proto__", "toString", "hasOwnProperty", "unheard of"]) {
     equal(arrowType(type), "forward");
     const projection = { name: type, sender: "constructor", receiver: "__proto__", type } as Net["projections"][number];
-    const mesh = buildArrows({ name: "", layers, projections: [projection], variables: [] }, false, 0.1)!;
+    const mesh = buildArrows({ name: "", layers, projections: [projection], variables: [], modules: [] }, false, 0.1)!;
     deepEqual([...mesh.geometry.getAttribute("tint").array.slice(0, 3)].map((part) => Math.round(part * 255)), [0x7b, 0x87, 0x94]);
   }
 });

@@ -66,6 +66,11 @@ class Wants:
     train: Every = AUTO
     test: Every = EACH_TRIAL
     items: tuple[int, ...] = ()  # of other viewers; sent too, where there is room
+    layers: tuple[str, ...] = ()  # that a page has open; empty: all
+
+    def has_layer(self, name: str) -> bool:
+        """True if values of a layer are wanted."""
+        return not self.layers or name in self.layers
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ WHOLE_NUMBERS = "whole numbers have no gradient"
 NO_BACKWARD = "no gradient has come: backward did not run, or the loss does not depend on it"
 BESIDE = "it is worked out beside the pass, so that no gradient goes through it"
 NO_HOOK = "it is computed by a function, outside of the modules whose results can be read"
+FOLDED = "it was folded away on every page when this was recorded"
 NOT_SELECTED = "it is not among the layers= that were given"
 NOT_SENT = "it is too large to be sent, or of a type that cannot be shown"
 

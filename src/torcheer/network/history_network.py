@@ -1,12 +1,13 @@
 """Makes the network of a recorded pass: the one way from operations to layers and what flows between them.
 
-Layers are inputs, calls of leaf modules that compute, and operations outside of these that have parameters. An
-activation module is part of the layer before it. Other operations are no layers: what flows goes through them. The
-operations come from a capture, or from hooks (`host.follow.pass_observer`) where none can be made.
+Layers are inputs, calls of leaf modules that compute, operations outside of these that have parameters, and what
+modules return that hold several layers, where none of these has it. An activation module is part of the layer before it.
+Other operations are no layers: what flows goes through them. The operations come from a capture, or from hooks (`host.follow.pass_observer`) where none can be made.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -17,12 +18,12 @@ from torcheer.network.batch_axis import NO_BATCH, Batch, batch_of, item_shape
 from torcheer.network.module_tree import is_silent, tree_of
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.network.pass_fold import fold_pass
-from torcheer.network.pass_graph import PassGraph
+from torcheer.network.pass_graph import SAME_VALUES, PassGraph
 from torcheer.network.placement import levels_of
 from torcheer.network.recorded_heads import SUFFIX, heads_of, layer_of
 from torcheer.records import ModuleCall, Op, RunInfo, Stored
 
-MOST_LAYERS: Final = 200
+MOST_LAYERS: Final = 2_000  # without what modules return that hold others
 MOST_CALLS: Final = 4  # of one module that become separate layers; of a longer loop only the first call does
 VARIABLES: Final = (
     Variable("Act", doc="what the layer returned, after its activation"),
@@ -32,7 +33,6 @@ VARIABLES: Final = (
 )
 NO_ACTIVATION: Final = "no activation follows it: what comes out of it is its Act"  # why a layer has no Net
 _CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
-_SAME_VALUES: Final = ("dropout", "alpha_dropout", "dropout2d", "contiguous", "clone", "detach", "to", "identity")
 _HEADS: Final = ("scaled_dot_product_attention", "softmax", "bmm", "matmul")
 _ACTIVATIONS: Final = frozenset(
     """
@@ -56,6 +56,7 @@ class LayerSource:
     folded: list[ModuleCall] = field(default_factory=list)  # activations
     folded_ops: list[Op] = field(default_factory=list)
     loops: bool = False  # called so often that only the first call is a layer
+    holds: bool = False  # what a module returned that holds other layers
 
     @property
     def depth(self) -> int:
@@ -96,7 +97,9 @@ def describe_pass(ops: list[Op], title: str = "") -> PassDescription:
     )
     projections = _projections(result, layers, graph)
     _add_heads(result, layers, graph)
-    modules = tree_of(fold_pass(HistoryFacts(ops, RunInfo(title))))
+    outputs = _outputs(sources, graph)
+    nodes = tree_of(fold_pass(HistoryFacts(ops, RunInfo(title))))
+    modules = tuple(replace(node, output=outputs.get(node.path, "")) for node in nodes)
     result.network = Network(title, tuple(layers), tuple(projections), VARIABLES, modules, tuple(dict.fromkeys(notes)))
     return result
 
@@ -119,7 +122,7 @@ def _is_shown(op: Op) -> bool:
 
 def _works(op: Op) -> bool:
     """True if an operation computes new values."""
-    return op.kind == "op" and not op.view and op.name not in _SAME_VALUES
+    return op.kind == "op" and not op.view and op.name not in SAME_VALUES
 
 
 def _choose(graph: PassGraph) -> tuple[list[LayerSource], list[str]]:
@@ -131,6 +134,7 @@ def _choose(graph: PassGraph) -> tuple[list[LayerSource], list[str]]:
     if len(layers) > MOST_LAYERS:
         layers, note = _reduce(layers, graph)
         notes.append(note)
+    layers = sorted([*layers, *_module_outputs(layers, graph)], key=lambda layer: layer.net.index)
     _set_names(layers)
     return layers, notes
 
@@ -221,6 +225,28 @@ def _reduce(layers: list[LayerSource], graph: PassGraph) -> tuple[list[LayerSour
     return reduced, f"{len(reduced)} of {count} layers are shown: every {every}th"
 
 
+def _module_outputs(layers: list[LayerSource], graph: PassGraph) -> list[LayerSource]:
+    """What modules returned that hold several layers, where it is not what one of these computed."""
+    owned = {index for layer in layers for index in (layer.net.index, layer.act.index)}
+    inside = Counter(call.address for layer in layers for call in dict.fromkeys(layer.net.modules))
+    several = {address for address, count in inside.items() if address and count > 1}
+    found = _module_layers(graph, several - graph.leaves - {layer.name for layer in layers})
+    for index, layer in found.items():
+        layer.ops, layer.holds = [], True
+    kept = [layer for layer in found.values() if graph.computed_by(layer.net, owned) is None]
+    return [layer for layer in kept if layer.call is not None and layer.call.call <= MOST_CALLS]
+
+
+def _outputs(layers: list[LayerSource], graph: PassGraph) -> dict[str, str]:
+    """The layer that has what a module returned in its first call, by the module's address."""
+    names = {index: layer.name for layer in layers for index in (layer.net.index, layer.act.index)}
+    outputs: dict[str, str] = {}
+    for call, returned in graph.returned.items():
+        computed = [graph.computed_by(op, names) for op in returned] if call.call == 1 else []
+        outputs |= {call.address: names[index] for index in computed[:1] if index is not None}
+    return outputs
+
+
 def _set_names(layers: list[LayerSource]) -> None:
     """Name each layer by its module and call ("relu:3"), or by its operation ("linear", "block.mul:2")."""
     taken: set[str] = set()
@@ -255,7 +281,7 @@ def _layer(source: LayerSource, batch: Batch, is_fed: bool) -> Layer:
     ops = (*source.ops, *source.folded_ops)
     parameters = [stored.name for op in ops for stored in op.stored if stored.kind == "parameter"]
     parts = dict.fromkeys((*(call.address for call in source.folded), *parameters))
-    return Layer(source.name, shape, kind, view, also=tuple(parts))
+    return Layer(source.name, shape, kind, view, also=tuple(parts), holds=source.holds)
 
 
 def _view(shape: tuple[int, ...]) -> str:

@@ -23,6 +23,7 @@ class Layer:
     )
     other: str = ""
     also: tuple[str, ...] = ()  # its further parts: activations after it, parameters
+    holds: bool = False  # whether it is what a module returned that holds other layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class ModuleNode:
     parent: str = ""  # the path of the module that called it; "" for the model itself
     calls: int = 1
     repeats: int = 1  # ×N: how many equal siblings begin with it; 0 for the others among them
+    output: str = ""  # the layer that has what it returned; "" where none has
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +113,4 @@ class Net:
     variables: tuple[
         Variable, ...
     ]  # also those the server derives: "r.Wt", "s.Wt", "r.DWt", "s.DWt" (of a clicked unit)
+    modules: tuple[ModuleNode, ...] = ()  # the tree, each after its parent

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
+from typing import Final
 
 from torcheer.network.module_tree import stack_of
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op
+
+SAME_VALUES: Final = ("dropout", "alpha_dropout", "dropout2d", "contiguous", "clone", "detach", "to", "identity")
 
 
 class PassGraph:
@@ -54,6 +57,15 @@ class PassGraph:
         if index in self._explicit:
             return [self._explicit[index]]
         return [edge.parent for edge in self.by_index[index].parents]
+
+    def computed_by(self, op: Op, owners: Container[int]) -> int | None:
+        """Which of the `owners` computed an operation's values, seen through views and copies; None: none of them."""
+        while op.index not in owners:
+            parents = self.parents(op.index)
+            if len(parents) != 1 or not (op.view or op.name in SAME_VALUES):
+                return None
+            op = self.by_index[parents[0]]
+        return op.index
 
     def sources(self, owners: Container[int]) -> dict[int, set[int]]:
         """For each of the `owners`, the nearest ones before it.

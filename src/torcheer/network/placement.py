@@ -63,7 +63,7 @@ def net_of(network: Network) -> Net:
     projections = tuple(
         projection for projection in network.projections if projection.sender in names and projection.receiver in names
     )
-    return Net(network.name, placed, projections, _variables(network, projections))
+    return Net(network.name, placed, projections, _variables(network, projections), network.modules)
 
 
 def _distinct(layers: Iterable[Layer]) -> list[Layer]:

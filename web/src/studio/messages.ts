@@ -29,6 +29,7 @@ export interface Layer {
   relation: string;
   other: string;
   also: string[]; // its further parts: activations after it, parameters
+  holds: boolean; // whether it is what a module returned that holds other layers
 }
 
 /** A layer with its grid, size and place. Unit u lies in tile u // (rows*columns), in row-major order. */
@@ -63,12 +64,23 @@ export interface Variable {
   zero_centred: boolean;
 }
 
+/** A module that ran, in the tree of modules. */
+export interface ModuleNode {
+  path: string; // "layers.0.self_attn"
+  kind: string; // its type
+  parent: string; // the path of the module that called it; "" for the model itself
+  calls: number;
+  repeats: number; // ×N: how many equal siblings begin with it; 0 for the others among them
+  output: string; // the layer that has what it returned; "" where none has
+}
+
 /** The placed network; sent first and whenever it changes. */
 export interface Net {
   name: string;
   layers: PlacedLayer[];
   projections: Projection[];
   variables: Variable[];
+  modules: ModuleNode[]; // the tree, each after its parent
 }
 
 /** A new network, or changed layers. */
@@ -313,6 +325,7 @@ export interface Look {
   layer?: string; // the clicked unit's layer, for "r.Wt" and the like
   unit?: number;
   raster?: number; // number of moments along an axis; 0: no raster
+  layers?: string[]; // those that are open; empty: all
   train?: Every;
   test?: Every;
 }

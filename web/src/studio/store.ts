@@ -77,6 +77,7 @@ export class Store {
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null);
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
+  readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -102,7 +103,7 @@ export class Store {
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net]) signal.subscribe(() => this.sendLook());
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers]) signal.subscribe(() => this.sendLook());
   }
 
   /** Connect, and reconnect when the connection is lost. */
@@ -336,7 +337,7 @@ export class Store {
     const isHidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
     if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
     const selection = this.isWeight(variable) ? this.selection.get() : null;
-    return { variable, item, moment, layer: selection?.layer ?? "", unit: selection?.unit ?? -1, raster, train, test };
+    return { variable, item, moment, layer: selection?.layer ?? "", unit: selection?.unit ?? -1, raster, train, test, layers: this.openLayers.get() };
   }
 
   private isWeight(variable: string): boolean {

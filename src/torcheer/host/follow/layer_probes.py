@@ -23,7 +23,7 @@ from torcheer.host.follow.record_rate import stamp
 from torcheer.host.follow.recorded_state import RecordedState
 from torcheer.host.follow.unit_weights import unit_weights, weights_of
 from torcheer.host.host import Host
-from torcheer.host.missing_values import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, NO_HOOK, WHOLE_NUMBERS
+from torcheer.host.missing_values import BESIDE, FOLDED, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, NO_HOOK, WHOLE_NUMBERS
 from torcheer.network.network_records import Network
 from torcheer.network.recorded_heads import SUFFIX
 from torcheer.tap.pass_tap import PassTap
@@ -167,12 +167,17 @@ class LayerProbes:
     def record_output(self, name: str, call: int, output: ModuleOutput) -> None:
         """Record a module's output."""
         began, tensors, state, places = stamp(), output.tensors, self._state, self._described.places
-        wanted = self.host.wants.variables
+        wants = self.host.wants
+        wanted = wants.variables
         for place in places.by_call.get((name, call), ()):
             if place.position >= len(tensors):
                 continue
             _, tensor = tensors[place.position]
             state.absences.ran(place.layer)
+            if not wants.has_layer(place.layer):
+                state.absences.note(place.layer, place.variable, FOLDED)
+                state.absences.note(place.layer, "Grad", FOLDED)
+                continue
             if place.variable in wanted:
                 self._record(tensor, place, place.variable)
             if place.variable == "Act" and "Grad" in wanted:

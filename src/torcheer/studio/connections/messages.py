@@ -205,6 +205,7 @@ class Look:
     layer: str = ""  # the clicked unit's layer, for "r.Wt" and the like
     unit: int = -1
     raster: Annotated[int, Between(0, 10_000)] = 0  # number of moments along an axis; 0: no raster
+    layers: tuple[str, ...] = ()  # those that are open; empty: all
     train: Every = AUTO
     test: Every = EACH_TRIAL
 

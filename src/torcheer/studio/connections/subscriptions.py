@@ -21,6 +21,7 @@ from torcheer.studio.sources.moment_queries import Unit
 from torcheer.studio.sources.source import Source
 
 _MOST_IN_FLIGHT: Final = 4  # states: one for the current look, the others for earlier looks
+_FEW_LAYERS: Final = 200
 _RETRY_SECS: Final = 1.0  # then a page that has not acknowledged an old look is sent the current one
 
 
@@ -92,7 +93,15 @@ def wants_of(looks: Iterable[Look], net: Net | None) -> Wants:
         variables, bool(weights), tuple(clicked)[-64:], looks[-1].item,
         items=tuple(dict.fromkeys(look.item for look in looks))[-16:],
         train=_most_often(look.train for look in looks), test=_most_often(look.test for look in looks),
+        layers=_open_layers(looks, net),
     )  # fmt: skip
+
+
+def _open_layers(looks: list[Look], net: Net | None) -> tuple[str, ...]:
+    """The layers that some page has open; empty, for all, where there are few: then a page can open any of them later."""
+    if net is None or len(net.layers) <= _FEW_LAYERS or not all(look.layers for look in looks):
+        return ()
+    return tuple(dict.fromkeys(name for look in looks for name in look.layers))
 
 
 def _of_weights(net: Net | None) -> set[str]:
@@ -122,7 +131,10 @@ class PictureCache:
         """Yield each layer's name and binary message, None where it has no value."""
         weights = look.variable in _of_weights(net)
         of = (look.layer, look.unit) if look.unit >= 0 else None
+        open_layers = set(look.layers)
         for placed in net.layers:
+            if open_layers and placed.layer.name not in open_layers:
+                continue
             picture = self._picture(source, placed, look, moment, of if weights else None)
             if picture is None or (weights and of is None):
                 yield placed.layer.name, None

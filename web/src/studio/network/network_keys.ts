@@ -41,8 +41,21 @@ export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
       key(`Shift+${name}`, n ? "" : "Move the picture", () => moveCamera(presenter, "pan", right * PAN, down * PAN), "Shift ← → ↑ ↓")),
     key("[", "To the layer below", () => changeLayer(presenter, -1)),
     key("]", "To the layer above", () => changeLayer(presenter, 1)),
-    key("Escape", "Clear the selection", () => presenter.select(null), "Esc"),
+    key("/", "Find a layer and go there", () => presenter.isSearching.set(true)),
+    key("Enter", "Open the module of the selected layer", () => openSelected(presenter)),
+    key("Escape", "Clear the selection; where there is none, out of the open module", () => stepOut(presenter), "Esc"),
   ];
+}
+
+function openSelected(presenter: NetworkPresenter): void {
+  const layer = presenter.store.selection.get()?.layer ?? presenter.hovered.get()?.target.layer;
+  if (layer) presenter.open(layer);
+}
+
+function stepOut(presenter: NetworkPresenter): void {
+  const focus = presenter.folding.focus.get();
+  if (presenter.store.selection.get() || !focus) return presenter.select(null);
+  presenter.folding.leave(focus);
 }
 
 function withScene(presenter: NetworkPresenter, run: (scene: Scene) => void): void {
@@ -82,7 +95,7 @@ function moveSelection(presenter: NetworkPresenter, right: number, down: number)
 
 // Select the layer above or below, at about the same relative position; the first layer if nothing is selected.
 function changeLayer(presenter: NetworkPresenter, step: number): void {
-  const layers = presenter.store.net.get()?.layers.filter(({ units }) => units) ?? [];
+  const layers = presenter.folding.visible.get()?.net.layers.filter(({ units }) => units) ?? [];
   if (!layers.length) return;
   const selected = presenter.store.selection.get();
   const index = layers.findIndex(({ layer }) => layer.name === selected?.layer);

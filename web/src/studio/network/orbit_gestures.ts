@@ -36,7 +36,7 @@ class PointerTracker {
   ) {}
 
   down(event: PointerEvent): void {
-    if (event.target instanceof Element && event.target.closest("button, a, input, select")) return;
+    if (event.target instanceof Element && event.target.closest("button, a, input, select, .network-label")) return;
     this.host.setPointerCapture(event.pointerId);
     this.host.focus({ preventScroll: true });
     this.host.classList.add("by-pointer"); // no focus ring after a click
@@ -68,6 +68,7 @@ class PointerTracker {
     if (!isClick || !isLast || this.travelled >= CLICK_SLOP_PX || event.button !== 0) return;
     const { x, y } = this.localPoint(event);
     const picked = this.presenter.scene.pickAt(x, y);
+    if (picked && this.presenter.open(picked.layer)) return;
     this.presenter.select(picked && picked.unit >= 0 ? { layer: picked.layer, unit: picked.unit } : null);
   }
 

@@ -12,6 +12,9 @@ import { Scene, type Appearance, type Unit } from "./scene/scene";
 import { saveSettings, rangeSetting, loadSettings, type Settings } from "./settings";
 import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
+import { Folding } from "./fold/folding";
+import type { TreeNode } from "./fold/scene_tree";
+import type { VisibleNet } from "./fold/visible_net";
 
 /** The state on the screen. */
 export interface DisplayedState {
@@ -40,6 +43,8 @@ export class NetworkPresenter {
   readonly displayed = new Signal<DisplayedState>(NOTHING_DISPLAYED);
   readonly hovered = new Signal<HoverTarget | null>(null);
   readonly isPlaying = new Signal(false);
+  readonly folding = new Folding();
+  readonly isSearching = new Signal(false); // the field that finds a layer was asked for
   readonly isContextLost = new Signal(false); // the browser dropped the WebGL context, and may restore it
   readonly scene: Scene | FlatScene;
   readonly webgl: boolean;
@@ -58,9 +63,11 @@ export class NetworkPresenter {
     const { webgl, software } = detectWebgl();
     this.webgl = webgl;
     this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
+    if (this.scene instanceof Scene) this.scene.onLabelClick = (key) => this.clickLabel(key);
     this.values = new ExactValues(store);
     this.scene.canvas.addEventListener("webglcontextlost", () => this.isContextLost.set(true));
     this.scene.canvas.addEventListener("webglcontextrestored", () => this.isContextLost.set(false));
+    this.folding.visible.subscribe((visible) => this.showNet(visible));
     this.receiveNet(store.net.get());
     this.scene.select(store.selection.get());
     this.unsubscribers.push(
@@ -99,6 +106,22 @@ export class NetworkPresenter {
 
   select(unit: Unit | null): void {
     this.store.selection.set(unit);
+  }
+
+  /** Go to a module or layer, opening what is around it; of a layer, select its first unit. */
+  goTo(node: TreeNode): void {
+    this.folding.reveal(node);
+    const layer = node.face?.layer.name;
+    if (node.sort === "layer" && layer) this.select({ layer, unit: 0 });
+    if (layer && this.scene instanceof Scene) this.scene.flyTo(layer);
+  }
+
+  /** Open the closed module that shows this layer; false where it is none. */
+  open(layer: string): boolean {
+    const item = this.folding.visible.get()?.items.get(layer);
+    if (!item?.canOpen || !item.node) return false;
+    this.folding.enter(item.node);
+    return true;
   }
 
   /** Set the pointer's position; null if it left the view. */
@@ -165,6 +188,14 @@ export class NetworkPresenter {
     return { palette: this.palette(), dark: theme.get() === "dark", labels, arrows, mode, height, lean };
   }
 
+  // The name of a closed module opens it, the title of an open one closes it.
+  private clickLabel(key: string): void {
+    const [name, part] = key.split("\0");
+    const node = this.folding.tree?.nodes.get(name);
+    if (part === "frame" && node) this.folding.leave(node);
+    else this.open(name);
+  }
+
   private netKey = "";
   private paletteKey = "";
   private cachedPalette: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
@@ -190,12 +221,19 @@ export class NetworkPresenter {
     const text = JSON.stringify(net);
     if (text === this.netKey) return;
     this.netKey = text;
-    this.pendingFrames = new Map();
     this.values?.clear();
+    this.folding.setNet(net);
+  }
+
+  private showNet(visible: VisibleNet | null): void {
+    this.pendingFrames = new Map();
     this.displayed.set(NOTHING_DISPLAYED);
     this.hovered.set(null);
-    this.scene.setNet(net);
+    this.scene.setNet(visible, this.folding.membersOf(this.folding.focus.get()));
     this.scene.setRange(this.range());
+    const all = this.store.net.get()?.layers.length ?? 0;
+    const names = visible?.net.layers.map(({ layer }) => layer.name) ?? [];
+    this.store.openLayers.set(names.length < all ? names : []);
   }
 
   private receiveSettings(settings: Settings): void {

@@ -10,6 +10,7 @@ import { networkKeyBindings } from "./network_keys";
 import { ColourLegend, Tooltip } from "./panels/colour_legend";
 import { UnitPanel } from "./panels/unit_panel";
 import { TimeBar } from "./panels/time_bar";
+import { WayBar } from "./panels/way_bar";
 import { StageTools, NetworkToolbar } from "./panels/network_toolbar";
 
 const currentPresenter = new Signal<NetworkPresenter | null>(null);
@@ -55,6 +56,7 @@ function StageOverlay({ presenter, host }: { presenter: NetworkPresenter; host: 
   return (
     <>
       <Summary presenter={presenter} host={host} />
+      <WayBar presenter={presenter} />
       <ColourLegend presenter={presenter} />
       <StageTools presenter={presenter} />
       <EmptyHints presenter={presenter} />

@@ -51,6 +51,7 @@ export function buildArrows(net: Net, dark: boolean, radius: number): Mesh<Buffe
 export function arrowPath(from: PlacedLayer, to: PlacedLayer, type: string): CubicBezierCurve3 {
   if (from === to) return selfLoop(from);
   const [across, up, along] = [0, 1, 2].map((n) => to.place[n] - from.place[n]);
+  if (type === "skip" && up > 0) return pathInFront(from, to);
   if (type === "forward" && up < 0) return pathBehind(from, to);
   if (Math.abs(across) > (from.size[0] + to.size[0]) / 2) return pathSideways(from, to, 0, Math.sign(across));
   if (Math.abs(along) > (from.size[1] + to.size[1]) / 2) return pathSideways(from, to, 1, Math.sign(along));
@@ -67,6 +68,21 @@ function pathUpwards(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 | nu
   const bend = new Vector3(x, from.place[1], from.place[2]);
   const below = new Vector3(x, from.place[1] + (to.place[1] - from.place[1]) * 0.45, front);
   return new CubicBezierCurve3(start, bend, below, new Vector3(x, to.place[1], front));
+}
+
+// Past the layers in between: along the front of the stack, below and to the right of them.
+function pathInFront(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 {
+  const front = ({ place, size }: PlacedLayer): number => place[2] + size[1] / 2 + MARGIN;
+  const [start, end] = [from.place[0] + from.size[0] * 0.3, to.place[0] + to.size[0] * 0.3];
+  const lane = Math.max(front(from), front(to)) + 1.2;
+  const outermost = Math.max(end, from.place[0] + from.size[0] / 2 + 2);
+  const rise = to.place[1] - from.place[1];
+  return new CubicBezierCurve3(
+    new Vector3(start, from.place[1], front(from)),
+    new Vector3(start + (outermost - start) * 0.7, from.place[1] - rise * 0.05, lane),
+    new Vector3(outermost, from.place[1] + rise * 0.3, lane),
+    new Vector3(end, to.place[1], front(to)),
+  );
 }
 
 // From edge to edge on one side; all but plain forward arrows run on the left, behind the names.

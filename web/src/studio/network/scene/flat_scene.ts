@@ -6,6 +6,7 @@ import { sentCellFraction, cellsOf, cellUnder, layoutOf, cellOfUnit, sentCellOf,
 import { pickResult, type PickResult } from "./picking";
 import { computeRange, fractionIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Appearance, Unit } from "./scene";
+import type { SceneItem, VisibleNet } from "../fold/visible_net";
 
 const TITLE_PX = 18; // pixels above each layer
 const SPACING_PX = 22;
@@ -27,6 +28,7 @@ export class FlatScene {
   private readonly resizeObserver: ResizeObserver;
   private plates: Plate[] = [];
   private net: Net | null = null;
+  private items: ReadonlyMap<string, SceneItem> = new Map();
   private ramp = new Uint8Array(256 * 4);
   private setting: RangeSetting | null = null;
   private selected: Unit | null = null;
@@ -43,8 +45,9 @@ export class FlatScene {
     this.resize();
   }
 
-  setNet(net: Net | null): void {
-    this.net = net;
+  setNet(visible: VisibleNet | null): void {
+    this.net = visible?.net ?? null;
+    this.items = visible?.items ?? new Map();
     this.frames = new Map();
     this.arrange();
   }
@@ -151,7 +154,7 @@ export class FlatScene {
     if (this.appearance.labels) {
       context.fillStyle = this.appearance.dark ? "#e6e9ee" : "#1c2127";
       context.font = "600 12px system-ui, sans-serif";
-      context.fillText(layer.name, plate.left - 2, plate.top - 7, Math.max(plate.width, 60));
+      context.fillText(this.items.get(layer.name)?.title ?? layer.name, plate.left - 2, plate.top - 7, Math.max(plate.width, 60));
     }
     const layout = this.layout(plate);
     const [image, across, down] = this.imageOf(layer.name, layout, plate.placed);

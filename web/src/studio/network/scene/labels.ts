@@ -8,6 +8,8 @@ export interface LabelRequest {
   weight: number; // higher weights are placed first
   spots: LabelSpot[]; // candidate positions, best first
   isSelected: boolean;
+  canOpen?: boolean; // a closed module
+  isFrame?: boolean; // the title of an open one
   quad?: { x: number; y: number }[]; // the labelled plane on the screen; other labels avoid it if they can
 }
 
@@ -36,7 +38,10 @@ interface LabelBox {
 export class Labels {
   private readonly labels = new Map<string, { element: HTMLElement; text: string; width: number; height: number }>();
 
-  constructor(private readonly host: HTMLElement) {}
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly onClick: (key: string) => void = () => {},
+  ) {}
 
   /** Place the labels that fit, in order of weight. */
   show(requests: LabelRequest[], area: LabelArea): void {
@@ -53,6 +58,8 @@ export class Labels {
       shownKeys.add(request.key);
       label.element.style.transform = `translate(${Math.round(box.left)}px, ${Math.round(box.top)}px)`;
       label.element.classList.toggle("chosen", request.isSelected);
+      label.element.classList.toggle("closed", request.canOpen ?? false);
+      label.element.classList.toggle("frame", request.isFrame ?? false);
     }
     for (const [key, { element }] of this.labels) element.hidden = !shownKeys.has(key);
   }
@@ -71,7 +78,10 @@ export class Labels {
     element.className = "network-label";
     element.replaceChildren(textElement("b", request.title), ...(request.detail ? [textElement("span", request.detail)] : []));
     element.hidden = false;
-    if (!cached) this.host.append(element);
+    if (!cached) {
+      this.host.append(element);
+      element.addEventListener("click", () => this.onClick(request.key));
+    }
     const label = { element, text, width: element.offsetWidth, height: element.offsetHeight };
     this.labels.set(request.key, label);
     return label;

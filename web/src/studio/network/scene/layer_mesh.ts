@@ -25,6 +25,8 @@ export interface ScenePalette {
 }
 
 const PLANE_MARGIN = 0.35; // width of the plane's rim around its cells
+const MAX_COPIES = 3; // planes behind that of a run
+const COPY_OFFSET = 0.32;
 const MAX_TEXTURE_WIDTH = 2048; // maximum width of a texture row
 
 type Uniforms = Record<string, IUniform>;
@@ -44,12 +46,14 @@ export class LayerMesh {
   private readonly bars: Mesh<InstancedBufferGeometry, ShaderMaterial>;
   private readonly cells: Mesh<BufferGeometry, ShaderMaterial>;
   private readonly plane: Mesh<BufferGeometry, ShaderMaterial>;
+  private readonly copies: Mesh<BufferGeometry, ShaderMaterial>[] = [];
   private readonly uniforms: Uniforms;
   private texture: DataTexture;
 
   constructor(
     readonly placed: PlacedLayer,
     ramp: Texture,
+    count = 1, // how many equal modules it stands for: drawn as a stack
   ) {
     this.layout = layoutOf(placed.grid, null);
     this.texture = makeTexture(1);
@@ -69,6 +73,13 @@ export class LayerMesh {
     this.group.position.set(...placed.place);
     for (const mesh of [this.bars, this.cells, this.plane]) mesh.frustumCulled = false; // the shaders position them
     this.group.add(this.bars, this.cells, this.plane);
+    for (let n = 1; n < Math.min(count, MAX_COPIES + 1); n++) {
+      const copy = new Mesh(this.plane.geometry, this.plane.material);
+      copy.position.set(COPY_OFFSET * n, -0.02 - COPY_OFFSET * n, -COPY_OFFSET * n);
+      copy.frustumCulled = false;
+      this.copies.push(copy);
+      this.group.add(copy);
+    }
     this.setFrame(null);
   }
 
@@ -139,6 +150,7 @@ export class LayerMesh {
     this.bars.renderOrder = order;
     this.plane.renderOrder = order + 1;
     this.cells.renderOrder = order + 2;
+    for (const copy of this.copies) copy.renderOrder = order - 1;
   }
 
   /** The cell that shows a unit; -1 in a raster, where a unit is a row. */

@@ -12,11 +12,14 @@ import { interpolatePose, CORNERS, sortFarFirst, minLevelGap, diagonalOf } from 
 import { labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
 import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
+import type { SceneItem, VisibleNet } from "../fold/visible_net";
+import { FrameBoxes } from "./frame_boxes";
 
 export const MAX_BARS = 20_000; // over all layers, in mode "auto"
 const MAX_LAYER_BARS = 100_000;
 const MAX_PIXEL_RATIO = 2; // device pixels per pixel
 const CROWDED_LAYERS = 60; // number of layers from which names are short and must not cover anything
+const MAX_ARROW_RADIUS = 0.04; // in a long stack, where the camera is near
 const HOME_ANGLES = { azimuth: 0.2, elevation: 0.44 };
 
 /** A unit, by its layer's name and its index. */
@@ -44,6 +47,7 @@ export class Scene {
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
   drawCount = 0; // number of renders so far
+  onLabelClick: (key: string) => void = () => {};
   private readonly renderer: WebGLRenderer;
   private readonly world = new World();
   private readonly root = new Group();
@@ -53,6 +57,9 @@ export class Scene {
   private readonly resizeObserver: ResizeObserver;
   private arrows: Mesh | null = null;
   private net: Net | null = null;
+  private items: ReadonlyMap<string, SceneItem> = new Map();
+  private focus: readonly string[] = []; // layers that the camera is fitted to; empty: all
+  private readonly boxes = new FrameBoxes();
   private appearance: Appearance;
   private setting: RangeSetting | null = null;
   private selected: Unit | null = null;
@@ -80,7 +87,7 @@ export class Scene {
     this.ramp = new DataTexture(new Uint8Array(256 * 4), 256, 1);
     this.ramp.minFilter = this.ramp.magFilter = LinearFilter;
     this.world.add(this.root);
-    this.labels = new Labels(overlay);
+    this.labels = new Labels(overlay, (key) => this.onLabelClick(key));
     this.marker = document.createElement("div");
     this.marker.className = "network-marker";
     this.marker.hidden = true;
@@ -91,17 +98,21 @@ export class Scene {
     this.resize();
   }
 
-  /** Show another network. */
-  setNet(net: Net | null): void {
+  /** Show another network, or the same one folded otherwise; the camera goes to the layers in `focus`. */
+  setNet(visible: VisibleNet | null, focus: readonly string[] = []): void {
+    const net = visible?.net ?? null;
+    const isSameNet = this.net !== null && net !== null && this.net.variables === net.variables;
     for (const view of this.layerMeshes.values()) view.dispose();
     this.layerMeshes.clear();
     this.root.clear();
     this.labels.clear();
     this.frames = new Map();
     this.ranges.clear();
-    this.net = net;
+    [this.net, this.items, this.focus] = [net, visible?.items ?? new Map(), focus];
+    this.boxes.setFrames(visible?.frames ?? []);
+    this.root.add(this.boxes.group);
     for (const placed of net?.layers ?? []) {
-      const view = new LayerMesh({ ...placed }, this.ramp);
+      const view = new LayerMesh({ ...placed }, this.ramp, this.items.get(placed.layer.name)?.count);
       view.setPalette(this.appearance.palette);
       this.layerMeshes.set(placed.layer.name, view);
       this.root.add(view.group);
@@ -110,7 +121,7 @@ export class Scene {
     this.updateForms();
     this.updateHighlights();
     this.isUntouched = true;
-    this.moveTo(this.home(), false);
+    this.moveTo(this.home(), isSameNet);
   }
 
   /** Show a complete state; layers without a frame have no values. */
@@ -137,7 +148,10 @@ export class Scene {
   setAppearance(appearance: Appearance): void {
     const previous = this.appearance;
     this.appearance = appearance;
-    if (previous.palette !== appearance.palette) for (const view of this.layerMeshes.values()) view.setPalette(appearance.palette);
+    if (previous.palette !== appearance.palette) {
+      for (const view of this.layerMeshes.values()) view.setPalette(appearance.palette);
+      this.boxes.update(this.layerMeshes, appearance.palette);
+    }
     if (previous.dark !== appearance.dark || previous.arrows !== appearance.arrows) this.drawArrows();
     this.updateForms();
     if (previous.lean !== appearance.lean) this.reset();
@@ -183,6 +197,7 @@ export class Scene {
   /** Fit the scene into the window, keeping the angles. */
   fit(): void {
     const { azimuth, elevation } = this.orbit.pose;
+    this.focus = [];
     this.moveTo(this.fitPose(azimuth, elevation), true);
     this.isUntouched = false;
   }
@@ -191,6 +206,15 @@ export class Scene {
   reset(): void {
     this.isUntouched = true;
     this.leanLayers();
+    this.moveTo(this.home(), true);
+  }
+
+  /** Move so that a layer and its neighbours fill the window. */
+  flyTo(layer: string): void {
+    const names = [...this.layerMeshes.keys()];
+    const index = names.indexOf(layer);
+    if (index < 0) return;
+    this.focus = names.slice(Math.max(0, index - 1), index + 2);
     this.moveTo(this.home(), true);
   }
 
@@ -273,6 +297,7 @@ export class Scene {
     const places = isLeaning ? leanStack(net.layers, this.leanAspect, HOME_ANGLES.azimuth, HOME_ANGLES.elevation) : null;
     net.layers.forEach(({ layer, place }, n) => this.layerMeshes.get(layer.name)?.moveTo(places?.[n] ?? place));
     this.orbit.sceneSize = diagonalOf(this.corners());
+    this.boxes.update(this.layerMeshes, this.appearance.palette);
     this.drawArrows();
   }
 
@@ -284,7 +309,7 @@ export class Scene {
     }
     const layers = [...this.layerMeshes.values()].map(({ placed }) => placed);
     const net = this.net && this.appearance.arrows ? { ...this.net, layers } : null;
-    this.arrows = net && buildArrows(net, this.appearance.dark, this.orbit.sceneSize * 0.00095);
+    this.arrows = net && buildArrows(net, this.appearance.dark, Math.min(MAX_ARROW_RADIUS, this.orbit.sceneSize * 0.00095));
     if (this.arrows) this.arrows.renderOrder = 5;
     if (this.arrows) this.root.add(this.arrows);
     this.requestDraw();
@@ -331,7 +356,7 @@ export class Scene {
   }
 
   private fitPose(azimuth: number, elevation: number): Pose {
-    return this.orbit.fitPose(this.corners(), azimuth, elevation, this.insets());
+    return this.orbit.fitPose(this.corners(this.focus), azimuth, elevation, this.insets());
   }
 
   // The margins taken by names, buttons and the legend.
@@ -346,9 +371,10 @@ export class Scene {
     return Math.max(1, this.host.clientWidth - left - right) / Math.max(1, this.host.clientHeight - top - bottom);
   }
 
-  private corners(): Vector3[] {
+  private corners(names: readonly string[] = []): Vector3[] {
     const corners: Vector3[] = [];
-    for (const { placed, barHeight, form } of this.layerMeshes.values()) {
+    const views = names.flatMap((name) => this.layerMeshes.get(name) ?? []);
+    for (const { placed, barHeight, form } of views.length ? views : this.layerMeshes.values()) {
       const [x, y, z] = placed.place;
       const [wide, deep] = [placed.size[0] / 2 + 0.6, placed.size[1] / 2 + 0.6];
       const high = form === "bars" ? barHeight : 0.1;
@@ -386,8 +412,9 @@ export class Scene {
     const isCrowded = this.layerMeshes.size > CROWDED_LAYERS;
     const viewport: LabelViewport = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, isCrowded, hasValues: this.frames.size > 0 };
     for (const [name, view] of this.appearance.labels ? this.layerMeshes : []) {
-      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.hovered?.layer === name));
+      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.hovered?.layer === name, this.items.get(name)));
     }
+    if (this.appearance.labels) requests.push(...this.boxes.labelRequests(onScreen));
     const overlays = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
     const occupied = [...overlays].map((overlay) => ({ left: overlay.offsetLeft, top: overlay.offsetTop, width: overlay.offsetWidth, height: overlay.offsetHeight })); // prettier-ignore
     this.labels.show(requests, { width, height, occupied, isCrowded });

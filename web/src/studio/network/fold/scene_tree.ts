@@ -1,0 +1,172 @@
+// The tree that the 3D view folds: modules, runs of equal modules (×N), and layers as its leaves.
+import type { ModuleNode, Net, PlacedLayer } from "../../messages";
+
+/** A module, a run of equal modules, or a layer. */
+export interface TreeNode {
+  key: string; // unique: the module's path, the run's first path and "×N", the layer's name
+  sort: "module" | "run" | "layer";
+  title: string; // relative to the module around it
+  kind: string; // the module's type
+  count: number; // of a run: how many modules; else 1
+  parent: TreeNode | null;
+  children: TreeNode[]; // in the order in which they ran
+  face: PlacedLayer | null; // the layer whose values it shows while it is closed
+}
+
+/** The tree of a network. */
+export interface SceneTree {
+  root: TreeNode;
+  nodes: Map<string, TreeNode>; // by key
+  leaves: Map<string, TreeNode>; // by the layer's name
+}
+
+/** Whether a network has something to fold: modules, and no layer with a place of its own. */
+export function canFold(net: Net): boolean {
+  return net.modules.length > 0 && net.layers.every(({ layer }) => layer.place === null);
+}
+
+/** Build the tree; modules without layers are left out. */
+export function buildTree(net: Net): SceneTree {
+  const builder = new TreeBuilder(net);
+  return builder.build();
+}
+
+/** Every node below, the node itself first. */
+export function* walk(node: TreeNode): Generator<TreeNode> {
+  yield node;
+  for (const child of node.children) yield* walk(child);
+}
+
+/** The nodes around a node, the root first, without the node itself. */
+export function pathTo(node: TreeNode): TreeNode[] {
+  return node.parent ? [...pathTo(node.parent), node.parent] : [];
+}
+
+class TreeBuilder {
+  private readonly modules: Map<string, ModuleNode>;
+  private readonly nodes = new Map<string, TreeNode>();
+  private readonly leaves = new Map<string, TreeNode>();
+
+  constructor(private readonly net: Net) {
+    this.modules = new Map(net.modules.map((module) => [module.path, module]));
+  }
+
+  build(): SceneTree {
+    const root = this.node("", "module", this.net.name, "", 1, null);
+    const open = new Map<string, TreeNode>([["", root]]);
+    const around = this.layersInside();
+    for (const placed of this.net.layers) {
+      this.addLeaf(placed, this.openModule(this.around(this.homeOf(placed), around), open, around));
+    }
+    for (const node of [...walk(root)].reverse()) {
+      node.face ??= this.faceOf(node);
+      if (node.sort === "module") node.children = this.groupRuns(node);
+    }
+    return { root, nodes: this.nodes, leaves: this.leaves };
+  }
+
+  // How many layers each module holds.
+  private layersInside(): Map<string, number> {
+    const counts = new Map<string, number>();
+    for (const placed of this.net.layers) {
+      for (let path = this.homeOf(placed); path; path = this.modules.get(path)?.parent ?? "") {
+        counts.set(path, (counts.get(path) ?? 0) + 1);
+      }
+    }
+    return counts;
+  }
+
+  // The innermost module that holds a layer; "" for the model. A module's own call is in the module around it.
+  private homeOf({ layer }: PlacedLayer): string {
+    const name = layer.name.replace(/:\d+$/, "");
+    for (let path = name; path; path = path.slice(0, Math.max(0, path.lastIndexOf(".")))) {
+      const module = this.modules.get(path);
+      if (module) return path === name && !layer.holds ? module.parent : path;
+    }
+    return "";
+  }
+
+  // A module, if it holds several layers, else the nearest one around it that does; "" for the model.
+  private around(path: string, counts: Map<string, number>): string {
+    while (path && counts.get(path)! < 2) path = this.modules.get(path)?.parent ?? "";
+    return path;
+  }
+
+  private openModule(path: string, open: Map<string, TreeNode>, around: Map<string, number>): TreeNode {
+    const known = open.get(path);
+    if (known) return known;
+    const module = this.modules.get(path)!;
+    const parent = this.openModule(this.around(module.parent, around), open, around);
+    const node = this.node(path, "module", relativeName(path, parent.key), module.kind, 1, parent);
+    parent.children.push(node);
+    open.set(path, node);
+    return node;
+  }
+
+  private addLeaf(placed: PlacedLayer, parent: TreeNode): void {
+    const { name, kind } = placed.layer;
+    const isOutput = name === parent.key; // what the module itself returned
+    const leaf = this.node(isOutput ? `${name} output` : name, "layer", isOutput ? "output" : relativeName(name, parent.key), isOutput ? "" : kind, 1, parent);
+    leaf.face = placed;
+    parent.children.push(leaf);
+    this.leaves.set(name, leaf);
+  }
+
+  private node(key: string, sort: TreeNode["sort"], title: string, kind: string, count: number, parent: TreeNode | null): TreeNode {
+    const node: TreeNode = { key, sort, title, kind, count, parent, children: [], face: null };
+    this.nodes.set(key, node);
+    return node;
+  }
+
+  // Equal siblings that follow each other become one run.
+  private groupRuns(parent: TreeNode): TreeNode[] {
+    const grouped: TreeNode[] = [];
+    for (let n = 0; n < parent.children.length; n++) {
+      const members = this.runFrom(parent.children, n);
+      const isAll = members.length === parent.children.length && parent.parent !== null;
+      if (isAll) parent.count = members.length; // the module is the run
+      if (members.length < 2 || isAll) {
+        grouped.push(parent.children[n]);
+        continue;
+      }
+      const [first, last] = [members[0], members[members.length - 1]];
+      const run = this.node(`${first.key} ×${members.length}`, "run", runTitle(first.title, last.title), first.kind, members.length, parent);
+      run.children = members;
+      run.face = this.faceOf(run);
+      for (const member of members) member.parent = run;
+      grouped.push(run);
+      n += members.length - 1;
+    }
+    return grouped;
+  }
+
+  private runFrom(children: TreeNode[], start: number): TreeNode[] {
+    const repeats = (node: TreeNode): number => (node.sort === "module" ? (this.modules.get(node.key)?.repeats ?? 1) : 1);
+    const count = repeats(children[start]);
+    if (count < 2) return [];
+    let end = start + 1;
+    while (end < children.length && end < start + count && repeats(children[end]) === 0) end++;
+    return children.slice(start, end);
+  }
+
+  // What a closed module shows: the layer with its result, else its last layer.
+  private faceOf(node: TreeNode): PlacedLayer | null {
+    const faces = [...walk(node)].filter(({ sort }) => sort === "layer").map(({ face }) => face!);
+    const owner = node.sort === "run" ? node.children[node.children.length - 1] : node;
+    const output = this.modules.get(owner.key)?.output;
+    return faces.find(({ layer }) => layer.name === output) ?? faces[faces.length - 1] ?? null;
+  }
+}
+
+// A name without that of the module around it; of a bare number ("0") the last word of that is kept ("layer1.0").
+function relativeName(name: string, parent: string): string {
+  if (!parent || !name.startsWith(`${parent}.`)) return name;
+  const rest = name.slice(parent.length + 1);
+  return /^\d/.test(rest) ? name.slice(parent.lastIndexOf(".") + 1) : rest;
+}
+
+// "h.1" to "h.11" is "h.1–11".
+function runTitle(first: string, last: string): string {
+  const stem = first.slice(0, first.lastIndexOf(".") + 1);
+  return last.startsWith(stem) ? `${first}–${last.slice(stem.length)}` : `${first} – ${last}`;
+}
