@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Every, Wants
+from torcheer.host.missing_values import FOLDED
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.page_follower import PageFollower
 from torcheer.host.host import Host
@@ -129,6 +130,34 @@ def test_what_may_not_be_looked_at_is_not(host: Host, causal: bool) -> None:
     found = viewer.values[number, "attention.weights", "Act"].array
     assert (found[..., 4] == 0).all() and np.allclose(found.sum(-1), 1)
     assert (found[:, :, 0, 1] == 0).all() == causal
+
+
+class Block(nn.Module):
+    """Two layers and a way around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(self.first(x))
+
+
+def test_a_block_shows_what_it_returned_and_its_gradient(host: Host) -> None:
+    model, x = nn.Sequential(Block(), nn.Linear(4, 2)), torch.rand(3, 4)
+    viewer, number, _ = looked_at(host, model, ALL, x)
+    between = model[0](x).detach().requires_grad_()
+    model[1](between).square().sum().backward()
+    assert np.array_equal(viewer.values[number, "0", "Act"].array, between.detach().numpy())
+    assert between.grad is not None
+    assert np.array_equal(viewer.values[number, "0", "Grad"].array, between.grad.numpy())
+
+
+def test_of_what_every_page_has_folded_nothing_is_copied(host: Host) -> None:
+    viewer, _, _ = looked_at(host, Block(), Wants(("Act", "Grad"), layers=("second",)), torch.rand(3, 4))
+    assert {key[1] for key in viewer.values} == {"second", "Input"}
+    absences = {(layer, variable): why for layer, variable, why in viewer.last("moment_came")["absences"]}
+    assert absences["first", "Act"] == absences["first", "Grad"] == FOLDED
 
 
 def test_several_models_are_one_network(host: Host) -> None:

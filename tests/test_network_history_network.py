@@ -79,8 +79,9 @@ def test_a_model_is_the_same_network_live_shown_and_stored(name: str, mode: str,
     assert len({one.name for one in found.projections}) == len(found.projections)
 
 
-# Hooks cannot tell what is computed from no input, nor what a module computes beside a dropout.
-UNKNOWN_TO_HOOKS = {"GPT": {"places"}, "dropout inside": {"part"}}
+# Hooks cannot tell what is computed from no input, what a module computes beside a dropout, nor that a parameter beside
+# its only module makes a block of two layers.
+UNKNOWN_TO_HOOKS = {"GPT": {"places"}, "dropout inside": {"part"}, "scaled": {"blocks.0", "blocks.1", "blocks.2"}}
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -221,3 +222,45 @@ def test_models_of_the_libraries_are_one_network_too(name: str, mode: str, tmp_p
         pytest.skip(str(error))
     model.train(mode == "train")
     assert of(live(model, inputs, **keywords)) == shown(model, inputs, tmp_path / "pass", **keywords)
+
+
+# -- what modules return that hold others ----------------------------------------------------------------------------
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(self.first(x))
+
+
+class _Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.plain = _Block(), _Block(), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2), nn.Dropout())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.plain(self.b(self.a(x)))
+
+
+def _network_of_blocks() -> Network:
+    return describe_pass(list(tl.log_forward_pass(_Blocks().eval(), torch.rand(3, 4)).ops)).network
+
+
+def test_what_a_block_returned_is_a_layer_where_none_of_its_layers_has_it() -> None:
+    names = [layer.name for layer in _network_of_blocks().layers]
+    assert names == ["Input", "a.first", "a.second", "a", "b.first", "b.second", "b", "plain.0", "plain.1"]
+    assert [layer.name for layer in _network_of_blocks().layers if layer.holds] == ["a", "b"]
+
+
+def test_a_module_knows_the_layer_that_has_what_it_returned() -> None:
+    outputs = {node.path: node.output for node in _network_of_blocks().modules}
+    assert outputs["a"] == "a" and outputs["a.second"] == "a.second" and outputs["plain"] == "plain.1"
+
+
+def test_a_residual_stream_flows_from_block_to_block() -> None:
+    arrows = {(arrow.sender, arrow.receiver) for arrow in _network_of_blocks().projections}
+    assert {("Input", "a"), ("a.second", "a"), ("a", "b.first"), ("a", "b"), ("b", "plain.0")} <= arrows
+    assert not {("a.second", "b.first"), ("Input", "b")} & arrows

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from studio_stage import Stage
 
-from torcheer.network.network_records import Layer
+from torcheer.network.network_records import Layer, Network, Variable
+from torcheer.network.placement import net_of
 from torcheer.network.unit_grids import Grid, grid_of
 from torcheer.studio.connections.messages import FrameHead, Look
 from torcheer.studio.connections.subscriptions import PictureCache, wants_of
@@ -241,3 +242,19 @@ def test_every_item_that_somebody_looks_at_is_asked_for() -> None:
     wanted = wants_of([Look(number, "Act", item=item) for number, item in enumerate((3, 5, 3))], None)
     assert (wanted.item, wanted.items) == (3, (3, 5))
     assert wants_of([Look(1, "", item=3)], None).items == (), "a tab that is hidden wants nothing"
+
+
+@pytest.mark.parametrize(("count", "asked"), [(200, ()), (201, ("1", "2", "3"))], ids=["few layers", "many layers"])
+def test_of_a_large_network_only_what_some_page_has_open_is_asked_for(count: int, asked: tuple[str, ...]) -> None:
+    net = net_of(Network("n", tuple(Layer(str(number), (2,)) for number in range(count)), variables=(Variable("Act"),)))
+    looks = [Look(1, "Act", layers=("1", "2")), Look(2, "Act", layers=("2", "3"))]
+    assert wants_of(looks, net).layers == asked
+    assert wants_of([*looks, Look(3, "Act")], net).layers == (), "a page without folding shows all"
+
+
+def test_a_page_is_sent_the_layers_that_it_has_open() -> None:
+    source = Stage(paused=True, states=30)
+    assert source.net is not None
+    name = source.net.layers[1].layer.name
+    sent = PictureCache().messages(source, source.net, Look(1, "Act", layers=(name,)), 12)
+    assert [layer for layer, _ in sent] == [name]

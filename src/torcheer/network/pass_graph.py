@@ -62,7 +62,7 @@ class PassGraph:
         """Which of the `owners` computed an operation's values, seen through views and copies; None: none of them."""
         while op.index not in owners:
             parents = self.parents(op.index)
-            if len(parents) != 1 or not (op.view or op.name in SAME_VALUES):
+            if len(parents) != 1 or not (op.view or op.name in SAME_VALUES or self.is_kernel(op)):
                 return None
             op = self.by_index[parents[0]]
         return op.index
