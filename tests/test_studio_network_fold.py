@@ -1,0 +1,176 @@
+"""The Network tab folds: modules are slabs, equal ones a stack; going in and out, finding a layer, by mouse and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from studio_pages import Pages, opened  # noqa: F401
+from studio_scene import View
+from torch import Tensor, nn
+from waiting import wait_until
+
+import torcheer as tl
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(torch.relu(self.first(x)))
+
+
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.h, self.head = nn.Linear(4, 8), nn.ModuleList(Block() for _ in range(12)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.h:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.fixture
+def view(open_page: Pages) -> Iterator[View]:
+    """The page of a model with twelve equal blocks."""
+    with tl.show(Blocks(), torch.rand(2, 4), browser=False, block=False) as viewer:
+        view = View(open_page(viewer.url))
+        wait_until(lambda: view.moment >= 0, "values", page=view.page)
+        yield view
+        view.page.close()
+
+
+def titles(view: View) -> list[str]:
+    return [item["title"] for item in view.ask("shown")]
+
+
+def until(view: View, *expected: str) -> None:
+    """Wait until these slabs are shown, with values for all of them."""
+    wait_until(lambda: titles(view) == list(expected), f"{expected}, not {titles(view)}", page=view.page)
+    wait_until(lambda: view.moment >= 0 and view.ask("seen")["missing"] == [], "their values", page=view.page)
+
+
+def label(view: View, text: str) -> Any:
+    return view.page.locator(".network-label:not([hidden])", has=view.page.locator("b", has_text=text)).first
+
+
+def test_equal_blocks_are_one_stack_with_the_values_of_the_last(view: View) -> None:
+    until(view, "Input", "stem", "h.0–11 ×12", "head")
+    assert [item["detail"] for item in view.ask("shown")] == ["Input · 4", "Linear · 8", "Block · 8", "Linear · 3"]
+    assert view.ask("arrows") == [
+        ["Input", "stem", "forward"],
+        ["stem", "h.11", "forward"],
+        ["h.11", "head", "forward"],
+    ]
+
+
+def test_a_click_on_a_name_or_slab_goes_in_and_escape_goes_out(view: View) -> None:
+    label(view, "h.0–11").click()
+    blocks = [f"h.{number}" for number in range(12)]
+    until(view, "Input", "stem", *blocks, "head")
+    crumbs = view.page.locator(".network-way li button")
+    wait_until(lambda: crumbs.all_inner_texts() == ["Blocks", "h.0–11 ×12"], "the way", page=view.page)
+    view.page.mouse.click(*view.spot("h.5", 3))
+    until(view, "Input", "stem", *blocks[:5], "first", "second", "output", *blocks[6:], "head")
+    assert view.ask("frames")[1] == {"title": "h.5", "members": ["h.5.first", "h.5.second", "h.5"]}
+    assert ["h.4", "h.5", "skip"] in view.ask("arrows"), "the way around the layers of the open block"
+    view.page.keyboard.press("Escape")
+    until(view, "Input", "stem", *blocks, "head")
+    view.page.keyboard.press("Escape")
+    until(view, "Input", "stem", "h.0–11 ×12", "head")
+
+
+def test_a_layer_is_found_and_the_view_goes_there(view: View) -> None:
+    view.page.keyboard.press("/")
+    view.page.keyboard.type("h.7 second")
+    found = view.page.get_by_role("list", name="Layers found").get_by_role("button")
+    wait_until(lambda: found.count() == 1, "one layer", page=view.page)
+    view.page.keyboard.press("Enter")
+    wait_until(lambda: "second" in titles(view), "the layer", page=view.page)
+    panel = view.page.locator(".network-unit")
+    wait_until(lambda: "h.7.second" in panel.inner_text(), "the layer's panel", page=view.page)
+    crumbs = view.page.locator(".network-way li button")
+    assert crumbs.all_inner_texts() == ["Blocks", "h.0–11 ×12", "h.7"]
+    crumbs.first.click()
+    until(view, "Input", "stem", "h.0–11 ×12", "head")
+
+
+def test_a_search_without_a_match_says_what_to_try_and_escape_ends_it(view: View) -> None:
+    view.page.keyboard.press("/")
+    view.page.keyboard.type("no such layer")
+    wait_until(lambda: view.page.get_by_text("Nothing found. Try part of a name").is_visible(), "help", page=view.page)
+    view.page.keyboard.press("Escape")
+    wait_until(lambda: view.page.get_by_text("Nothing found").count() == 0, "the end of it", page=view.page)
+    assert titles(view)[2] == "h.0–11 ×12"
+
+
+def test_names_of_all_that_is_open_are_there_and_none_covers_another(view: View) -> None:
+    label(view, "h.0–11").click()
+    blocks = [f"h.{number}" for number in range(12)]
+    until(view, "Input", "stem", *blocks, "head")
+    names = view.page.locator(".network-label:not([hidden]):not(.frame)")
+
+    def named() -> list[str]:
+        return [text.split("\n")[0] for text in names.all_inner_texts()]
+
+    wait_until(lambda: {*blocks} <= {name.removesuffix(" +") for name in named()}, "every name", page=view.page)
+    boxes = [box for box in (element.bounding_box() for element in names.all()) if box]
+    for one, other in combinations(boxes, 2):
+        apart = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+        assert apart or one["y"] + one["height"] <= other["y"] or other["y"] + other["height"] <= one["y"]
+
+
+def test_a_folded_block_shows_exactly_what_it_returned(open_page: Pages) -> None:
+    model, x = Blocks().eval(), torch.rand(2, 4)
+    with torch.no_grad():
+        stream = model.stem(x)
+        for block in model.h:
+            stream = block(stream)
+    with tl.show(model, x, browser=False, block=False) as viewer:
+        view = View(open_page(viewer.url))
+        until(view, "Input", "stem", "h.0–11 ×12", "head")
+        words = view.point("h.11", 3)
+        assert np.float32(words.split("Act")[1].split()[0]) == pytest.approx(float(stream[0, 3]), rel=1e-5)
+        view.page.close()
+
+
+def test_hostile_names_of_modules_are_text(open_page: Pages) -> None:
+    model = nn.Sequential()
+    model.add_module(HOSTILE.replace(".", ""), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+    with tl.show(model, torch.rand(2, 4), browser=False, block=False) as viewer:
+        view = View(open_page(viewer.url))
+        wait_until(lambda: view.moment >= 0, "values", page=view.page)
+        assert view.page.locator(".network-labels img, .network-way img").count() == 0
+        assert HOSTILE in view.page.locator(".network-labels").inner_text()
+        view.page.close()
+
+
+def test_a_live_model_folds_too_and_what_is_opened_has_values_from_then_on(open_page: Pages) -> None:
+    model = Blocks()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with tl.live(model, browser=False) as live:
+        view = View(open_page(live.url))
+
+        def step() -> bool:
+            model(torch.rand(2, 4)).square().mean().backward()
+            optimizer.step()
+            return bool(view.page.evaluate("window.__studio?.seen().moment >= 0"))
+
+        wait_until(step, "values", page=view.page)
+        assert titles(view) == ["Input", "stem", "h.0–11 ×12", "head"]
+        label(view, "h.0–11").click()
+        wait_until(
+            lambda: step() and len(titles(view)) == 15 and view.ask("seen")["missing"] == [], "values", page=view.page
+        )
+        view.page.close()
