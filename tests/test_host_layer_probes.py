@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Every, Wants
-from torcheer.host.missing_values import FOLDED
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.page_follower import PageFollower
 from torcheer.host.host import Host
+from torcheer.host.missing_values import FOLDED
 from torcheer.tap.pass_counter import PassCounter
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -1,4 +1,4 @@
-"""The Network tab folds: modules are slabs, equal ones a stack; going in and out, finding a layer, by mouse and keys."""
+"""The Network tab folds: modules are slabs, equal ones a stack; going in, going out, and finding a layer."""
 
 from __future__ import annotations
 

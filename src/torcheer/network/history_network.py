@@ -1,8 +1,9 @@
 """Makes the network of a recorded pass: the one way from operations to layers and what flows between them.
 
 Layers are inputs, calls of leaf modules that compute, operations outside of these that have parameters, and what
-modules return that hold several layers, where none of these has it. An activation module is part of the layer before it.
-Other operations are no layers: what flows goes through them. The operations come from a capture, or from hooks (`host.follow.pass_observer`) where none can be made.
+modules return that hold several layers, where none of these has it. An activation module is part of the layer before
+it. Other operations are no layers: what flows goes through them. The operations come from a capture, or from hooks
+(`host.follow.pass_observer`) where none can be made.
 """
 
 from __future__ import annotations
@@ -230,8 +231,12 @@ def _module_outputs(layers: list[LayerSource], graph: PassGraph) -> list[LayerSo
     owned = {index for layer in layers for index in (layer.net.index, layer.act.index)}
     inside = Counter(call.address for layer in layers for call in dict.fromkeys(layer.net.modules))
     several = {address for address, count in inside.items() if address and count > 1}
-    found = _module_layers(graph, several - graph.leaves - {layer.name for layer in layers})
-    for index, layer in found.items():
+    several -= graph.leaves | {layer.name for layer in layers}
+    depths = sorted({address.count(".") for address in several}, reverse=True)
+    found: dict[int, LayerSource] = {}
+    for depth in depths:  # what several modules return is the innermost one's
+        found = _module_layers(graph, {address for address in several if address.count(".") == depth}) | found
+    for layer in found.values():
         layer.ops, layer.holds = [], True
     kept = [layer for layer in found.values() if graph.computed_by(layer.net, owned) is None]
     return [layer for layer in kept if layer.call is not None and layer.call.call <= MOST_CALLS]
@@ -242,8 +247,9 @@ def _outputs(layers: list[LayerSource], graph: PassGraph) -> dict[str, str]:
     names = {index: layer.name for layer in layers for index in (layer.net.index, layer.act.index)}
     outputs: dict[str, str] = {}
     for call, returned in graph.returned.items():
-        computed = [graph.computed_by(op, names) for op in returned] if call.call == 1 else []
-        outputs |= {call.address: names[index] for index in computed[:1] if index is not None}
+        index = graph.computed_by(returned[0], names) if call.call == 1 else None
+        if index is not None:
+            outputs[call.address] = names[index]
     return outputs
 
 

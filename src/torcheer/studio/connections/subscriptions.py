@@ -98,7 +98,7 @@ def wants_of(looks: Iterable[Look], net: Net | None) -> Wants:
 
 
 def _open_layers(looks: list[Look], net: Net | None) -> tuple[str, ...]:
-    """The layers that some page has open; empty, for all, where there are few: then a page can open any of them later."""
+    """The layers that some page has open; empty, for all, where there are few: any can be opened later, with values."""
     if net is None or len(net.layers) <= _FEW_LAYERS or not all(look.layers for look in looks):
         return ()
     return tuple(dict.fromkeys(name for look in looks for name in look.layers))

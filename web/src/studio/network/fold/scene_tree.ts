@@ -154,7 +154,8 @@ class TreeBuilder {
     const faces = [...walk(node)].filter(({ sort }) => sort === "layer").map(({ face }) => face!);
     const owner = node.sort === "run" ? node.children[node.children.length - 1] : node;
     const output = this.modules.get(owner.key)?.output;
-    return faces.find(({ layer }) => layer.name === output) ?? faces[faces.length - 1] ?? null;
+    const flowing = faces.filter(({ layer }) => !layer.relation); // not attention's weights beside it
+    return faces.find(({ layer }) => layer.name === output) ?? flowing[flowing.length - 1] ?? faces[0] ?? null;
   }
 }
 

@@ -19,7 +19,6 @@ export const MAX_BARS = 20_000; // over all layers, in mode "auto"
 const MAX_LAYER_BARS = 100_000;
 const MAX_PIXEL_RATIO = 2; // device pixels per pixel
 const CROWDED_LAYERS = 60; // number of layers from which names are short and must not cover anything
-const MAX_ARROW_RADIUS = 0.04; // in a long stack, where the camera is near
 const HOME_ANGLES = { azimuth: 0.2, elevation: 0.44 };
 
 /** A unit, by its layer's name and its index. */
@@ -309,7 +308,7 @@ export class Scene {
     }
     const layers = [...this.layerMeshes.values()].map(({ placed }) => placed);
     const net = this.net && this.appearance.arrows ? { ...this.net, layers } : null;
-    this.arrows = net && buildArrows(net, this.appearance.dark, Math.min(MAX_ARROW_RADIUS, this.orbit.sceneSize * 0.00095));
+    this.arrows = net && buildArrows(net, this.appearance.dark, diagonalOf(this.corners(this.focus)) * 0.00095);
     if (this.arrows) this.arrows.renderOrder = 5;
     if (this.arrows) this.root.add(this.arrows);
     this.requestDraw();
