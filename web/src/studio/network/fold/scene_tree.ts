@@ -159,11 +159,13 @@ class TreeBuilder {
   }
 }
 
-// A name without that of the module around it; of a bare number ("0") the last word of that is kept ("layer1.0").
+// A name without that of the module around it, but for the word before a number: "layer1.0", not "0".
 function relativeName(name: string, parent: string): string {
   if (!parent || !name.startsWith(`${parent}.`)) return name;
-  const rest = name.slice(parent.length + 1);
-  return /^\d/.test(rest) ? name.slice(parent.lastIndexOf(".") + 1) : rest;
+  const words = name.split(".");
+  let first = parent.split(".").length;
+  while (first > 0 && /^\d/.test(words[first])) first--;
+  return words.slice(first).join(".");
 }
 
 // "h.1" to "h.11" is "h.1–11".

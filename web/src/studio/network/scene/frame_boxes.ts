@@ -37,7 +37,7 @@ export class FrameBoxes {
       if (!members.length) continue;
       const box = boxAround(members, MARGIN + MARGIN_PER_LEVEL * (deepest - frame.depth));
       this.boxes.set(frame, box);
-      this.group.add(outline(box, palette.accent));
+      this.group.add(outline(box, palette.accent, 0.35 / (1 + 2 * (deepest - frame.depth)))); // what is around stands back
     }
   }
 
@@ -87,9 +87,9 @@ function cornerOf({ lower, upper, half }: LeaningBox, corner: number): Vector3 {
   return new Vector3(centre.x + (corner & 1 ? half.x : -half.x), centre.y, centre.z + (corner & 4 ? half.z : -half.z));
 }
 
-function outline(box: LeaningBox, colour: string): LineSegments<BufferGeometry, LineBasicMaterial> {
+function outline(box: LeaningBox, colour: string, opacity: number): LineSegments<BufferGeometry, LineBasicMaterial> {
   const points = EDGES.flatMap((edge) => edge.flatMap((corner) => cornerOf(box, corner).toArray()));
   const geometry = new BufferGeometry().setAttribute("position", new Float32BufferAttribute(points, 3));
-  const material = new LineBasicMaterial({ color: new Color(colour), transparent: true, opacity: 0.35, depthWrite: false });
+  const material = new LineBasicMaterial({ color: new Color(colour), transparent: true, opacity, depthWrite: false });
   return new LineSegments(geometry, material);
 }

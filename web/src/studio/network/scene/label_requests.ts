@@ -6,7 +6,8 @@ import type { LayerMesh } from "./layer_mesh";
 import type { SceneItem } from "../fold/visible_net";
 
 const MIN_NAMED_PX = 14; // minimum size in pixels of a plane that gets a name
-const MIN_TILE_PX = 130; // minimum size in pixels of a tile that gets a name
+const MIN_TILE_PX = 130; // minimum width in pixels of a tile that gets a name
+const MIN_TILE_HEIGHT_PX = 36;
 const MAX_TILES = 48;
 const MAX_TITLE_LENGTH = 24; // characters; of a longer path the end is shown, where layers differ
 
@@ -62,7 +63,8 @@ function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelReque
   const { layer, place, size, units, grid } = layerMesh.placed;
   const sent = layerMesh.layout.sent;
   const wide = (layerMesh.cellSize()[0] * sent[3]) / viewport.worldPerPixel;
-  if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || layerMesh.frame?.head.raster) return [];
+  const high = (layerMesh.cellSize()[1] * sent[2]) / viewport.worldPerPixel;
+  if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || high < MIN_TILE_HEIGHT_PX || layerMesh.frame?.head.raster) return [];
   const requests: LabelRequest[] = [];
   const tileCount = Math.min(sent[0] * sent[1], Math.ceil(units / (grid[2] * grid[3])));
   const half = (layerMesh.cellSize()[1] * 0.5) / size[1];
