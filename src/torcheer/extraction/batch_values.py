@@ -24,8 +24,10 @@ from torcheer.extraction.value_rows import BatchValues, Mask, Values, check_mask
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
 from torcheer.history.lookup import named_matches
 from torcheer.inputs import call_arguments
-from torcheer.models import plain_name
+from torcheer.models import named_parts
 from torcheer.selection import keys_of, parse, refusal
+from torcheer.tap.compiled.compiled_parts import compiled_parts
+from torcheer.terminal import warn_or_print
 
 TOLERANCE = 0.02  # relative difference up to which two runs count as the same
 Reduce = Callable[..., Any]
@@ -41,7 +43,7 @@ class LayerReader:
         self._mask = check_mask(mask)
         self._requested = _parse_layers(layers)
         self.layers: dict[str, Reduce | None] = {}  # by name, once the trial has found them
-        modules = {plain_name(name): module for name, module in model.named_modules() if name}
+        modules = named_parts(model)
         forms = {parse(key, modules, "extract").form for key in self._requested}
         # Inside a fused kernel nothing is counted: other operations would have the labels that a history shows.
         self._fused = forms <= {"module", "class"}
@@ -69,7 +71,17 @@ class LayerReader:
         self._stop_early = True
         if hooks is not None and self._hooks is None and not hooks.has_run:
             self._try_hooks(hooks, batch, values)
+        self._warn_if_eager()
         return values
+
+    def _warn_if_eager(self) -> None:
+        """Say that compiled code does not run: captures never run it, and hooks only around it."""
+        if compiled_parts(self.model) and (self._hooks is None or self._hooks.runs_eagerly):
+            warn_or_print(
+                "extract reads layers inside torch.compile, where no hook is called: the eager program that was "
+                "compiled runs in its place, at its speed, and values may differ from compiled ones in the last bits",
+                stacklevel=4,
+            )
 
     def _try_hooks(self, hooks: HookReader, batch: Batch, values: BatchValues) -> None:
         """Read by hooks from here on if they give what a capture gave."""

@@ -30,6 +30,7 @@ from torcheer.extraction.unit_peaks import find_peaks
 from torcheer.extraction.value_rows import BatchValues, Mask, sample_maker
 from torcheer.extraction.writers.shards import ShardWriter
 from torcheer.history.error_notes import annotate
+from torcheer.models import plain_name, unwrapped
 from torcheer.terminal import Progress, ProgressCallback, human_bytes, plural
 
 WRITERS = 4  # threads that write
@@ -280,10 +281,9 @@ def _make_plan(
         per_shard = shard_samples // max(1, trial.values.count)
     else:
         raise BadArgument(f"shard_samples={shard_samples!r}: give a whole number from 1 on")
-    weights = {**dict(reader.model.named_buffers()), **reader.model.state_dict()}  # non-persistent buffers too
     return ExtractionPlan(
-        model=type(reader.model).__name__,
-        weights=(old_weights_checksum if batches.is_old else fingerprint)(weights.items()),
+        model=type(reader.model if batches.is_old else unwrapped(reader.model)).__name__,
+        weights=_weights_checksum(reader.model, batches.is_old),
         layers=tuple(reader.layers),
         batch_size=batches.batch_size,
         samples=batches.samples,
@@ -294,6 +294,14 @@ def _make_plan(
         seed=reader.seed,
         lanes=_count_lanes(writers, batches.samples, trial.values),
     )
+
+
+def _weights_checksum(model: torch.nn.Module, is_old: bool) -> int:
+    """Return a checksum over every parameter and buffer; the same for a compiled model."""
+    weights = {**dict(model.named_buffers()), **model.state_dict()}  # non-persistent buffers too
+    if is_old:
+        return old_weights_checksum(weights.items())
+    return fingerprint((plain_name(name), value) for name, value in weights.items())
 
 
 def _count_lanes(writers: int | None, samples: int | None, values: BatchValues) -> int:
