@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -280,7 +281,7 @@ def evaluation_mode(model: torch.nn.Module, device: torch.device) -> Iterator[No
     modes = [(module, module.training) for module in model.modules()]
     original_device = next((tensor.device for tensor in _parameters_and_buffers(model)), device)
     cuda = range(torch.cuda.device_count()) if device.type == "cuda" else ()
-    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+    with torch.random.fork_rng(devices=cuda), torch.no_grad(), _few_threads(device):
         try:
             model.eval()
             if original_device != device:
@@ -291,6 +292,24 @@ def evaluation_mode(model: torch.nn.Module, device: torch.device) -> Iterator[No
                 module.training = mode
             if original_device != device:
                 model.to(original_device)
+
+
+@contextmanager
+def _few_threads(device: torch.device) -> Iterator[None]:
+    """Leave most processors to the threads that write, while a GPU runs the model.
+
+    A loader that stacks its samples by all of them waits, after each, for threads whose turn others have.
+    """
+    before = torch.get_num_threads()
+    most = max(1, (os.cpu_count() or 1) // 4)
+    if device.type == "cpu" or before <= most:
+        yield
+        return
+    torch.set_num_threads(most)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose_device(model: torch.nn.Module, requested: Any) -> torch.device:

@@ -21,6 +21,7 @@ from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel,
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.batch_values import LayerReader, choose_device, evaluation_mode, is_close
 from torcheer.extraction.batches import Batch, Batches, batch_ids
+from torcheer.extraction.collation import Collate
 from torcheer.extraction.extracted_tensors import ExtractedTensors, collect_tensors
 from torcheer.extraction.extraction_estimate import Estimate, measure
 from torcheer.extraction.extraction_plan import PEAK, PEAK_PLACE, ExtractionPlan, shard_name
@@ -109,13 +110,14 @@ def extract(
         raise BadArgument("dry_run would use up the first samples of a generator; give data that can be begun again")
     transformed = transform is not None
     reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
-    batches.keeps_given = reader.wants_batch
+    batches.keeps_given, batches.collate = reader.wants_batch, Collate(for_gpu=target_device.type == "cuda")
     batches.is_old = to is not None and plans.is_old(Path(to))
     with evaluation_mode(model, target_device):
         first = batches.first()
         trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
         if dry_run:
             return measure(reader, batches, first, trial.values)
+        batches.loaded = first
     plan = replace(_make_plan(reader, batches, trial, shard_samples, writers, codec, ids), top=top)
     if to is None:
         if workers or codec != "raw" or top:
