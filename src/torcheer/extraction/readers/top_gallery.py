@@ -31,7 +31,7 @@ rect.edge{stroke:#fff;stroke-width:5.5}
 .before{display:flex;justify-content:flex-end;mask:linear-gradient(90deg,#0000,#000 3em)}
 .after{mask:linear-gradient(270deg,#0000,#000 3em)}.where{padding-left:12px}
 .number{font-variant-numeric:tabular-nums;text-align:right;padding-right:14px}
-mark{color:inherit;border-radius:3px;padding:2px 1px;margin:0 -1px}
+mark{color:inherit;border-radius:3px;padding:2px 1px 2px 0;margin-right:-1px}
 @media(max-width:700px){.lines{grid-template-columns:4em minmax(0,1fr) minmax(0,1.3fr)}.lines>.where{display:none}}
 figure p{margin:0}
 """
@@ -97,8 +97,8 @@ def _line(one: Strongest, number: str, tokens: Any, share: float, decode: Callab
     return (
         f'<span class=number title="{escape(where)}">{number}</span>'
         f"<span class=before><span>{escape(before.lstrip())}</span></span>"
-        f'<span class=after><mark style="background:rgba(var(--mark),{0.25 + 0.75 * share:.2f})">{escape(token) or "·"}</mark>'
-        f"{escape(after.rstrip())}</span><span class=where>{escape(where)}</span>"
+        f'<span class=after><mark style="background:rgba(var(--mark),{0.25 + 0.75 * share:.2f})">'
+        f"{escape(token) or '·'}</mark>{escape(after.rstrip())}</span><span class=where>{escape(where)}</span>"
     )
 
 
