@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torcheer.errors import ValueUnavailable
 from torcheer.history.alignment.divergence import Alignment, Divergence
 from torcheer.history.alignment.matches import Match, value_rows
+from torcheer.history.alignment.value_samples import numel
 from torcheer.history.op_table import Columns, to_pandas
 from torcheer.history.program_structure import structural_hash
 from torcheer.history.text.comparison_text import describe
@@ -123,7 +124,10 @@ def _judged(row: Difference, match: Match | None) -> Difference:
 def _matched_differences(first: ModelHistory, second: ModelHistory, match: Match) -> Iterator[Difference]:
     """Compare a value with its counterpart, which may have another shape or order."""
     op, other = first.ops[match.op], second.ops[match.other_op]
-    if op.name == other.name and match.order == () and match.output == match.other_output:
+    shape, other_shape = op.tensors[match.output].shape, other.tensors[match.other_output].shape
+    reshaped = shape != other_shape and numel(shape) == numel(other_shape) and len(op.tensors) == len(other.tensors)
+    in_place = match.order == () and match.output == match.other_output
+    if op.name == other.name and in_place and not reshaped:
         if match.output == 0:
             yield from _op_differences(first, op.index, second, other.index)
     elif match.arrays is None:

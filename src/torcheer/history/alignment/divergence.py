@@ -73,7 +73,7 @@ class Alignment:
         divergences: list[Divergence] = []
         seen: set[int] = set()
         for start in self.second.starts:
-            if start in seen:
+            if start in seen or self._is_unjudged(start, seen):
                 continue
             index, other = self._ends(start)
             region = self.second.region(other)
@@ -82,6 +82,12 @@ class Alignment:
             seen |= region | set(self.second.downstream({start, *region}))
         further = [start for start in self.first.starts if self.first.leads[start]]
         return divergences or [self._describe(start, None) for start in further[:1]]
+
+    def _is_unjudged(self, start: int, seen: set[int]) -> bool:
+        """Whether a value without a counterpart meets nothing but values that are wrong for another reason."""
+        pair, children = self.second.pairs.get(start), self.second.values.children[start]
+        has_counterpart = pair is not None and self.second.is_mutual(start, pair)
+        return not has_counterpart and bool(children) and seen.issuperset(children)
 
     def _ends(self, start: int) -> tuple[int | None, int]:
         """Return the ends of what begins at `start`, or of something smaller that leads to the same result."""
@@ -111,7 +117,7 @@ class Alignment:
             other_op=_view(second, other),
             ops=_ops(first, index),
             other_ops=_ops(second, other),
-            inputs=tuple(inputs),
+            inputs=tuple({item.label: item for item in reversed(inputs)}.values())[::-1],
             error=self._error(index, other),
             expected=second.verdicts.expected[other] if other is not None else inf,
             hints=tuple(describe_difference(first, index, second, other)),

@@ -102,10 +102,17 @@ class Side:
         region, queue = {end}, [end]
         while queue:
             for parent in self.values.slots[queue.pop()].parents:
-                if parent not in region and not self.verdicts.good[parent]:
+                if parent not in region and (not self.verdicts.good[parent] or self._hides(parent)):
                     region.add(parent)
                     queue.append(parent)
         return region
+
+    def _hides(self, index: int) -> bool:
+        """Whether a value agrees only because it was multiplied by ones, or zeros were added: these may be wrong."""
+        twin, parents = self.values.twin, self.values.slots[index].parents
+        others = [parent for parent in parents if twin[parent] != twin[index]]
+        changed = (self.given[parent] and not self.verdicts.good[parent] for parent in others)
+        return len(others) < len(parents) and any(changed) and self.leads[index]
 
     def downstream(self, starts: set[int]) -> list[int]:
         """Return the wrong values that are made of `starts`, these included, in order of execution."""
