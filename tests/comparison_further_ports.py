@@ -18,13 +18,13 @@ class GraphAttention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.enter = nn.Linear(6, WIDTH)
-        self.to, self.since = nn.Parameter(torch.randn(WIDTH)), nn.Parameter(torch.randn(WIDTH))
+        self.target, self.source = nn.Parameter(torch.randn(WIDTH)), nn.Parameter(torch.randn(WIDTH))
         self.mix, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.enter(x)
         since, to = EDGES
-        scores = F.leaky_relu((h @ self.to)[to] + (h @ self.since)[since], 0.2)
+        scores = F.leaky_relu((h @ self.target)[to] + (h @ self.source)[since], 0.2)
         weights = (scores - scores.max()).exp()
         total = torch.zeros(NODES).index_add(0, to, weights)
         weights = weights / total[to]
@@ -49,7 +49,7 @@ class HandGraphAttention(nn.Module):
         linked = torch.zeros(NODES, NODES, dtype=x.dtype)
         linked[EDGES[1], EDGES[0]] = 1
         h = F.linear(x, net.enter.weight, net.enter.bias)
-        scores = torch.outer(h @ net.to, torch.ones(NODES, dtype=x.dtype)) + (h @ net.since)[None]
+        scores = torch.outer(h @ net.target, torch.ones(NODES, dtype=x.dtype)) + (h @ net.source)[None]
         scores = torch.where(scores > 0, scores, 0.2 * scores).masked_fill(linked == 0, -math.inf)
         axis = 0 if self.bug == "softmax over targets" else 1
         weights = scores.softmax(axis)  # bug: softmax over targets
@@ -57,10 +57,10 @@ class HandGraphAttention(nn.Module):
         h = torch.where(h > 0, h, h.exp() - 1) @ net.mix.weight.T
         loops = linked if self.bug == "no loops" else linked + torch.eye(NODES, dtype=x.dtype)
         power = -1.0 if self.bug == "normalised twice" else -0.5
-        factor = (linked.sum(1) + 1) ** power
+        factor = (linked.sum(1) + 1) ** power  # bug: normalised twice
         adjacency = factor[:, None] * loops * factor[None]
-        h = adjacency @ h  # bug: no loops, normalised twice
-        return h.clamp(min=0) @ net.out.weight.T + net.out.bias
+        h = adjacency @ h
+        return h.clamp(min=0) @ net.out.weight.T + net.out.bias  # bug: no loops
 
 
 class MemoryDecoder(nn.Module):
@@ -99,7 +99,7 @@ class HandMemoryDecoder(nn.Module):
         return (x @ weight.T + bias).unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
     def norm(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
-        spread, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+        spread, mean = torch.var_mean(x, -1, correction=0, keepdim=True)  # bug: norm of the branch
         return (x - mean) * (spread + norm.eps).rsqrt() * norm.weight + norm.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,11 +109,11 @@ class HandMemoryDecoder(nn.Module):
         slopes = torch.tensor([2.0**-n for n in range(first, HEADS + first)])
         apart = (torch.arange(steps)[:, None] - torch.arange(steps)).clamp(min=0)
         scores = torch.einsum("bhtd,bhsd->bhts", q, k) / math.sqrt(WIDTH // HEADS)
-        scores = scores - slopes[:, None, None] * apart
-        weights = (scores + torch.full((steps, steps), -math.inf).triu(1)).softmax(-1)  # bug: slopes of other heads
+        scores = scores - slopes[:, None, None] * apart  # bug: slopes of other heads
+        weights = (scores + torch.full((steps, steps), -math.inf).triu(1)).softmax(-1)
         y = (weights @ v).transpose(1, 2).flatten(2) @ net.own.out_proj.weight.T + net.own.out_proj.bias
         if self.bug == "norm of the branch":
-            x = x + self.norm(y, net.norm1)  # bug: norm of the branch
+            x = x + self.norm(y, net.norm1)
         else:
             x = self.norm(x + y, net.norm1)
         memory = net.memory[None]
@@ -125,8 +125,8 @@ class HandMemoryDecoder(nn.Module):
         y = F.linear(y, net.cross.out_proj.weight, net.cross.out_proj.bias)
         x = self.norm(x + y, net.norm2)
         h = x @ net.up.weight.T + net.up.bias
-        h = h * h if self.bug == "square without relu" else h * F.relu(h)
-        return self.norm(x + (h @ net.down.weight.T + net.down.bias), net.norm3)  # bug: square without relu
+        h = h * h if self.bug == "square without relu" else h * F.relu(h)  # bug: square without relu
+        return self.norm(x + (h @ net.down.weight.T + net.down.bias), net.norm3)
 
 
 class Waves(nn.Module):
@@ -168,8 +168,8 @@ class HandWaves(nn.Module):
             axes = (0, 2) if self.bug == "normalised for inputs" else (1, 2)
             weight = direction / direction.square().sum(axes, keepdim=True).sqrt() * net.length[n][:, None, None]
             back = 1 if self.bug == "not dilated" else 2**n
-            before = F.pad(x, (0, 0, back, 0))[:, : x.shape[1]]
-            y = before @ weight[..., 0].T + x @ weight[..., 1].T  # bug: not dilated, normalised for inputs
+            before = F.pad(x, (0, 0, back, 0))[:, : x.shape[1]]  # bug: not dilated
+            y = before @ weight[..., 0].T + x @ weight[..., 1].T  # bug: normalised for inputs
             change, gate = y[..., :8], y[..., 8:]
             if self.bug == "gate first":
                 change, gate = gate, change

@@ -54,10 +54,10 @@ class HandExperts(nn.Module):
         logits = torch.einsum("btc,ec->bte", h, net.router.weight)
         best, chosen = logits.topk(CHOSEN, -1)
         if self.bug == "not normalised":
-            best = logits.softmax(-1).gather(-1, chosen)  # bug: not normalised
+            best = logits.softmax(-1).gather(-1, chosen)
         else:
             best = best.softmax(-1)
-        weights = torch.zeros_like(logits).scatter(-1, chosen, best)
+        weights = torch.zeros_like(logits).scatter(-1, chosen, best)  # bug: not normalised
         y = torch.einsum("btc,efc->btef", h, self.up) + self.up_bias
         y = y * torch.sigmoid(y)
         y = torch.einsum("btef,ecf->btec", y, self.down)
@@ -96,9 +96,7 @@ class HandSummary(nn.Module):
     def run(self, x: Tensor, suffix: str) -> list[Tensor]:
         """Return the state after each step."""
         gru, states = self.net.gru, []
-        w, u, b, c = (
-            getattr(gru, f"{name}_l0{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
+        w, u, b, c = (getattr(gru, f"{name}_l0{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
         state = x.new_zeros(len(x), 10)
         for step in range(x.shape[1]):
             given, kept = (F.linear(x[:, step], w, b), F.linear(state, u, c))
@@ -116,7 +114,8 @@ class HandSummary(nn.Module):
         forth, back = self.run(x, ""), self.run(x.flip(1), "_reverse")
         if self.bug != "backward not turned":
             back = back[::-1]
-        states = torch.stack([torch.cat(pair, -1) for pair in zip(forth, back, strict=True)], 1)  # bug: backward not turned
+        both = [torch.cat(pair, -1) for pair in zip(forth, back, strict=True)]
+        states = torch.stack(both, 1)  # bug: backward not turned
         hidden = (states @ net.score.weight.T + net.score.bias).tanh()
         scores = hidden @ net.query.weight[0]
         axis = 0 if self.bug == "attention over samples" else 1

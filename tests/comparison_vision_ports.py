@@ -112,8 +112,9 @@ class HandConvNeXt(nn.Module):
         y = F.conv2d(F.gelu(y), net.down.weight[:, :, None, None], net.down.bias)
         scale = net.scale[:, None, None]
         x = (x + y) * scale if self.bug == "scale of both" else x + y * scale  # bug: scale of both
-        pooled = x.amax((2, 3), keepdim=True) if self.bug == "squeezed by max" else x.mean((2, 3), keepdim=True)
-        gate = F.conv2d(F.conv2d(pooled, net.squeeze.weight, net.squeeze.bias).clamp(min=0), net.excite.weight)  # bug: squeezed by max
+        reduce = torch.amax if self.bug == "squeezed by max" else torch.mean
+        pooled = reduce(x, (2, 3), keepdim=True)  # bug: squeezed by max
+        gate = F.conv2d(F.conv2d(pooled, net.squeeze.weight, net.squeeze.bias).clamp(min=0), net.excite.weight)
         gate = gate + net.excite.bias[:, None, None]
         x = x * ((gate + 3).clamp(0, 6) / 6)
         y = F.conv2d(F.pad(x, (1, 1, 1, 1)), net.step.weight, net.step.bias, stride=2)
@@ -148,7 +149,12 @@ class Windows(nn.Module):
         scores = (q * (WIDTH // HEADS) ** -0.5) @ k.transpose(-2, -1)
         scores = scores + self.table[window_index()].permute(2, 0, 1)
         y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, WINDOW**2, WIDTH)
-        y = self.out(y).view(batch, 2, 2, WINDOW, WINDOW, WIDTH).permute(0, 1, 3, 2, 4, 5).reshape(batch, SIDE, SIDE, WIDTH)
+        y = (
+            self.out(y)
+            .view(batch, 2, 2, WINDOW, WINDOW, WIDTH)
+            .permute(0, 1, 3, 2, 4, 5)
+            .reshape(batch, SIDE, SIDE, WIDTH)
+        )
         x = x + torch.roll(y, (2, 2), (1, 2))
         parts = [x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]]
         return self.merge(self.merge_norm(torch.cat(parts, -1)))
@@ -185,8 +191,8 @@ class HandWindows(nn.Module):
         back = self.places(2).flatten().argsort()
         if self.bug == "not shifted back":
             back = self.places(0).flatten().argsort()
-        y = y.flatten(1, 2)[:, back]  # bug: not shifted back
-        x = x + y.view(batch, SIDE, SIDE, WIDTH)
+        y = y.flatten(1, 2)[:, back]
+        x = x + y.view(batch, SIDE, SIDE, WIDTH)  # bug: not shifted back
         cells = x.unflatten(1, (-1, 2)).unflatten(3, (-1, 2))
         order = (0, 1, 3, 2, 4, 5) if self.bug == "merged by rows" else (0, 1, 3, 4, 2, 5)
         cells = cells.permute(order).flatten(3)  # bug: merged by rows
