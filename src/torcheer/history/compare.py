@@ -51,6 +51,7 @@ class Comparison:
     same_structure: bool
     divergences: tuple[Divergence, ...] = ()  # where inputs agree and results do not, in order of execution
     precision: str = ""  # the type whose rounding is allowed for, "float32"; "" if all values are equal
+    notes: tuple[tuple[str, str], ...] = ()  # what only the "first" or the "second" says of how it was recorded
 
     def __bool__(self) -> bool:
         return not self.missing and not self.extra and all(row.status == "equal" for row in self.rows)
@@ -98,7 +99,7 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
     if same:
         rows = [row for index in range(len(first.ops)) for row in _op_differences(first, index, second, index)]
         if all(row.status == "equal" for row in rows):
-            return Comparison(tuple(rows), (), (), same)
+            return Comparison(tuple(rows), (), (), same, notes=_notes(first, second))
     alignment = Alignment(first, second, same_program=same)
     matches = value_rows(alignment)
     if not same:
@@ -111,6 +112,16 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
         same_structure=same,
         divergences=tuple(alignment.divergences()),
         precision=alignment.precision,
+        notes=_notes(first, second),
+    )
+
+
+def _notes(first: ModelHistory, second: ModelHistory) -> tuple[tuple[str, str], ...]:
+    """Return the notes that only one of the runs has: one of compiled code may not have run it."""
+    ours, theirs = first.info.notes, second.info.notes
+    return (
+        *(("first", note) for note in ours if note not in theirs),
+        *(("second", note) for note in theirs if note not in ours),
     )
 
 

@@ -13,6 +13,7 @@ from torcheer.history.alignment.rounding import UNITS, rounding_unit
 from torcheer.history.alignment.side import Side
 from torcheer.history.alignment.value_samples import HistoryValues, numel
 from torcheer.history.op_views import OpList, OpView
+from torcheer.records import NO_STRUCTURE
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -80,7 +81,8 @@ class Alignment:
             if not region & seen:
                 divergences.append(self._describe(index, other))
             seen |= region | set(self.second.downstream({start, *region}))
-        further = [start for start in self.first.starts if self.first.leads[start]]
+        partial = NO_STRUCTURE in self.second.values.history.info.notes  # it says nothing of what it leaves out
+        further = [start for start in self.first.starts if self.first.leads[start] and not partial]
         return divergences or [self._describe(start, None) for start in further[:1]]
 
     def _is_unjudged(self, start: int, seen: set[int]) -> bool:
