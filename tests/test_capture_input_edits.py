@@ -195,5 +195,7 @@ REFUSED = {
 def test_an_input_that_cannot_be_edited_is_refused_and_torch_is_left_as_it_was(case: str) -> None:
     key, settings, says = REFUSED[case]
     with pytest.raises(BadArgument, match=re.escape(says)):
-        tl.log_forward_pass(InPlace(), torch.ones(2, 3), edits={key: tl.Edit(**{"function": plus, "at": "input"} | settings)})
+        tl.log_forward_pass(
+            InPlace(), torch.ones(2, 3), edits={key: tl.Edit(**{"function": plus, "at": "input"} | settings)}
+        )
     assert not any(swaps.by_thread for swaps in torch_state.SWAPS.values())

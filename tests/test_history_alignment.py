@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -271,6 +272,75 @@ def test_a_bug_in_a_compiled_graph_is_named() -> None:
     wrong.norm2.eps = 1e-3
     found = record(model, inputs).compare(compiled_graph(wrong, inputs)).divergence
     assert found is not None and found.op is not None and found.op.label == "layernorm_2_16"
+
+
+def test_compiled_kernels_that_were_not_run_are_said_not_to_be_compared() -> None:
+    """A capture runs the eager program, so equal values say nothing of what the compiler made of it."""
+    model, inputs = reference("fused")
+    compiled = torch.compile(copy.deepcopy(model), backend="aot_eager")
+    with torch.no_grad():
+        compiled(inputs)
+    comparison = record(model, inputs).compare(record(compiled, inputs))
+    assert comparison and comparison.notes
+    assert re.search("Note on (the second|both): compiled code ran as the eager program", str(comparison))
+
+
+def test_a_history_of_some_modules_is_compared_where_it_has_values() -> None:
+    model, inputs = reference("fused")
+    for eps, agrees in ((1e-5, True), (1e-2, False)):
+        other = copy.deepcopy(model)
+        other.norm2.eps = eps
+        with torch.no_grad():
+            some = tl.log_forward_pass(other, inputs, layers_to_save=["norm1", "norm2"], structure=False)
+        comparison = record(model, inputs).compare(some)
+        assert comparison.agrees == agrees, str(comparison)
+        assert "recorded with structure=False" in str(comparison)
+        if not agrees:
+            assert comparison.divergence is not None and comparison.divergence.other_op is not None
+            assert comparison.divergence.other_op.module == "norm2"
+
+
+# On a GPU. TF32 is off in torch by default for products, and on for convolutions.
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+def on_gpu(model: nn.Module, inputs: torch.Tensor, dtype: torch.dtype = torch.float32) -> ModelHistory:
+    given = inputs.cuda().to(dtype) if inputs.is_floating_point() else inputs.cuda()
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        return record(copy.deepcopy(model).to("cuda", dtype), given)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["fused", "explicit", "conv", "gpt", "lstm"])
+def test_nor_does_the_same_program_on_a_gpu(family: str, dtype: torch.dtype) -> None:
+    model, inputs = reference(family)
+    comparison = record(model, inputs).compare(on_gpu(model, inputs, dtype))
+    assert comparison.agrees, str(comparison)
+
+
+@needs_gpu
+@pytest.mark.parametrize("bug", ["eps", "gelu", "residual", "linear bias"])
+def test_a_bug_is_named_between_a_cpu_and_a_gpu(bug: str) -> None:
+    model, inputs = reference("fused")
+    found = record(model, inputs).compare(on_gpu(port("fused", bug), inputs)).divergence
+    assert found is not None
+    assert planted_line(bug)[1] in {op.record.source.line for op in found.other_ops if op.record.source}
+
+
+@needs_gpu
+def test_nor_do_compiled_kernels_of_a_gpu_at_the_graphs_ends() -> None:
+    model, inputs = reference("fused")
+    other = copy.deepcopy(model).cuda()
+    with torch.no_grad():
+        compiled, eager = torch.compile(other)(inputs.cuda()), other(inputs.cuda())
+    assert float((compiled - eager).norm() / eager.norm()) < 1e-5
+    assert record(other, inputs.cuda()).compare(compiled_graph(other, inputs.cuda())).agrees
 
 
 def test_a_bug_is_named_between_two_precisions() -> None:

@@ -17,6 +17,7 @@ from torcheer.history.op_table import Columns, to_pandas
 from torcheer.history.program_structure import structural_hash
 from torcheer.history.text.comparison_text import describe
 from torcheer.history.value_arrays import bits_equal, to_numpy
+from torcheer.records import COMPILED_AS_EAGER
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -51,7 +52,7 @@ class Comparison:
     same_structure: bool
     divergences: tuple[Divergence, ...] = ()  # where inputs agree and results do not, in order of execution
     precision: str = ""  # the type whose rounding is allowed for, "float32"; "" if all values are equal
-    notes: tuple[tuple[str, str], ...] = ()  # what only the "first" or the "second" says of how it was recorded
+    notes: tuple[tuple[str, str], ...] = ()  # what the "first", the "second" or both say of how they were recorded
 
     def __bool__(self) -> bool:
         return not self.missing and not self.extra and all(row.status == "equal" for row in self.rows)
@@ -117,9 +118,10 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
 
 
 def _notes(first: ModelHistory, second: ModelHistory) -> tuple[tuple[str, str], ...]:
-    """Return the notes that only one of the runs has: one of compiled code may not have run it."""
+    """Return the notes that only one of the runs has, and that compiled code was not run in either."""
     ours, theirs = first.info.notes, second.info.notes
     return (
+        *(("both", note) for note in ours if note in theirs and note == COMPILED_AS_EAGER),
         *(("first", note) for note in ours if note not in theirs),
         *(("second", note) for note in theirs if note not in ours),
     )

@@ -140,7 +140,12 @@ def _shifted(first: Side, ours: list[int], second: Side, theirs: list[int]) -> I
     for a in ours:
         for b in theirs:
             x, y = first.values.slots[a], second.values.slots[b]
-            if x.telling and y.telling and x.shape == y.shape and _is_shift(first.values.array(a), second.values.array(b)):
+            if (
+                x.telling
+                and y.telling
+                and x.shape == y.shape
+                and _is_shift(first.values.array(a), second.values.array(b))
+            ):
                 yield a, b
 
 

@@ -91,7 +91,9 @@ def divergence_lines(divergence: Divergence) -> list[str]:
     ]
     compared = divergence.error < inf
     differ = f"relative error {divergence.error:.2g}" if compared else "cannot be compared number by number"
-    expected = f", of which rounding explains {divergence.expected:.1g}" if compared and divergence.expected < inf else ""
+    expected = (
+        f", of which rounding explains {divergence.expected:.1g}" if compared and divergence.expected < inf else ""
+    )
     return [
         f"They part at {_ends(divergence)}: what goes in agrees, what comes out does not",
         f"  first:   {_place(divergence.op, divergence.ops)}",
