@@ -90,7 +90,7 @@ class Roles:
             yield Place("unembed", heads[-1].path)
 
     def _nearness(self, node: ModuleNode) -> int:
-        """Count the modules around both a module and the main stack: an encoder and a decoder may embed on their own."""
+        """Count the modules around both a module and the main stack: an encoder may have embeddings of its own."""
         around = self.stacks[-1][0].path.split(".") if self.stacks else []
         return len(list(takewhile(lambda names: names[0] == names[1], zip(node.path.split("."), around))))
 

@@ -8,8 +8,8 @@ from math import inf
 import numpy as np
 
 from torcheer.history.alignment.orders import AS_IS, REORDERED
-from torcheer.history.alignment.parameter_pairs import pair_parameters
 from torcheer.history.alignment.pairing import CLOSE
+from torcheer.history.alignment.parameter_pairs import pair_parameters
 from torcheer.history.alignment.side import Side
 from torcheer.history.alignment.value_samples import Array, numel, root_mean_square, unbounded
 

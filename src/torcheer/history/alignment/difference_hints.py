@@ -11,9 +11,8 @@ import numpy as np
 from torcheer.history.alignment.number_patterns import describe_numbers, describe_order, turned_weight
 from torcheer.history.alignment.orders import REORDERED, arranged, orders_of, relative_error
 from torcheer.history.alignment.parameter_pairs import pair_parameters
-from torcheer.terminal import first_names, human_shape, short_repr
-
 from torcheer.history.alignment.value_samples import numel
+from torcheer.terminal import first_names, human_shape, short_repr
 
 if TYPE_CHECKING:
     from torcheer.history.alignment.side import Side

@@ -28,7 +28,7 @@ def describe(comparison: Comparison) -> str:
         f"First difference: {_first_difference(comparison)}",
         *_names("Only in the first", comparison.missing),
         *_names("Only in the second", comparison.extra),
-        *(f"Note on the {which}: {note}" for which, note in comparison.notes),
+        *(f"Note on {which if which == 'both' else f'the {which}'}: {note}" for which, note in comparison.notes),
     ]
     shown = [row for row in rows if row.status != "equal" and not (comparison.divergences and row.agrees)]
     table = cut(_table(shown, comparison.same_structure), MOST_ROWS) if shown else []
