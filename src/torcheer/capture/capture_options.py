@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from torcheer.capture import edits as edits_module
-from torcheer.capture.edit_targets import EditTarget, EditTargets
-from torcheer.capture.input_edits import argument_number, check_runs_again, replace_argument, run_again
+from torcheer.capture.editing.edit_targets import EditTarget, EditTargets
+from torcheer.capture.editing.input_edits import argument_number, check_runs_again, replace_argument, run_again
 from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningRecord, RunningView
 from torcheer.capture.op_choice import LateChoice, OpChoice
 from torcheer.capture.random_states import random_state
