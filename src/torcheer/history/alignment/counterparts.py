@@ -38,8 +38,8 @@ def find_ends(first: Side, second: Side, start: int) -> tuple[int | None, int, b
     ]
     if not candidates:
         return beginning, start, False
-    names = pair_parameters(first.values, second.values)
-    candidates = [ends for ends in candidates if _reads_as_much(first, second, theirs, ends, names)] or candidates
+    names = _names_read(first, second, theirs)
+    candidates = [ends for ends in candidates if _reads_as_much(first, second, ends, names)] or candidates
     sizes = {(a, b): len(first.region(a)) + len(second.region(b)) for a, b in candidates}
     a, b = min(candidates, key=lambda ends: (sizes[ends], ends[1], ends[0]))
     return _before_views(first, a), _before_views(second, b), True
@@ -161,7 +161,13 @@ def _is_shift(x: Array, y: Array) -> bool:
     return False
 
 
-def _reads_as_much(first: Side, second: Side, theirs: list[int], ends: Ends, names: dict[str, str]) -> bool:
+def _names_read(first: Side, second: Side, theirs: list[int]) -> dict[str, str]:
+    """Return the parameters of the first by name that the second reads in `theirs`, with the names they have there."""
+    read = set[str]().union(*(second.parameters_read(other) for other in theirs))
+    return {name: other for name, other in pair_parameters(first.values, second.values).items() if other in read}
+
+
+def _reads_as_much(first: Side, second: Side, ends: Ends, names: dict[str, str]) -> bool:
     """Whether the second has read all parameters that the first has, of those that it reads at all.
 
     Two operations that read the same values are alike whatever their parameters: the wrong ones may be the fault.
@@ -170,9 +176,7 @@ def _reads_as_much(first: Side, second: Side, theirs: list[int], ends: Ends, nam
     regions = first.region(a), second.region(b)
     if max(map(len, regions)) <= 1 and _name(first, a) == _name(second, b):
         return True
-    read = set[str]().union(*(second.parameters_read(other) for other in theirs))
-    wanted = {names[name] for name in first.parameters_above[a] if name in names} & read
-    return wanted <= second.parameters_above[b]
+    return {names[name] for name in first.parameters_above[a] if name in names} <= second.parameters_above[b]
 
 
 def _name(side: Side, index: int) -> str:
