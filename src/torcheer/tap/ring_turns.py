@@ -72,9 +72,11 @@ class Turns:
         """Send a batch as one record; False as in `offer_together`."""
         if self._waiting or not self._link.offer_batch(batch):
             return False
-        for row in batch.rows:
-            self._sizes[row.key] = row.size_bytes
-            self._count_sent(row.key, row.size_bytes)
+        keys, sizes = [row.key for row in batch.rows], [row.size_bytes for row in batch.rows]
+        self._sizes.update(zip(keys, sizes))
+        self._missed.update(dict.fromkeys(keys, 0))
+        self._served.update(keys)
+        self._sent += sum(sizes)
         return True
 
     def refuse(self, header: dict[str, Any], /) -> bool:
