@@ -88,9 +88,17 @@ class StateSender:
 
     # -- for the training thread -------------------------------------------------------------------------------------
 
-    def begin(self, step: int, counters: Mapping[str, Any], test: bool) -> int:
-        """Begin a state; -1 without a subscription, or while the ring is full of unread states."""
+    def begin(self, step: int, counters: Mapping[str, Any] | None = None, test: bool = False) -> int:
+        """Begin a state and return its number.
+
+        -1 without a subscription, or while the ring is full of unread states; its values are ignored then.
+        """
         if not is_subscribed(self._wants):
+            return -1
+        try:
+            moment = HeldMoment(-1, int(step), dict(counters or {}), bool(test))
+        except Exception as error:
+            self._report(f"step {step} cannot be shown: {type(error).__name__}: {error}")
             return -1
         with self._lock:
             if self._ring is not None and (self._size > self._ring.memory.size):
@@ -99,17 +107,29 @@ class StateSender:
                 self.dropped += 1
                 return -1
             self._last += 1
-            self._moments[self._last] = HeldMoment(self._last, int(step), dict(counters), bool(test))
+            moment.id = self._last
+            self._moments[self._last] = moment
             while len(self._moments) > _MOST_OPEN:
                 del self._moments[next(iter(self._moments))]
                 self.dropped += 1
             return self._last
 
-    def offer(self, number: int, value: Any, layer: str, variable: str, item: int) -> bool:
-        """Write a value of a state into the ring."""
+    def offer(self, number: int, value: Any, layer: str, variable: str, item: int = -1) -> bool:
+        """Copy a tensor or array of a state into the ring at once; False without room or a subscription to it.
+
+        The first axis is the batch; with `item`, the value is that one batch item without a batch axis.
+        """
         moment = self._moments.get(number)
         if moment is None or not self.is_wanted(variable):
             return False
+        try:
+            value = value if hasattr(value, "detach") else np.asarray(value)
+            return self._offer(moment, value, layer, variable, item)
+        except Exception as error:  # a value that cannot be copied is no reason to stop a training run
+            self._report(f"{layer} ({variable}) cannot be shown: {type(error).__name__}: {error}")
+            return False
+
+    def _offer(self, moment: HeldMoment, value: Any, layer: str, variable: str, item: int) -> bool:
         if reason := refusal(value):
             self._report(f"{layer} ({variable}) is not shown: {reason}")
             return False
@@ -119,7 +139,7 @@ class StateSender:
         if ring is None:
             self._reject_too_large(moment, sent.nbytes, layer, variable)
             return False
-        header: dict[str, Any] = {"layer": layer, "variable": variable, "step": number}
+        header: dict[str, Any] = {"layer": layer, "variable": variable, "step": moment.id}
         fits = self._put(ring, moment, sent, {**header, "item": first})
         if fits and first >= 0 and sent.ndim == value.ndim and len(sent) < len(value):  # part of the batch
             for number_in_batch in self._further_items(first, len(sent), len(value)):
@@ -280,8 +300,3 @@ def _has_batch(shape: tuple[int, ...], units: int) -> bool:
 def is_subscribed(wants: Wants) -> bool:
     """True while a viewer is subscribed to at least one value."""
     return bool(wants.variables or wants.weights or wants.units)
-
-
-def as_array(value: Any) -> Any:
-    """Return a tensor as it is, anything else as a numpy array."""
-    return value if hasattr(value, "detach") else np.asarray(value)
