@@ -448,7 +448,7 @@ def test_a_ring_that_is_damaged_or_never_announced_does_no_harm(liar: Liar, vict
 def test_values_that_are_never_announced_do_not_pile_up(
     liar: Liar, victim: LiveSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.live_source._MOST_WAITING", 4 << 20)
+    monkeypatch.setattr("torcheer.studio.sources.timeline._MOST_INCOMPLETE", 4 << 20)
     ring = Ring(8 << 20)
     liar.say({"kind": "ring_came"}, ring.fd)
     sent = 0
@@ -456,11 +456,11 @@ def test_values_that_are_never_announced_do_not_pile_up(
         sent += offered(ring, sent, np.zeros((8, 8192), np.float32))
         victim.poll()
     assert is_fine(liar, victim)
-    waiting = sum(value.array.nbytes for state in victim._waiting.values() for value in state.values())
+    waiting = sum(value.array.nbytes for state in victim.timeline._incomplete.values() for value in state.values())
     assert waiting <= 4 << 20
     liar.say({"kind": "moment_came", "moment": {"id": sent - 1, "step": 3, "counters": {}, "test": False}})
     wait_until(lambda: victim.moments, poll=victim.poll)
-    assert victim.timeline.bytes == 8 * 8192 * 4 and not victim._waiting
+    assert victim.timeline.bytes == 8 * 8192 * 4 and not victim.timeline._incomplete
     ring.close()
 
 
