@@ -241,11 +241,11 @@ def test_looks_that_are_the_same_tell_the_host_nothing(still: tuple[str, Stage])
 
 
 def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, Stage], monkeypatch: Any) -> None:
-    from torcheer.studio.connections import subscriptions
+    from torcheer.studio.sources import layer_frames
 
     made: list[int] = []
-    real = subscriptions.picture_of
-    monkeypatch.setattr(subscriptions, "picture_of", lambda values, grid: made.append(1) or real(values, grid))
+    real = layer_frames.picture_of
+    monkeypatch.setattr(layer_frames, "picture_of", lambda values, grid: made.append(1) or real(values, grid))
     pages = [Page(still[0]) for _ in range(5)]
     for number, page in enumerate(pages):
         frames, _ = page.state(look=number, variable="Act", moment=2)
@@ -255,9 +255,9 @@ def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, St
 
 
 def test_pictures_that_were_looked_at_take_a_bounded_room() -> None:
-    from torcheer.studio.connections.subscriptions import PictureCache
+    from torcheer.studio.sources.layer_frames import LayerFrames
 
-    source, pictures = Stage(paused=True, states=KEPT), PictureCache()
+    source, pictures = Stage(paused=True, states=KEPT), LayerFrames()
     pictures.MOST_BYTES = 100_000
     for moment in range(KEPT):
         assert source.net is not None

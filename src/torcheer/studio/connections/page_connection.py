@@ -203,7 +203,7 @@ class PageConnection:
         if moment is None:
             return
         self.subscription.mark_sent(look, moment)
-        for layer, frame in channel.pictures.messages(channel.source, net, look, moment) if net and moment >= 0 else ():
+        for layer, frame in channel.frames.messages(channel.source, net, look, moment) if net and moment >= 0 else ():
             if frame is None:
                 of = (look.layer, look.unit) if look.unit >= 0 else None
                 missing[layer] = channel.source.why(moment, layer, look.variable, look.item, of)
