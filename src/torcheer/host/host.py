@@ -211,17 +211,15 @@ class Host:
         if self._log is not None:
             self._log.clear(table)
 
-    def alert(
-        self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "", *, id: str = ""
-    ) -> None:
-        """Show a warning (or another severity) on the page; `id` is that of the run's log."""
+    def alert(self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "") -> None:
+        """Log a warning (or another severity): pages read it there; what no log takes is sent to the viewer."""
         if self.closed:
             return
         warning = Alert(rule, layer, "", int(step), int(step), str(text), "", severity)
         self.notifier.alert(warning)
-        if not id and self._log is not None:
-            id = self._log.alert(warning).id
-        id = id or f"host:{self._opened_ms:x}:{self._alerts + 1}"
+        if self._log is not None and self._log.alert(warning).id:
+            return
+        id = f"host:{self._opened_ms:x}:{self._alerts + 1}"
         alert = AlertSeen(str(text), severity, int(step), rule, layer, id)
         self._board.alerts.append((self._alerts, alert))
         self._alerts += 1

@@ -158,11 +158,12 @@ class LogWriter:
         self._wake()
 
     def alert(self, alert: Alert) -> Alert:
-        """Write an alert at once; return it with its id: the writer, its opening, a number."""
-        alert = self._identified(alert)
-        self._write([], alerts=[encode_cell(asdict(alert))])
+        """Write an alert at once; return it with its id (the writer, its opening, a number), if it was written."""
+        logged = self._identified(alert)
+        if not self._write([], alerts=[encode_cell(asdict(logged))]):
+            return alert
         self._wake()
-        return alert
+        return logged
 
     def _identified(self, alert: Alert) -> Alert:
         with self._lock:

@@ -30,6 +30,7 @@ from torcheer.control.loop_messages import (
     Welcome,
 )  # fmt: skip
 from torcheer.errors import BadArgument
+from torcheer.network.network_records import Network, full_name
 from torcheer.network.placement import net_of
 from torcheer.studio.sources.log_source import LogSource, holds_run
 from torcheer.studio.sources.recordings import home_of
@@ -64,7 +65,7 @@ class LiveSource(Source):
         self._next_try, self._connected_at = 0.0, 0.0
         self._last = -1  # id of the newest state
         self._base = 0  # added to a host's ids, so that those of the next host are larger
-        self._network: Any = NotImplemented  # as received; initially equal to nothing
+        self._network: Network | None = None  # as received
         self.kind = "live"
         if not holds_run(self.path.parent):
             self._log.leave_to_host()
@@ -82,7 +83,7 @@ class LiveSource(Source):
             return
         self._changes.samples |= changes.samples
         self._changes.tables |= changes.tables
-        self._add_alerts(changes.alerts)
+        self._add_alerts(replace(alert, layer=full_name(alert.layer, self._network)) for alert in changes.alerts)
         for text in changes.problems:
             self._problem(text)
 
