@@ -88,7 +88,7 @@ class Host:
             except (OSError, TorcheerError) as error:
                 self.report(f"{run / 'run.json'}: {error}")
         goes_on = "What is logged is not on the page; the rest of it goes on."
-        log = LogWriter(run, writer, tell=self.report, goes_on=goes_on, is_temporary=is_temporary)
+        log = LogWriter(run, writer, tell=self.report, goes_on=goes_on, is_temporary=is_temporary, waits_for_room=True)
         log.commit_in_background()
         if not continues and not is_temporary:
             begin_anew(log)
