@@ -151,11 +151,9 @@ def test_the_rows_of_steps_hold_their_losses(tmp_path: Path, one_thread: None) -
     looker.act("train")
     events = running.join()
     done = {event.step: event for event in events[:20] if type(event) is StepDone}
-    rows = looker.tables[
-        "train_step"
-    ]  # each pipeline has a step of its own; every second is logged, as the config says
-    assert rows["Step"][:3] == [2, 4, 6]
-    for row, step in enumerate((2, 4, 6)):
+    rows = looker.tables["train_step"]  # each pipeline has a step of its own
+    assert {2, 4, 6} <= set(rows["Step"]), "every second is logged, as the config says, besides those of a page"
+    for row, step in enumerate(rows["Step"][:6]):
         event = done[step]
         cells = [rows[name][row] for name in ("Epoch", "Batch", f"{event.pipeline} loss")]
         assert cells == [event.epoch, event.round, float(event.loss)]

@@ -214,18 +214,22 @@ class TrainingLog:
             self._unwritten.append((event.step, event.epoch, event.pipeline, loss))
 
     def show_steps(self, steps: Sequence[StepDone]) -> None:
-        """Log the losses of steps that were computed a while ago, for a page; every n-th alone, if those are logged."""
-        if self._writer is not None and self._steps_every:
+        """Log the losses of steps that were computed a while ago, for a page; every n-th is there anyway."""
+        if self._writer is not None:
             self._log_pending(self._writer, steps[-1].step)
-        elif self._writer is not None:
-            self._losses += [event for event in steps if event.step > self._last_loss]
+            self._losses += self._looked_at(steps)
             self._flush_losses(self._writer)
 
     def add_losses(self, steps: Iterable[StepDone]) -> None:
-        """Log the losses of steps that a page or a watch looks at, unless every n-th is logged; read with the next."""
-        if not self._steps_every and self._writer is not None:
+        """Log the losses of steps that a page or a watch looks at; read with the next."""
+        if self._writer is not None:
             self._flush_losses(self._writer)
-            self._losses = [event for event in steps if event.step > self._last_loss]
+            self._losses = self._looked_at(steps)
+
+    def _looked_at(self, steps: Iterable[StepDone]) -> list[StepDone]:
+        """The steps whose losses are not logged yet, nor will be for the CSV file."""
+        every = self._steps_every
+        return [event for event in steps if event.step > self._last_loss and not (every and event.step % every == 0)]
 
     def _flush_losses(self, writer: LogWriter) -> None:
         losses, self._losses = self._losses, []
