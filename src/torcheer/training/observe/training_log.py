@@ -24,6 +24,7 @@ from torcheer.training.checkpoints.earlier_runs import earlier_results
 from torcheer.training.loop.events import StepDone
 from torcheer.training.observe.metric_csv import EpochTables, StepTable
 
+_RECENT: Final = 1000  # losses that a run that goes on knows of those before
 _PENDING: Final = 256  # steps whose losses are not read yet, at most
 _CELLS: Final = (bool, int, float, str, type(None))
 
@@ -65,6 +66,14 @@ class TrainingLog:
             return WriterLog(self._path).tail(count)
         except TorcheerError:  # damaged near its end
             return {}
+
+    def last_losses(self, step: int) -> dict[str, list[float]]:
+        """The losses of each pipeline that the log has up to a step, oldest first; about the last thousand."""
+        tables, losses = tables_at(self.tail(_RECENT), step, 0), dict[str, dict[int, float]]()
+        for number, _, pipeline, loss in (*step_losses(tables), *step_losses(tables, LOSSES)):
+            if isinstance(loss, float):
+                losses.setdefault(pipeline, {})[number] = loss
+        return {pipeline: [known[number] for number in sorted(known)] for pipeline, known in losses.items()}
 
     def alerts(self) -> list[Alert]:
         """The session's alerts that the log holds."""
