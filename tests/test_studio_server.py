@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from studio_socket import Page, cookie_of
+from studio_socket import FakeSocket, Page, cookie_of
 from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePlace, stage, value
 from waiting import wait_until
 
@@ -380,7 +380,7 @@ def test_states_that_are_broken_off_make_nobody_wait() -> None:
         if isinstance(message, bytes) and frames < 9:  # with each frame the reader is elsewhere already
             hub.handle(page, json.dumps({"kind": "look", "look": frames, "variable": "Act", "moment": frames}))
 
-    page = PageConnection(send)
+    page = PageConnection(FakeSocket(send))
     hub.join(page)
     hub.handle(page, json.dumps({"kind": "look", "look": 0, "variable": "Act", "moment": 0}))
     assert written_to(page, sent, "shown")["moment"] == 8
@@ -392,7 +392,7 @@ def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> No
     async def send(message: str | bytes) -> None:
         sent.append(message)
 
-    page = PageConnection(send)
+    page = PageConnection(FakeSocket(send))
     hub.join(page)
     page.queue_recordings("mine: 2 states")
     page.queue_recordings()
@@ -402,7 +402,7 @@ def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> No
 def test_problems_that_nobody_reads_do_not_pile_up() -> None:
     async def send(message: str | bytes) -> None: ...
 
-    page = PageConnection(send)
+    page = PageConnection(FakeSocket(send))
     for number in range(10_000):
         page.warn(f"problem {number}")
     assert len(page._replies) <= MOST_ANSWERS
