@@ -230,7 +230,7 @@ class Host:
     @property
     def wants(self) -> Wants:
         """What the viewer subscribed to; `Wants()` without a subscription."""
-        return self._board.wants
+        return self.values.wants
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -281,8 +281,7 @@ class Host:
             service.stop(why)
             self._doorway.close()
             self.notifier.close(self._closing_line(), why)
-            self._board.wants = Wants()
-            self.values.subscribe(self._board.wants)
+            self.values.subscribe(Wants())
             atexit.unregister(self._at_exit)
             if not keeps_log:
                 self.discard()

@@ -60,7 +60,7 @@ class StateSender:
         self._lock = threading.RLock()
         self._ring: Ring | None = None
         self._size = LEAST_RING
-        self._wants = Wants()
+        self.wants = Wants()  # what the viewer subscribed to
         self._moments: dict[int, HeldMoment] = {}
         self._ready: list[HeldMoment] = []
         self._last, self._usual_bytes = -1, 0
@@ -73,12 +73,12 @@ class StateSender:
     def subscribe(self, wants: Wants) -> None:
         """Replace the subscription; an empty one frees the ring."""
         with self._lock:
-            self._wants = wants
             if not is_subscribed(wants):
                 self._free_ring()
                 self._moments.clear()
                 self._ready.clear()
                 self._size, self._usual_bytes = LEAST_RING, 0
+            self.wants = wants  # last: who sees it may rely on the rest
 
     def _free_ring(self) -> None:
         ring, self._ring = self._ring, None
@@ -93,7 +93,7 @@ class StateSender:
 
         -1 without a subscription, or while the ring is full of unread states; its values are ignored then.
         """
-        if not is_subscribed(self._wants):
+        if not is_subscribed(self.wants):
             return -1
         try:
             moment = HeldMoment(-1, int(step), dict(counters or {}), bool(test))
@@ -152,7 +152,7 @@ class StateSender:
 
     def _further_items(self, first: int, sent: int, batch: int) -> list[int]:
         """Subscribed batch items outside the contiguous part that is sent."""
-        return [item for item in self._wants.items if 0 <= item < batch and not first <= item < first + sent]
+        return [item for item in self.wants.items if 0 <= item < batch and not first <= item < first + sent]
 
     def absent(self, number: int, absences: Iterable[Absence]) -> None:
         """Record layers that a state has no value of, and why."""
@@ -170,7 +170,7 @@ class StateSender:
 
     def is_wanted(self, variable: str) -> bool:
         """True if the viewer is subscribed to a variable."""
-        wants = self._wants
+        wants = self.wants
         if self._is_weight(variable):
             return wants.weights or bool(wants.units)
         return variable in wants.variables
@@ -183,7 +183,7 @@ class StateSender:
     def _ring_for(self, size_bytes: int) -> Ring | None:
         """The ring, allocated by the first value; None if a value of this size cannot fit."""
         with self._lock:
-            if self._ring is None and is_subscribed(self._wants):
+            if self._ring is None and is_subscribed(self.wants):
                 while self._size < MOST_RING and (self._size // 8 < size_bytes or self._size < 3 * self._usual_bytes):
                     self._size *= 2
                 began = stamp()
@@ -230,7 +230,7 @@ class StateSender:
         if value.nbytes <= BATCH_BYTES or batch == 0:
             return value, 0
         room = min(max(BATCH_BYTES * batch // value.nbytes, 1), batch)
-        first = max(min(self._wants.item // room * room, batch - room), 0)
+        first = max(min(self.wants.item // room * room, batch - room), 0)
         return value[first : first + room], first
 
     # -- for the host's thread ---------------------------------------------------------------------------------------
