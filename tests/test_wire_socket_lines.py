@@ -181,19 +181,19 @@ def test_ten_thousand_corrupted_messages_close_connections_and_crash_nothing() -
         )
     ]
     with Host(title="target") as host:
-        heard = 0
+        welcomed = 0
         for _ in range(2_000):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
                 sock.settimeout(20)
                 sock.connect(str(host.path))
                 if draw.random() < 0.8:
                     _send_all(sock, good[0])
-                    heard += len(sock.recv(1 << 16))
+                    welcomed += bool(sock.recv(1 << 16))
                 for _ in range(5):
                     _send_all(sock, _damaged(draw, draw.choice(good)))
                 sock.shutdown(socket.SHUT_WR)
-                heard += _heard(sock)  # until the host has read all of it, or left
-        assert heard > 100_000  # bytes: many were welcome
+                _heard(sock)  # until the host has read all of it, or left
+        assert welcomed > 1_000
         wait_until(lambda: host.viewer == "", "the last one to be gone")
         assert not host.problems  # nothing was the host's own fault
         host.orders()
