@@ -84,14 +84,15 @@ class Requests:
         self._find_modules(modules)
         if isinstance(recorder, PartialRecorder):
             self.kept = KeptValues(save, recorder)
-            recorder.releases = not self.edits.all
+            if self.edits.all:
+                recorder.release_late()
             recorder.on_row = None if self._choice.is_empty else self._on_row
             recorder.wants_inside = self._wants_inside
 
     def see_whole_rows(self) -> None:
         """Handle every row with its tensors, for readers that follow."""
         if isinstance(self.recorder, PartialRecorder):
-            self.recorder.releases = False
+            self.recorder.release_late()
 
     def _wants_inside(self, module: torch.nn.Module, calls: frozenset[TorchCall]) -> bool:
         """Whether a value of an operation or a module inside a fused kernel may be wanted, or each row is."""
