@@ -200,9 +200,7 @@ class Requests:
     def _on_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
         if id(module) not in self._modules:
             return out
-        if type(out) is Tensor and not self.edits.all:
-            return self._handle_module(scope, module, out)
-        with self.recorder.paused():
+        with self.recorder.paused():  # or the recorder would be asked for each fact that is read of the tensor
             return self._handle_module(scope, module, out)
 
     def _handle_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
@@ -256,10 +254,6 @@ class Requests:
                     self._module_nodes.add(ref >> SLOT_BITS)
                     self._stop_if_done()
                     return
-        with self.recorder.paused():
-            self._keep_outputs(out)
-
-    def _keep_outputs(self, out: Any) -> None:
         for tensor in leaves(out):
             ref = self.recorder.ref_of(tensor)
             self._module_nodes.add(ref >> SLOT_BITS)
