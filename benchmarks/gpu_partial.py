@@ -151,6 +151,9 @@ def generating_ways(model: nn.Module, inputs: tuple[Any, ...], names: list[str],
 def ways(model: nn.Module, inputs: tuple[Any, ...], names: list[str]) -> dict[str, Run]:
     """Each way to look into the model, by its title."""
     modules = [model.get_submodule(name) for name in names]
+    pattern = f"{names[0].rpartition('.')[0]}.*"
+    last = tl.log_forward_pass(model, inputs, layers_to_save="none").find(lambda layer: layer.stored)[-1]
+    label, function = last.label, last.name
     found: dict[str, Run] = {
         "plain": lambda: model(*inputs),
         "hooks": lambda: _hooked(model, inputs, modules, lambda value: value),
@@ -159,16 +162,16 @@ def ways(model: nn.Module, inputs: tuple[Any, ...], names: list[str]) -> dict[st
         "none": lambda: tl.log_forward_pass(model, inputs, layers_to_save="none"),
         "modules": lambda: tl.log_forward_pass(model, inputs, layers_to_save=names),
         "modules, cpu": lambda: tl.log_forward_pass(model, inputs, layers_to_save=tl.Save(names, device="cpu")),
-        "glob": lambda: tl.log_forward_pass(model, inputs, layers_to_save="*.layers.*"),
-        "one op": lambda: tl.log_forward_pass(model, inputs, layers_to_save="linear_5"),
+        "glob": lambda: tl.log_forward_pass(model, inputs, layers_to_save=pattern),
+        "one op": lambda: tl.log_forward_pass(model, inputs, layers_to_save=label),
+        "predicate": lambda: tl.log_forward_pass(model, inputs, layers_to_save=lambda layer: layer.name == function),
+        "positions": lambda: tl.log_forward_pass(model, inputs, layers_to_save=[3, 7, -1, -2]),
     }
     if "structure" in tl.log_forward_pass.__kwdefaults__:
         found["structure=False"] = lambda: tl.log_forward_pass(model, inputs, layers_to_save=names, structure=False)
         found["structure=False, cpu"] = lambda: tl.log_forward_pass(
             model, inputs, layers_to_save=tl.Save(names, device="cpu"), structure=False
         )
-    for title in ("glob", "one op") if not names[0].startswith("model.") else ():
-        del found[title]
     return found
 
 

@@ -1,5 +1,6 @@
 """Nesting, threads, exceptions, bad arguments: torch is always left exactly as it was found."""
 
+import contextlib
 import gc
 import threading
 
@@ -229,3 +230,32 @@ def test_copies_are_no_operations_with_the_dispatcher_in_view_either():
     history = tl.log_forward_pass(Writes(), X.clone().requires_grad_(), level="aten")
     assert [op.name for op in history.ops] == ["input", "mul", "__setitem__", "output"]
     assert history.validate()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_recording_leaves_the_garbage_collector_at_its_pace(fails: bool) -> None:
+    before = gc.get_threshold()
+    with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext(), tl.recording():
+        assert gc.get_threshold()[0] > before[0]
+        assert 1 / (0 if fails else 1)
+    assert gc.get_threshold() == before
+
+
+def test_a_pace_of_the_garbage_collector_that_is_set_in_a_recording_stays() -> None:
+    before = gc.get_threshold()
+    try:
+        with tl.recording():
+            gc.set_threshold(123, 4, 5)
+        assert gc.get_threshold() == (123, 4, 5)
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_a_garbage_collector_that_never_runs_by_itself_stays_so() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        with tl.recording():
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)

@@ -162,3 +162,24 @@ def test_a_capture_and_a_tape_that_overlap_each_restore_their_part():
         tape.__exit__(None, None, None)
         assert nn.Module._call_impl is not own[0] and torch.Tensor.backward is own[2]
     assert (nn.Module._call_impl, torch.compile, torch.Tensor.backward) == own
+
+
+def test_a_capture_without_structure_does_not_load_dynamo() -> None:
+    script = (
+        "import sys, torch, torcheer as tl\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
+        "tl.log_forward_pass(model, torch.ones(1, 2), layers_to_save='0', structure=False)\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    assert run_python("-c", script).stdout.strip() == "False"
+
+
+def test_something_counts_as_compiled_only_once_torch_compile_was_called() -> None:
+    script = (
+        "import torch, torch._dynamo\n"
+        "from torcheer.capture.torch_state import anything_compiled\n"
+        "before = anything_compiled()\n"
+        "torch.compile(torch.nn.Linear(2, 2), backend='eager')(torch.ones(1, 2))\n"
+        "print(before, anything_compiled())"
+    )
+    assert run_python("-c", script).stdout.strip() == "False True"

@@ -91,8 +91,10 @@ def _keywords(signature: inspect.Signature) -> set[str]:
 
 def _is_one_argument(model: Any, inputs: tuple[Any, ...] | list[Any]) -> bool:
     """Whether forward takes the whole sequence as one argument: a detection model takes a list of images."""
+    if isinstance(inputs, tuple) and len(inputs) < 2:
+        return False
     signature = _signature(model)
-    if signature is None or (isinstance(inputs, tuple) and len(inputs) < 2):
+    if signature is None:
         return False
     parameters = list(signature.parameters.values())
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):

@@ -171,7 +171,7 @@ def parse(key: Any, modules: Mapping[str, Any], verb: str) -> Selector:
     is_object = not isinstance(key, str) and selector.form == "module"
     from_end = selector.form == "position" and selector.index < 0
     form = "pass" if is_pass else "object" if is_object else "position from the end" if from_end else selector.form
-    if any(place.heads or place.at == "input" for place in selector.places):
+    if selector.places and any(place.heads or place.at == "input" for place in selector.places):
         form = "part"
     if form in REFUSALS[verb]:
         raise BadArgument(refusal(verb, form, key))
@@ -209,12 +209,12 @@ def _parse(key: Any, modules: Mapping[str, Any], verb: str) -> Selector:
 def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
     if key in ("all", "none"):
         return Selector(key, key)
+    if key in modules:
+        return Selector(key, "module", key)
     if re.match(r"lambda\b", key):
         raise BadArgument(refusal(verb, "predicate", key) if "predicate" in REFUSALS[verb] else
                           f"{verb}: {key!r} is a text; give the function itself")  # fmt: skip
     address, _, call = key.rpartition(":") if ":" in key else (key, "", "")
-    if key in modules:
-        return Selector(key, "module", key)
     if address in modules and call.isdecimal():
         return Selector(key, "module", address, call=int(call))
     if role := _parse_role(key, modules):

@@ -85,14 +85,15 @@ class Requests:
         self._find_modules(modules)
         if isinstance(recorder, PartialRecorder):
             self.kept = KeptValues(save, recorder)
-            recorder.releases = not self.edits.all
+            if self.edits.all:
+                recorder.release_late()
             recorder.on_row = None if self._choice.is_empty else self._on_row
             recorder.wants_inside = self._wants_inside
 
     def see_whole_rows(self) -> None:
         """Handle every row with its tensors, for readers that follow."""
         if isinstance(self.recorder, PartialRecorder):
-            self.recorder.releases = False
+            self.recorder.release_late()
 
     def _wants_inside(self, module: torch.nn.Module, calls: frozenset[TorchCall]) -> bool:
         """Whether a value of an operation or a module inside a fused kernel may be wanted, or each row is."""
@@ -238,9 +239,7 @@ class Requests:
     def _on_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
         if id(module) not in self._modules:
             return out
-        if type(out) is Tensor and not self.edits.all:
-            return self._handle_module(scope, module, out)
-        with self.recorder.paused():
+        with self.recorder.paused():  # or the recorder would be asked for each fact that is read of the tensor
             return self._handle_module(scope, module, out)
 
     def _handle_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
@@ -294,10 +293,6 @@ class Requests:
                     self._module_nodes.add(ref >> SLOT_BITS)
                     self._stop_if_done()
                     return
-        with self.recorder.paused():
-            self._keep_outputs(out)
-
-    def _keep_outputs(self, out: Any) -> None:
         for tensor in leaves(out):
             ref = self.recorder.ref_of(tensor)
             self._module_nodes.add(ref >> SLOT_BITS)

@@ -188,8 +188,11 @@ def is_coalescing(group: Any) -> bool:
 
 
 def anything_compiled() -> bool:
-    """Whether torch.compile was ever called in this process; dynamo is loaded."""
-    return bool(_find(_DYNAMO_BACKENDS, instead=True))
+    """Whether torch.compile was ever called in this process; does not load dynamo."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    backends = _find(_DYNAMO_BACKENDS, instead={0: True})
+    return any(backend is not None for backend in backends.values())  # at its import dynamo notes a None of its own
 
 
 def dynamo_frames() -> dict[str, int]:

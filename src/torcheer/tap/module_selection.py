@@ -69,8 +69,12 @@ def matching_modules(selector: Selector, named: Mapping[str, nn.Module], verb: s
     if selector.form == "module" and selector.name in named:
         return {selector.name: named[selector.name]}
     if selector.form in ("class", "pattern", "role"):
-        parts = named if not selector.reads_class else {name: unwrapped(module) for name, module in named.items()}
-        matches = {name: named[name] for name in selector.modules_among(parts) if _means(selector, name, parts[name])}
+        modules = dict(named.items())
+        parts = modules if not selector.reads_class else {name: unwrapped(part) for name, part in modules.items()}
+        names = selector.modules_among(parts)
+        if not selector.means_every_call:
+            names = [name for name in names if selector.matches_call(name, 0, class_name(parts[name]))]
+        matches = {name: modules[name] for name in names}
     else:
         matches = {name: module for name, module in named.items() if _matches(selector, name, module)}
     if not matches and selector.form not in ("all", "none"):
@@ -132,10 +136,6 @@ def _matches(selector: Selector, name: str, module: nn.Module) -> bool:
     if selector.test is not None:
         return bool(selector.test(_as_layer(name, module)))
     return selector.form == "all" and _computes(module)
-
-
-def _means(selector: Selector, name: str, module: nn.Module) -> bool:
-    return selector.means_every_call or selector.matches_call(name, 0, class_name(module))
 
 
 def _as_layer(name: str, module: nn.Module) -> ModuleLayer:

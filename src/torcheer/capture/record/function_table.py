@@ -25,6 +25,7 @@ class TorchCall:
         "function",
         "higher",
         "idle",
+        "in_place",
         "late",
         "level",
         "mark",
@@ -58,6 +59,7 @@ class TorchCall:
         self.late = False
         self.mark = function is None  # not a call: an input, an output, memory that changed
         self.plain = True  # none of the above
+        self.in_place = False  # otherwise plain, it writes to all of its first argument and returns it: relu_
         self.switch = 0  # position of the argument that, if False, makes it plain: dropout and batch_norm in eval
 
     def is_off(self, args: tuple[Any, ...]) -> bool:
@@ -103,6 +105,9 @@ _VIEWS = frozenset(
     split_with_sizes unsafe_chunk unsafe_split ravel contiguous atleast_1d atleast_2d atleast_3d adjoint""".split()
 )
 _IDLE = frozenset("to type type_as float double half bfloat16 cpu cuda contiguous".split())
+# These may write a small part of their first argument.
+BY_DIMENSION = frozenset("index_copy_ index_fill_ index_add_ index_reduce_".split())
+BY_INDEX = BY_DIMENSION | {"__setitem__", "index_put_"}
 # Implemented in Python, or under a name that has no schema.
 _WRITES_NOTHING = frozenset("requires_grad_ retain_grad share_memory_ rename_ coalesce_ _coalesced_".split())
 
@@ -129,9 +134,9 @@ def _classify(function: Any) -> TorchCall:
     call.idle = name in _IDLE
     call.late = "c10d_functional" in where
     call.collective = where.startswith(_DISTRIBUTED) and bool(call.writes)
-    call.plain = not (
-        call.skip or call.writes or call.random or call.exposes_memory or call.twin or call.higher or call.late
-    )
+    special = call.skip or call.random or call.exposes_memory or call.twin or call.higher or call.late
+    call.plain = not (special or call.writes)
+    call.in_place = not (special or call.collective) and 0 in call.writes and _writes_whole(function, name)
     call.switch = _SWITCHES.get(name, 0) if call.twin is None else 0
     return call
 
@@ -251,6 +256,25 @@ def _recurrent_draws(args: tuple[Any, ...]) -> bool:
     """
     numbers = [value for value in args if isinstance(value, float)]
     return any(numbers)
+
+
+def _writes_whole(function: Any, name: str) -> bool:
+    """Whether a function writes to all of its first argument, to no other, and returns it: relu_, add_."""
+    if isinstance(function, OpOverload) or not name.endswith("_") or name.endswith("__") or name in BY_INDEX:
+        return False
+    packet = _packet(name)
+    if packet is None or isinstance(function, OpOverloadPacket):
+        return False
+    overloads = [getattr(packet, overload) for overload in packet.overloads()]
+    return all(
+        torch.Tag.inplace_view not in overload.tags  # resize_, t_
+        and not any(_is_written(argument) for argument in overload._schema.arguments[1:])
+        for overload in overloads
+    )
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
 
 
 def _random(function: Any, name: str) -> Function | None:

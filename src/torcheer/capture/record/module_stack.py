@@ -194,24 +194,22 @@ def _add_outputs(recorder: Recorder, scope: int, out: Any) -> Any:
 def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
     """Call a module as `_call_impl` does, through the twin of its forward if there is one."""
     plan = _call_plan(type(module))
-    if plan.simple is not None and not _needs_call_impl(module):
-        return plan.simple(module, *args, **kwargs)
     if plan.assigns and module._buffers:
         find_assigned_buffers(recorder, module)
     if plan.direct and id(module) not in recorder.watched_modules:
         _watch_below(recorder, module)
+    if plan.simple is not None and not _needs_call_impl(module):
+        return plan.simple(module, *args, **kwargs)
     if plan.scripted:
         from torcheer.capture.special_cases.aten_level import aten_recording
 
         with aten_recording(recorder):
             return _original_call(module, *args, **kwargs)
-    if plan.forward is None or _needs_call_impl(module):
+    if plan.attention is None or _needs_call_impl(module):
         if recorder.explicit_depth:  # a fused kernel calls no hooks
             return module.forward(*args, **kwargs)
         return _original_call(module, *args, **kwargs)
-    if plan.attention is not None:
-        return fused_attention.call(recorder, plan.attention, module, args, kwargs)
-    return plan.forward(module, *args, **kwargs)
+    return fused_attention.call(recorder, plan.attention, module, args, kwargs)
 
 
 # -- direct calls of `.forward` --------------------------------------------------------------------------------------
@@ -219,8 +217,15 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
 
 def _watch_below(recorder: Recorder, module: Module) -> None:
     """Watch every forward below a module whose code calls some `.forward` directly."""
-    recorder.watched_modules.add(id(module))
-    for kind in {type(part) for part in module.modules()}:
+    kinds: set[type] = set()
+    parts: list[Module | None] = [module]
+    while parts:  # `modules()` takes ten times as long
+        part = parts.pop()
+        if part is not None and id(part) not in recorder.watched_modules:
+            recorder.watched_modules.add(id(part))
+            kinds.add(type(part))
+            parts += part._modules.values()
+    for kind in kinds:
         _watch_forward(kind)
 
 
@@ -306,8 +311,8 @@ class _CallPlan:
         self.direct = calls_forward(kind)
         self.scripted = _is_scripted(kind)
         self.forward = forward_of(forward)
-        special = self.assigns or self.direct or self.scripted or self.attention is not None
-        self.simple = None if special else self.forward  # most of torch's own modules: no checks per call
+        plain = self.forward or (forward if type(forward) is FunctionType else None)
+        self.simple = plain if self.attention is None and not self.scripted else None  # called without `_call_impl`
 
 
 _call_plans: dict[type, _CallPlan] = {}

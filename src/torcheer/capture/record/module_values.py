@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.record.tensor_trees import ATOMS, argument_leaves, direct_tensors, tensors_in
+from torcheer.capture.record.tensor_trees import ATOMS, ATOMS_AND_TENSORS, argument_leaves, direct_tensors, tensors_in
 
 if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
@@ -22,11 +22,12 @@ def argument_refs(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]
         arguments = list(argument_leaves(args, kwargs))
     except Exception:  # a user-defined container that cannot be walked; the model may never open it
         arguments = [((place,), value) for place, value in (*enumerate(args), *kwargs.items())]
-    for where, value in arguments:
-        if isinstance(value, Tensor):
-            refs.append((where, recorder.ref_of(value), None))
-        else:
-            refs.append((where, None, value if type(value) in ATOMS else type(value).__name__))
+    with recorder.paused():  # or the recorder would be asked for the version of each tensor
+        for where, value in arguments:
+            if isinstance(value, Tensor):
+                refs.append((where, recorder.ref_of(value), None))
+            else:
+                refs.append((where, None, value if type(value) in ATOMS else type(value).__name__))
     return tuple(refs)
 
 
@@ -35,6 +36,8 @@ def add_outputs(recorder: Recorder, scope: int, out: Any) -> None:
     direct = direct_tensors(out)
     recorder.exits += (scope, tuple([recorder.find_ref(id(tensor)) for tensor in direct]))
     if type(out) in ATOMS or (len(direct) == 1 and out is direct[0]):
+        return
+    if type(out) is tuple and ATOMS_AND_TENSORS.issuperset(map(type, out)):
         return
     direct_ids = set(map(id, direct))
     in_objects = [tensor for tensor in tensors_in(out) if id(tensor) not in direct_ids]

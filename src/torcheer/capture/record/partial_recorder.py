@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torcheer.capture.record.function_table import TorchCall
-from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
+from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, REFS, WIDTH, Recorder
+from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.released_values import ABSENT, RELEASED, ReleasedOutputs, add_facts, without_tensors
-from torcheer.capture.record.tensor_trees import ATOMS_AND_TENSORS, leaves
+from torcheer.capture.record.tensor_trees import leaves
 
 _weak = weakref.ref
 TENSORS = frozenset((Tensor, Parameter))
@@ -33,34 +34,14 @@ class PartialRecorder(Recorder):
         super().__init__(model, fused)
         self.saved = {}
         self.alive = {}  # id of a tensor with a ref of a row -> the tensor
-        self.releases = True  # False: `on_op` must see each row with its tensors, and releases them itself
+        self.add_released = _add_released
         self.find_ref = _live_refs(self.refs_by_id, self.alive)  # no method of its own: that would be a cycle
         self.on_row: Callable[[int, TorchCall, Any], None] | None = None  # sees each row that was released at once
         self.ignored_calls: set[TorchCall] = set()  # functions that `on_row` need not see
 
-    def add_released(
-        self, call: Any, args: Any, kwargs: Any, out: Any, begin: int, frame: Any, nanoseconds: int
-    ) -> None:
-        """Append the row that was just counted, without its tensors."""
-        facts = self.facts
-        released: Any = len(facts)
-        if type(out) is Tensor:
-            try:
-                facts += (_weak(out), out.shape, out.dtype, out.device, out.requires_grad and type(out.grad_fn))
-            except Exception:  # no plain tensor
-                add_facts(facts, out)
-        else:
-            released = self._release_all(leaves(out))
-        count = len(args)
-        if len(self.refs) - begin == count < 64 and TENSORS.issuperset(map(type, args)):
-            without = _ALL_ABSENT[count]
-        elif ATOMS_AND_TENSORS.issuperset(map(type, args)):
-            without = tuple([ABSENT if type(value) in TENSORS else value for value in args])
-        else:
-            without = without_tensors(args)
-        self.append((call, without, kwargs, released, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds))
-        if self.on_row is not None and call not in self.ignored_calls:
-            self.on_row(self.count - 1, call, out)
+    def release_late(self) -> None:
+        """Let `on_op` see each row with its tensors; it releases them itself."""
+        self.add_released = None
 
     def _append_refs(self, values: Any) -> bool:
         for value in values:
@@ -77,7 +58,14 @@ class PartialRecorder(Recorder):
         """Whether a row allocated or last wrote its result's memory, so that no older row shares it."""
         if not super().allocated_memory(node, tensor):
             return False
-        return node in self.inplace_nodes or not any(self.tensor_of(ref) is tensor for ref in self.row(node).refs)
+        if node in self.inplace_nodes:
+            return True
+        rows, place = self.rows, node * WIDTH + REFS
+        begin, end = rows[place], rows[place + WIDTH] if node + 1 < self.count else len(self.refs)
+        for ref in self.refs[begin:end]:  # behind those of the newest row there may be those of a call to come
+            if 0 <= ref < node << SLOT_BITS and self.tensor_of(ref) is tensor:
+                return False
+        return True
 
     def release(self, node: int) -> None:
         """Replace the tensors of a row by what is known of them."""
@@ -98,6 +86,42 @@ class PartialRecorder(Recorder):
         for tensor in tensors:
             add_facts(facts, tensor)
         return offset if count == 1 else ReleasedOutputs(offset, count, count if returned is None else returned)
+
+
+def _add_released(
+    recorder: Any,
+    call: TorchCall,
+    args: Any,
+    kwargs: Any,
+    out: Any,
+    begin: int,
+    frame: Any,
+    duration: int,
+    nesting: int,
+) -> None:
+    """Append the row that was just counted, without its tensors; no method, as a bound one would be a cycle."""
+    facts = recorder.facts
+    released: Any = len(facts)
+    if type(out) is Tensor:
+        weak = recorder.alive[id(out)] = _weak(out)
+        try:
+            facts += (weak, out.shape, out.dtype, out.device, out.requires_grad and type(out.grad_fn))
+        except Exception:  # no plain tensor
+            add_facts(facts, out)
+    else:
+        released = recorder._release_all(leaves(out))
+    tensors, count = len(recorder.refs) - begin, len(args)
+    if nesting:
+        args = without_tensors(args)
+    elif tensors == count < 64:
+        args = _ALL_ABSENT[count]
+    elif tensors == 1 and type(args[0]) in TENSORS:
+        args = (ABSENT, *args[1:])
+    elif tensors:
+        args = tuple([ABSENT if type(value) in TENSORS else value for value in args])
+    recorder.append((call, args, kwargs, released, begin, recorder.scope, frame.f_code, frame.f_lasti, duration))
+    if recorder.on_row is not None and call not in recorder.ignored_calls:
+        recorder.on_row(recorder.count - 1, call, out)
 
 
 def _live_refs(refs_by_id: dict[int, int], alive: dict[int, weakref.ref[Tensor]]) -> Callable[[int], int | None]:

@@ -81,22 +81,28 @@ _dispatch_modes_on = dispatch_mode_count
 _push, _pop = push_function_mode, pop_function_mode
 
 
+# How the arguments of a call are nested: not at all (or by tuples of numbers), by tuples of tensors, by lists.
+_FLAT, _TUPLE, _LIST = range(3)
+
+
 class Recorder(TorchFunctionMode):
     """A function mode that records every torch call while it is active."""
 
     # Attributes of the hot path: with this many in the instance dict, lookups would be slower.
     __slots__ = (
+        "add_released",
         "alive",
         "append",
         "call_inputs",
         "count",
         "dispatch_mode_on",
         "exits",
+        "facts",
         "find_ref",
+        "memory",
         "on_op",
         "refs",
         "refs_by_id",
-        "releases",
         "scope",
         "scopes",
         "versions",
@@ -111,7 +117,7 @@ class Recorder(TorchFunctionMode):
         self.count = 0
         self.refs_by_id: dict[int, int] = {}  # id of a tensor that a row holds -> ref of its value
         self.alive: dict[int, weakref.ref[Tensor]] | None = None  # `PartialRecorder`: which ids are still in use
-        self.releases = False  # `PartialRecorder`: whether rows are added without their tensors
+        self.add_released: Callable[..., None] | None = None  # `PartialRecorder`: appends a row without its tensors
         self.find_ref: Callable[[int], int | None] = self.refs_by_id.get  # of the id of a live tensor
         self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
         self.stored: list[Tensor] = []  # parameters and buffers read so far
@@ -177,21 +183,49 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         call = CALLS.get(func)
+        if call is None:
+            return self._run_special(func, args, kwargs or {}, _frame(1))
+        if call.skip:
+            return func(*args, **kwargs) if kwargs else func(*args)
         if (
-            call is None
+            not (call.plain or call.in_place or (len(args) > call.switch > 0 and args[call.switch] is False))
             or self.dispatch_mode_on
-            or not (call.plain or call.is_off(args))
             or (kwargs and not ATOMS.issuperset(map(type, kwargs.values())))
         ):
-            if call is not None and call.skip:
-                return func(*args, **kwargs) if kwargs else func(*args)
             return self._run_special(func, args, kwargs or {}, _frame(1))
-        refs, begin = self.refs, len(self.refs)
-        has_list = self._add_refs(args)
-        if has_list is None:  # an unknown or nested value among the arguments
+        refs, refs_by_id, versions, alive = self.refs, self.refs_by_id, self.versions, self.alive
+        begin, nesting, is_plain = len(refs), _FLAT, False
+        try:
+            for value in args:  # not in a method: a frame more for each operation would be noticed
+                kind = type(value)
+                if kind is Tensor or kind is Parameter:
+                    key = id(value)
+                    ref = refs_by_id.get(key)
+                    if ref is None or (alive is not None and ref >= 0 and alive[key]() is None):
+                        refs_by_id.pop(key, None)
+                        if not self._store_if_owned(value, key):
+                            break
+                        ref = refs_by_id[key]
+                    elif value._version != versions.get(key, 0):
+                        break
+                    refs.append(ref)
+                elif kind is tuple or kind is list:
+                    if kind is list:
+                        nesting = _LIST
+                    if not ATOMS.issuperset(map(type, value)):
+                        if not self._append_refs(value):
+                            break
+                        nesting = nesting or _TUPLE
+                elif kind not in ATOMS:
+                    break
+            else:
+                is_plain = True
+        except RuntimeError:  # inference tensors have no version counter
+            pass
+        if not is_plain or (call.in_place and not self._can_write(args)):
             del refs[begin:]
             return self._run_special(func, args, kwargs or {}, _frame(1))
-        if has_list:
+        if nesting is _LIST:
             args = snapshot(args)
         frame = _frame(1)
         code = frame.f_code
@@ -202,21 +236,23 @@ class Recorder(TorchFunctionMode):
             del refs[begin:]
             raise
         nanoseconds = perf_counter_ns() - start
-        node = self.count
+        node, add_released = self.count, self.add_released
         if type(out) is Tensor:
             if call.idle and out is args[0]:
                 del refs[begin:]
                 return out
-            key, versions = id(out), self.versions
-            self.refs_by_id[key] = node << SLOT_BITS
-            if self.alive is not None:
-                self.alive[key] = _weak(out)
+            key = id(out)
+            refs_by_id[key] = node << SLOT_BITS
             try:
                 version = out._version
             except RuntimeError:
                 version = 0
             if version or key in versions:
                 versions[key] = version
+            if call.in_place:
+                self.inplace_nodes.add(node)
+            if add_released is None and alive is not None:
+                alive[key] = _weak(out)
         elif (call.idle and out is args[0]) or not self.set_refs(out, node):  # a parameter, or a subclass
             del refs[begin:]
             return out
@@ -227,46 +263,19 @@ class Recorder(TorchFunctionMode):
         if id(code) not in DIRECT:
             self.callers[node] = caller_of(frame)
         self.count = node + 1
-        if self.releases:
-            self.add_released(call, args, kwargs, out, begin, frame, nanoseconds)
+        if add_released is not None:
+            add_released(self, call, args, kwargs, out, begin, frame, nanoseconds, nesting)
             return out
         self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds))
         if self.on_op is not None:
             return self.on_op(node, call, out)
         return out
 
-    def add_released(
-        self, call: Any, args: Any, kwargs: Any, out: Any, begin: int, frame: Any, nanoseconds: int
-    ) -> None:
-        """Append a row without its tensors, in a recorder that `releases` them."""
-        raise NotImplementedError
-
-    def _add_refs(self, args: tuple[Any, ...]) -> bool | None:
-        """Append the refs of plain arguments; return whether there is a list among them, None if one is not plain."""
-        refs_by_id, versions, refs, alive, has_list = self.refs_by_id, self.versions, self.refs, self.alive, False
-        try:
-            for value in args:
-                kind = type(value)
-                if kind is Tensor or kind is Parameter:
-                    key = id(value)
-                    ref = refs_by_id.get(key)
-                    if ref is None or (alive is not None and ref >= 0 and alive[key]() is None):
-                        refs_by_id.pop(key, None)
-                        if not self._store_if_owned(value, key):
-                            return None
-                        ref = refs_by_id[key]
-                    elif value._version != versions.get(key, 0):
-                        return None
-                    refs.append(ref)
-                elif kind is tuple or kind is list:
-                    if not ATOMS.issuperset(map(type, value)) and not self._append_refs(value):
-                        return None
-                    has_list = has_list or kind is list
-                elif kind not in ATOMS:
-                    return None
-        except RuntimeError:  # inference tensors have no version counter
-            return None
-        return has_list
+    def _can_write(self, args: tuple[Any, ...]) -> bool:
+        """Preserve the first argument before it is written; False if other values may share its memory."""
+        if not args or type(args[0]) is not Tensor or self.pending_collectives:
+            return False
+        return self.memory.protect_alone(args[0])
 
     def _store_if_owned(self, tensor: Tensor, key: int) -> bool:
         """Store a new tensor if it is a parameter, or a buffer of the running module."""
@@ -497,10 +506,15 @@ class Recorder(TorchFunctionMode):
 
     def allocated_memory(self, node: int, tensor: Tensor) -> bool:
         """Whether a row allocated or last wrote its result's memory, so that no older row shares it."""
-        call, args = self.rows[node * WIDTH : node * WIDTH + 2]
+        call = self.rows[node * WIDTH]
         if call.mark or call.view or call.level == "aten" or call.name == "set_data":
             return False
-        return node in self.inplace_nodes or not any(value is tensor for value in args)
+        if node in self.inplace_nodes:
+            return True
+        for value in self.rows[node * WIDTH + ARGS]:
+            if value is tensor:
+                return False
+        return True
 
     def paused(self) -> AbstractContextManager[Any]:
         """Return a context for torcheer's own torch calls: no recorder or subclass sees them."""
@@ -568,10 +582,14 @@ class Recorder(TorchFunctionMode):
         """Return the tensor that had a value, whatever it holds now; None if it is gone."""
         if ref < 0:
             return self.stored[~ref]
-        offsets = self.released_at(ref >> SLOT_BITS)
-        tensor: Tensor | None = (
-            self.facts[offsets[ref & SLOT_MASK]]() if offsets else self.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK]
-        )
+        tensor: Tensor | None
+        out = self.rows[(ref >> SLOT_BITS) * WIDTH + OUT]
+        if type(out) is int:
+            tensor = self.facts[out]()
+        elif type(out) is ReleasedOutputs:
+            tensor = self.facts[out.offset + CELLS * (ref & SLOT_MASK)]()
+        else:
+            tensor = self.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK]
         return tensor
 
     def values_since(self, node: int, stored: int) -> Iterator[tuple[int, Tensor]]:
@@ -581,18 +599,21 @@ class Recorder(TorchFunctionMode):
         for row in range(node, self.count):
             yield from self.live_values(row)
 
-    def live_values(self, node: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield (ref, tensor) of a row's values that are alive; of one saved without its graph, what was saved."""
-        first = node << SLOT_BITS
-        if type(self.rows[node * WIDTH + OUT]) not in RELEASED:
-            yield from enumerate(self.outputs(node), first)
-            return
+    def live_values(self, node: int) -> list[tuple[int, Tensor]]:
+        """Return (ref, tensor) of a row's values that are alive; of one saved without its graph, what was saved."""
+        first, out = node << SLOT_BITS, self.rows[node * WIDTH + OUT]
+        if type(out) is Tensor and node not in self.extra_writes:
+            return [(first, out)]
+        if type(out) not in RELEASED:
+            return list(enumerate(self.outputs(node), first))
+        alive = []
         for ref, offset in enumerate(self.released_at(node), first):
             tensor = self.facts[offset]()
             if tensor is None and self.saved and ref in self.saved:
                 tensor = self.saved[ref][0]
             if tensor is not None:
-                yield ref, tensor
+                alive.append((ref, tensor))
+        return alive
 
     def value(self, ref: int) -> Tensor:
         """Return the recorded value of a ref; raises ValueUnavailable."""

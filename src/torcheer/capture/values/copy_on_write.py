@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from torcheer.capture.record.function_table import TorchCall
+from torcheer.capture.record.function_table import BY_INDEX, TorchCall
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.record.tensor_trees import leaves
 from torcheer.capture.special_cases import autograd_engine
-from torcheer.capture.torch_state import version_of
+from torcheer.capture.torch_state import function_mode_count, version_of
 from torcheer.capture.values.byte_history import DeferredValue, UndoLog, anchor_of
 from torcheer.capture.values.memory_layout import (
     MemoryRegion,
@@ -46,7 +46,7 @@ from torcheer.capture.values.storage_writes import (
     writes_to,
 )
 from torcheer.capture.values.value_copies import graph_copy, same_bits
-from torcheer.capture.values.written_regions import BY_INDEX, Window, window_of
+from torcheer.capture.values.written_regions import Window, window_of
 
 if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
@@ -115,6 +115,11 @@ class ValueMemory:
                     self._mark_stale(ref, other, window, self._block(window.tensor, window.number))
         return windows
 
+    def protect_alone(self, tensor: Tensor) -> bool:
+        """Preserve a value before a write to all of its memory; False if other values may share that."""
+        shared = self._protect_fresh(tensor)
+        return shared is not None and not shared
+
     def _protect_fresh(self, tensor: Tensor) -> list[tuple[int, Tensor]] | None:
         """Handle recently allocated memory without the index: only recent rows can share it.
 
@@ -131,13 +136,16 @@ class ValueMemory:
         number = storage._cdata
         if number in self._blocks or storage.nbytes() != tensor.numel() * tensor.element_size():
             return None
-        shared = []
+        shared: list[tuple[int, Tensor]] = []
         for row in range(node, recorder.count):
-            for other_ref, other in recorder.live_values(row):
-                if other is not tensor and storage_of(other) == number:
-                    shared.append((other_ref, other))
+            for value in recorder.live_values(row):
+                if value[1] is not tensor and storage_of(value[1]) == number:
+                    shared.append(value)
         if ref not in self.copies and ref not in self.lost and recorder.must_keep(ref):
-            with recorder.paused():
+            if function_mode_count() or recorder.dispatch_mode_on:
+                with recorder.paused():
+                    self._add_copy(ref, tensor, graph_copy(self._saved_form(ref, tensor)))
+            else:  # the recorder is not active while it handles a call
                 self._add_copy(ref, tensor, graph_copy(self._saved_form(ref, tensor)))
         return shared
 

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torcheer.capture.record.function_table import TorchCall
+from torcheer.capture.record.function_table import BY_DIMENSION, TorchCall
 from torcheer.capture.torch_state import is_wrapped, version_of
 from torcheer.capture.values.memory_layout import PLAIN, MemoryRegion, region_of, storage_of
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _WHOLE_NUMBERS = (torch.int64, torch.int32)  # not bool and uint8: masks are as large as what they select from
-_BY_DIMENSION = frozenset("index_copy_ index_fill_ index_add_ index_reduce_".split())
-BY_INDEX = _BY_DIMENSION | {"__setitem__", "index_put_"}  # these may write a small part of a tensor
 
 
 class Window(NamedTuple):
@@ -53,7 +51,7 @@ def _index(call: TorchCall, args: tuple[Any, ...], tensor: Tensor) -> tuple[Any,
         index = args[1] if type(args[1]) is tuple else (args[1],)
     elif name == "index_put_" and len(args) > 1:
         index = tuple(slice(None) if part is None else part for part in args[1])
-    elif name in _BY_DIMENSION and len(args) > 2 and type(args[1]) is int:
+    elif name in BY_DIMENSION and len(args) > 2 and type(args[1]) is int:
         index = (*(slice(None),) * (args[1] % max(tensor.dim(), 1)), args[2])
     else:
         return None

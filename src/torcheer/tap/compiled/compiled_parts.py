@@ -73,7 +73,8 @@ def compiled_parts(model: nn.Module) -> list[CompiledPart]:
         if (part := part_at(module)) is not None:
             parts.append(part)
         else:
-            modules += [child for child in module._modules.values() if child is not None]
+            children = module._modules.values()  # `children()` takes ten times as long
+            modules += [child for child in children if child is not None]
     return parts
 
 
