@@ -58,6 +58,7 @@ class OpLeaf:
     parents: list[tuple[Net, str]] = field(default_factory=list)
     badge: str = ""
     at: int = 0
+    joins: bool = False
 
     @property
     def identity(self) -> object:
@@ -85,12 +86,13 @@ def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
         numbers = tuple(dict.fromkeys([forms.number(facts.ops[index], place.kind) for index in members]))
         shapes = tuple([meta.shape for meta in op.outputs])
         leaf = OpLeaf(len(leaves), place.name, members, place.path, place.leaf, numbers, _marks(op), shapes, op.stored)
+        leaf.joins = places.joins(op)
         leaves.append(leaf)
         leaf_of.update(dict.fromkeys([facts.ops[index].index for index in members], leaf.number))
     for leaf in leaves:
         outputs: dict[object, int] = {}  # of `unbind`, each pass may read another
         nets: dict[Net, None] = {}
-        for edge in [edge for index in leaf.ops for edge in facts.ops[index].parents if edge.parent in leaf_of]:
+        for edge in [edge for n in leaf.ops for edge in places.reads(facts.ops[n]) if edge.parent in leaf_of]:
             source = leaf_of[edge.parent]
             nets[source, outputs.setdefault((source, edge.where), edge.output)] = None
         leaf.parents = [(net, "") for net in nets]

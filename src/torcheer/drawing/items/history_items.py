@@ -17,6 +17,7 @@ from torcheer.network.fold import Net, add_badges
 from torcheer.network.op_places import Path, Place, Places, address_of
 from torcheer.network.pass_fold import OpForms, shown_parameters
 from torcheer.records import BESIDE, ModuleCall, Op, Stored
+from torcheer.terminal import plural
 
 
 def items_of(history: ModelHistory, *, rolled: bool) -> tuple[list[Item], Mapping[ModuleCall, int]]:
@@ -81,7 +82,7 @@ class _ItemBuilder:
             if standalone:
                 item.parents = [((number, 0), "") for number in standalone]
         for item in self.items:
-            if len(item.ops) == 1 and len(edges := ops[item.ops[0]].parents) == 1:  # the common case
+            if len(item.ops) == 1 and len(edges := self.places.reads(ops[item.ops[0]])) == 1:  # the common case
                 item.parents.insert(0, ((self.item_of[edges[0].parent], edges[0].output), ""))
             elif item.ops:
                 item.parents = self._parents(item) + item.parents
@@ -93,9 +94,10 @@ class _ItemBuilder:
         number = self.numbers.number(op, place.kind)
         form = self.forms.get(number) or self._new_form(op, place.kind, number)
         if op.kind in ("input", "output"):
-            several = self.ends[op.kind] > 1
-            form = form._replace(look=op.kind, kind=self._end_name(op) if several else op.name, body="")
+            form = form._replace(look=op.kind, kind=self._end_name(op), body="")
             item = Item(-1, "", members, (), *form)
+            if self.places.joins(op):
+                return self._joined(item)
         else:
             item = Item(-1, place.name, members, place.path, *form)
             item.form = number
@@ -145,10 +147,24 @@ class _ItemBuilder:
         )  # fmt: skip
         return form
 
+    def _joined(self, item: Item) -> Item:
+        """Return the item of several outputs that are drawn as one."""
+        ops = [self.facts.ops[index] for index in item.ops]
+        part = ops[0].returned_at[0]
+        item.kind = part if isinstance(part, str) else f"{item.kind} … {self._number(ops[-1])}"
+        item.joins, item.body, item.shapes = True, plural(len(ops), "tensor"), ()
+        item.carries = (max(FLOWS if meta.requires_grad else STILL for op in ops for meta in op.outputs),)
+        return item
+
     def _end_name(self, op: Op) -> str:
-        """Return the name of one of several inputs or outputs, with its number."""
+        """Return the name of an input or output: that of the field it was returned in, else its number if of several."""
+        if len(op.returned_at) == 1 and isinstance(op.returned_at[0], str):
+            return op.returned_at[0]
+        return f"{op.name} {self._number(op)}" if self.ends[op.kind] > 1 else op.name
+
+    def _number(self, op: Op) -> int:
         layers = self.facts.layers
-        return f"{op.name} {layers.all[layers.of[op.index]].number}"
+        return layers.all[layers.of[op.index]].number
 
     def _standalone_items(self, op: Op, place: Place) -> list[int]:
         """Add small items for parameters and buffers that are not part of a function's box."""
@@ -180,7 +196,7 @@ class _ItemBuilder:
         for index in item.ops:
             op = ops[index]
             names = argument_names(op) if item.look not in ("input", "output") else {}
-            for edge in op.parents:
+            for edge in self.places.reads(op):
                 source = item_of[edge.parent]
                 labels = labels_by_net.setdefault((source, outputs.setdefault((source, edge.where), edge.output)), [])
                 label = names.get(edge.where, "")
