@@ -94,7 +94,8 @@ def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
         nets: dict[Net, None] = {}
         for edge in [edge for n in leaf.ops for edge in places.reads(facts.ops[n]) if edge.parent in leaf_of]:
             source = leaf_of[edge.parent]
-            nets[source, outputs.setdefault((source, edge.where), edge.output)] = None
+            place = (source, edge.where, edge.output if leaf.joins else -1)
+            nets[source, outputs.setdefault(place, edge.output)] = None
         leaf.parents = [(net, "") for net in nets]
     add_badges(leaves)
     return Fold(leaves, places.times)

@@ -192,13 +192,14 @@ class _ItemBuilder:
     def _parents(self, item: Item) -> list[tuple[Net, str]]:
         ops, item_of = self.facts.ops, self.item_of
         labels_by_net: dict[Net, list[str]] = {}
-        outputs: dict[tuple[int, tuple[int | str, ...]], int] = {}  # of `unbind`, each pass may read another
+        outputs: dict[object, int] = {}  # of `unbind`, each pass may read another
         for index in item.ops:
             op = ops[index]
             names = argument_names(op) if item.look not in ("input", "output") else {}
             for edge in self.places.reads(op):
                 source = item_of[edge.parent]
-                labels = labels_by_net.setdefault((source, outputs.setdefault((source, edge.where), edge.output)), [])
+                place = (source, edge.where, edge.output if item.joins else -1)
+                labels = labels_by_net.setdefault((source, outputs.setdefault(place, edge.output)), [])
                 label = names.get(edge.where, "")
                 if label and label not in labels[-3:]:
                     labels.append(label)
