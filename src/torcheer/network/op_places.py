@@ -56,12 +56,10 @@ class Places:
         """True for the first of several outputs that are shown as one."""
         return op.index in self._joined
 
-    def reads(self, op: Op) -> tuple[Edge, ...]:
-        """Return what an operation reads; of a tensor that was returned twice, the second output reads no output."""
+    def read_by(self, op: Op) -> tuple[Edge, ...]:
+        """Return what an output reads: of a tensor that was returned before, what that output reads."""
         parents = op.parents
-        while op.kind == "output" and parents and (before := self._outputs.get(parents[0].parent)) is not None:
-            if not before.parents:
-                break
+        while parents and (before := self._outputs.get(parents[0].parent)) is not None and before.parents:
             parents = before.parents
         return parents
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.fold import Fold, Net, add_badges
 from torcheer.network.op_places import Path, Places
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored, garbage_collection_off
+
+PARENTS = attrgetter("parents")
 
 
 class OpForms:
@@ -92,7 +95,8 @@ def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
     for leaf in leaves:
         outputs: dict[object, int] = {}  # of `unbind`, each pass may read another
         nets: dict[Net, None] = {}
-        for edge in [edge for n in leaf.ops for edge in places.reads(facts.ops[n]) if edge.parent in leaf_of]:
+        parents_of = places.read_by if "output" in leaf.marks else PARENTS
+        for edge in [edge for n in leaf.ops for edge in parents_of(facts.ops[n]) if edge.parent in leaf_of]:
             source = leaf_of[edge.parent]
             place = (source, edge.where, edge.output if leaf.joins else -1)
             nets[source, outputs.setdefault(place, edge.output)] = None

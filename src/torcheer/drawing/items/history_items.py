@@ -82,7 +82,9 @@ class _ItemBuilder:
             if standalone:
                 item.parents = [((number, 0), "") for number in standalone]
         for item in self.items:
-            if len(item.ops) == 1 and len(edges := self.places.reads(ops[item.ops[0]])) == 1:  # the common case
+            if item.look == "output":
+                item.parents = self._parents(item) + item.parents
+            elif len(item.ops) == 1 and len(edges := ops[item.ops[0]].parents) == 1:  # the common case
                 item.parents.insert(0, ((self.item_of[edges[0].parent], edges[0].output), ""))
             elif item.ops:
                 item.parents = self._parents(item) + item.parents
@@ -196,7 +198,7 @@ class _ItemBuilder:
         for index in item.ops:
             op = ops[index]
             names = argument_names(op) if item.look not in ("input", "output") else {}
-            for edge in self.places.reads(op):
+            for edge in self.places.read_by(op) if item.look == "output" else op.parents:
                 source = item_of[edge.parent]
                 place = (source, edge.where, edge.output if item.joins else -1)
                 labels = labels_by_net.setdefault((source, outputs.setdefault(place, edge.output)), [])
