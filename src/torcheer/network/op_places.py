@@ -41,7 +41,7 @@ class Places:
         self._leaves = leaf_modules(stacks)
         self._paths: Paths = {} if facts.backward else paths_with_functions(ops, self.info)
         self._outputs = {op.index: op for op in ops if op.kind == "output"}
-        passes = rolled_passes(facts) if rolled else list(zip(range(len(ops))))
+        passes: list[tuple[int, ...]] = rolled_passes(facts) if rolled else list(zip(range(len(ops))))
         parts = _returned_parts(ops) if self._outputs else []
         self.passes = _join(passes, parts) if parts else passes
         self._joined = {ops[part[0]].index for part in parts}

@@ -98,8 +98,8 @@ def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
         parents_of = places.read_by if "output" in leaf.marks else PARENTS
         for edge in [edge for n in leaf.ops for edge in parents_of(facts.ops[n]) if edge.parent in leaf_of]:
             source = leaf_of[edge.parent]
-            place = (source, edge.where, edge.output if leaf.joins else -1)
-            nets[source, outputs.setdefault(place, edge.output)] = None
+            argument = (source, edge.where, edge.output if leaf.joins else -1)
+            nets[source, outputs.setdefault(argument, edge.output)] = None
         leaf.parents = [(net, "") for net in nets]
     add_badges(leaves)
     return Fold(leaves, places.times)

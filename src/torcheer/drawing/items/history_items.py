@@ -159,7 +159,7 @@ class _ItemBuilder:
         return item
 
     def _end_name(self, op: Op) -> str:
-        """Return the name of an input or output: that of the field it was returned in, else its number if of several."""
+        """Return the name of an input or output: its field in what was returned, or its number if of several."""
         if len(op.returned_at) == 1 and isinstance(op.returned_at[0], str):
             return op.returned_at[0]
         return f"{op.name} {self._number(op)}" if self.ends[op.kind] > 1 else op.name
@@ -200,8 +200,8 @@ class _ItemBuilder:
             names = argument_names(op) if item.look not in ("input", "output") else {}
             for edge in self.places.read_by(op) if item.look == "output" else op.parents:
                 source = item_of[edge.parent]
-                place = (source, edge.where, edge.output if item.joins else -1)
-                labels = labels_by_net.setdefault((source, outputs.setdefault(place, edge.output)), [])
+                argument = (source, edge.where, edge.output if item.joins else -1)
+                labels = labels_by_net.setdefault((source, outputs.setdefault(argument, edge.output)), [])
                 label = names.get(edge.where, "")
                 if label and label not in labels[-3:]:
                     labels.append(label)
