@@ -118,10 +118,14 @@ def _costs(names: Sequence[str], peers: dict[str, Any], most_pairs: int) -> str:
 
 def _partial(names: Sequence[str], peers: dict[str, Any], most_pairs: int) -> str:
     """What it costs to keep less, with hooks on the same modules beside it, and the peak of resident memory."""
-    found = {name: _measure(f"partial:{most_pairs}", name) for name in names}
+    found = {name: _measure(f"partial:{most_pairs}", name, "torcheer") for name in names}
     found = {name: answer for name, answer in found.items() if "ways" in answer}
     if not found:
         return ""
+    for name in found if "nnsight" in peers else ():
+        answer = _measure(f"partial:{min(20, most_pairs)}", name, "nnsight")
+        for part in ("ways", "peak"):  # in a process of its own, over its own plain forward
+            found[name][part] |= answer.get(part, {})
     ways = dict.fromkeys(way.replace(str(number), "n") for answer in found.values() for way, number in _counted(answer))
     rows = []
     for title in ways:
@@ -131,8 +135,6 @@ def _partial(names: Sequence[str], peers: dict[str, Any], most_pairs: int) -> st
             cells.append("–" if way is None else f"{_ratio(answer['ways'][way])} ({answer['peak'][way] / 2**20:.1f})")
         rows.append([title, *cells])
         print("keeping less:", *rows[-1], flush=True)
-    if "nnsight" in peers:
-        rows.append(["nnsight's cache of every module", *(_ratio(_cell("cost:20", n, "nnsight_cache")) for n in found)])
     header = ["kept", *(f"{CASES[name].title}, {found[name]['plain_ms']:.1f} ms" for name in found)]
     return f"**CPU time of keeping less over a plain forward (peak memory, MiB)**\n\n{table(header, rows)}"
 

@@ -4,19 +4,22 @@
 
 Two models, residual streams of a decoder and ResNet-18, each to a RAM disk and to a disk. In every round all ways take
 their turn; a way's time is given as a multiple of the limit of its round: the bare loop, or the same bytes written raw
-by as many threads, whichever takes longer. Every way ends when its bytes are synced to their files. On a GPU the sizes
-are 256 × 512 tokens of a Llama-shaped model of 1B parameters in bfloat16, and 1,024 images. Stored rows are then read
-in random order, beside plain reads of their files. TorchLens changes torch for good, so it has a process of its own,
+by as many threads, whichever takes longer. Every way ends when its bytes are synced to their files. Beside the time
+stands the processors' (`cpu`), and how much memory a way had more at most than before it: of the process, and of the
+GPU. Two batches of `tl.extract` show what it costs whatever the length. On a GPU the sizes are 256 × 512 tokens of a
+Llama-shaped model of 1B parameters in bfloat16, and 4,096 images. Stored rows are then read in random order, beside
+plain reads of their files. TorchLens changes torch for good, so it has a process of its own,
 and few images.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import importlib.util
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -26,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,7 @@ from report import table, write_section
 from zoo_torchvision import load
 
 import torcheer as tl
+from torcheer.encoding import has_fast_crc32
 from torcheer.extraction import open_extraction
 
 FLOOR = 1.25  # of the limit
@@ -67,6 +71,10 @@ class Workload:
         for batch in DataLoader(self.data, batch_size=self.batch_size):
             yield batch.to(self.device, non_blocking=True)
 
+    def first_batches(self, count: int) -> Workload:
+        """The same with fewer samples."""
+        return replace(self, data=Repeated(self.data.some, count * self.batch_size))
+
     def total_bytes(self) -> int:
         return len(self.data) * sum(int(np.prod(shape)) * kind.itemsize for shape, kind in self.sizes.values())
 
@@ -75,13 +83,13 @@ class Repeated(torch.utils.data.Dataset[Any]):
     """Samples made of few different ones: their content costs nothing here."""
 
     def __init__(self, some: torch.Tensor, count: int) -> None:
-        self._some, self._count = some, count
+        self.some, self._count = some, count
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return self._some[index % len(self._some)]
+        return self.some[index % len(self.some)]
 
 
 def first_tensor(value: Any) -> torch.Tensor:
@@ -113,7 +121,7 @@ def residual_streams(device: str, samples: int) -> Workload:
 def resnet(device: str, samples: int) -> Workload:
     torch.manual_seed(0)
     images, names = torch.rand(64, 3, 224, 224), ["layer1", "layer2", "layer3", "layer4"]
-    count, batch = (1024, 64) if device == "cuda" else (128, 32)
+    count, batch = (4096, 64) if device == "cuda" else (128, 32)
     return made("ResNet-18", load().models.resnet18(), names, images, samples or count, batch, device)
 
 
@@ -181,6 +189,11 @@ def ours(workload: Workload, folder: Path, **options: Any) -> Any:
     )  # fmt: skip
 
 
+def ours_short(workload: Workload, folder: Path) -> None:
+    """What does not depend on the length, nearly."""
+    ours(workload.first_batches(2), folder)
+
+
 def ours_with_top(workload: Workload, folder: Path) -> None:
     """The same, and the strongest samples of each unit of every layer."""
     ours(workload, folder, top=True)
@@ -237,34 +250,71 @@ WAYS: dict[str, Callable[[Workload, Path], None]] = {
     f"raw bytes, {WRITERS} threads": raw,
     "tl.extract": ours,
     "tl.extract, top=True": ours_with_top,
+    "tl.extract, 2 batches": ours_short,
     "hooks + torch.save": by_hooks(torch.save),
     "hooks + safetensors": by_hooks(by_safetensors),
     "hooks + numpy memmap": by_memmap,
 }
 
 
-def timed(way: Callable[[Workload, Path], None], workload: Workload, place: Path) -> float:
+@dataclass(frozen=True)
+class Cost:
+    """What a way took."""
+
+    secs: float
+    cpu_secs: float  # of all threads
+    host_bytes: int  # resident at most, more than before
+    gpu_bytes: int  # allocated at most, more than before
+
+    def memory(self) -> str:
+        gpu = f" + {self.gpu_bytes / 1e9:.2f} on the GPU" if torch.cuda.is_available() else ""
+        return f"{self.host_bytes / 1e9:.2f} GB{gpu}"
+
+
+def resident(field: str) -> int:
+    """VmRSS, or VmHWM: the most since `forget_peak`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def forget_peak() -> None:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what a way before has left would hide what this one takes
+    Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def cost_of(run: Callable[[], Any]) -> Cost:
+    forget_peak()
+    host, gpu = resident("VmRSS"), torch.cuda.memory_allocated()
+    start, cpu_start = time.perf_counter(), time.process_time()
+    run()
+    secs, cpu_secs = time.perf_counter() - start, time.process_time() - cpu_start
+    return Cost(secs, cpu_secs, max(0, resident("VmHWM") - host), torch.cuda.max_memory_allocated() - gpu)
+
+
+def timed(way: Callable[[Workload, Path], None], workload: Workload, place: Path) -> Cost:
     folder = Path(tempfile.mkdtemp(dir=place))
     try:
-        start = time.perf_counter()
-        way(workload, folder)
-        return time.perf_counter() - start
+        return cost_of(lambda: way(workload, folder))
     finally:
         shutil.rmtree(folder)
 
 
-def measure(workload: Workload, place: Path, rounds: int, peer_rounds: int) -> list[dict[str, float]]:
-    """The seconds of each way, once for each round; of the peers in the first ones only."""
+def measure(workload: Workload, place: Path, rounds: int, peer_rounds: int) -> list[dict[str, Cost]]:
+    """The cost of each way, once for each round; of the peers in the first ones only."""
     needed, free = workload.total_bytes() * 1.1, shutil.disk_usage(place).free
     if free < needed:
         sys.exit(f"{needed / 1e9:.1f} GB are needed in {place}, and {free / 1e9:.1f} GB are free")
-    found = []
+    measured = []
     for number in range(rounds):
         ways = WAYS if number < peer_rounds else {name: WAYS[name] for name in WAYS if not name.startswith("hooks")}
-        found.append({name: timed(way, workload, place) for name, way in ways.items()})
-        text = ", ".join(f"{name} {secs:.2f} s" for name, secs in found[-1].items())
+        measured.append({name: timed(way, workload, place) for name, way in ways.items()})
+        text = ", ".join(f"{name} {cost.secs:.2f} s" for name, cost in measured[-1].items())
         print(f"{workload.name}, {place}, round {number + 1}: {text}", file=sys.stderr, flush=True)
-    return found
+    return measured
 
 
 def rows(workload: Workload, where: str, place: Path, rounds: int, peer_rounds: int) -> list[list[str]]:
@@ -272,14 +322,22 @@ def rows(workload: Workload, where: str, place: Path, rounds: int, peer_rounds: 
     measured, made_rows = measure(workload, place, rounds, peer_rounds), []
     bare_name, raw_name = list(WAYS)[:2]
     for name in WAYS:
-        found = [times for times in measured if name in times]
-        secs = statistics.median(times[name] for times in found)
-        of_limit = statistics.median(times[name] / max(times[bare_name], times[raw_name]) for times in found)
-        of_bare = statistics.median(times[name] / times[bare_name] for times in found)
+        costs = [costs for costs in measured if name in costs]
+        limits = [max(costs[bare_name].secs, costs[raw_name].secs) for costs in costs]
+        of_limit = statistics.median(own[name].secs / limit for own, limit in zip(costs, limits))
+        of_bare = statistics.median(own[name].secs / own[bare_name].secs for own in costs)
         met = "" if name != "tl.extract" else f"≤{FLOOR} {'floor met' if of_limit <= FLOOR else 'FLOOR MISSED'}"
         title = f"{workload.name}, {workload.total_bytes() / 1e9:.1f} GB, {where}"
-        made_rows.append([title, name, f"{secs:.2f}", f"{of_bare:.2f}x", f"{of_limit:.2f}x", met])
+        made_rows.append(
+            [title, name, *cost_texts([own[name] for own in costs]), f"{of_bare:.2f}x", f"{of_limit:.2f}x", met]
+        )
     return made_rows
+
+
+def cost_texts(costs: list[Cost]) -> list[str]:
+    """Seconds, the processors', and memory: of the cost in the middle."""
+    middle = sorted(costs, key=lambda cost: cost.secs)[len(costs) // 2]
+    return [f"{middle.secs:.2f}", f"{middle.cpu_secs:.2f}", middle.memory()]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -294,29 +352,29 @@ def reading_rows(workload: Workload, place: Path, rounds: int) -> list[list[str]
         files = [shard.folder / "000000.data" for shard in stored.shards]
         size = sum(file.stat().st_size for file in files) / 1e9
         for source, prepare in {"disk": forget, "page cache": read_plainly}.items():
-            found = read_both(stored.path, files, prepare, rounds)
-            share = statistics.median(plain / shuffled for plain, shuffled in zip(*found.values()))
+            costs = read_both(stored.path, files, prepare, rounds)
+            share = statistics.median(plain.secs / shuffled.secs for plain, shuffled in zip(*costs.values()))
             met = f"≥{READ_FLOOR} {'floor met' if share >= READ_FLOOR else 'FLOOR MISSED'}" if source == "disk" else ""
             title = f"{workload.name}, {size:.1f} GB read from the {source}"
             texts = (("1.00x its speed", ""), (f"{share:.2f}x its speed", met))
-            for (name, secs), (text, floor) in zip(found.items(), texts):
-                made_rows.append([title, name, f"{statistics.median(secs):.2f}", "", text, floor])
+            for (name, own), (text, floor) in zip(costs.items(), texts):
+                made_rows.append([title, name, *cost_texts(own), "", text, floor])
                 print(*made_rows[-1], file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(folder)
     return made_rows
 
 
-def read_both(path: Path, files: list[Path], prepare: Callable[[list[Path]], None], rounds: int) -> Any:
-    """The seconds of plain and of shuffled reading, which opens the store and verifies it, once for each round."""
-    found: dict[str, list[float]] = {f"plain reads, {WRITERS} threads": [], "features.stream, shuffled": []}
+def read_both(
+    path: Path, files: list[Path], prepare: Callable[[list[Path]], None], rounds: int
+) -> dict[str, list[Cost]]:
+    """The cost of plain and of shuffled reading, which opens the store and verifies it, once for each round."""
+    costs: dict[str, list[Cost]] = {f"plain reads, {WRITERS} threads": [], "features.stream, shuffled": []}
     for _ in range(rounds):
-        for name, read in zip(found, (lambda: read_plainly(files), lambda: read_shuffled(path))):
+        for name, read in zip(costs, (lambda: read_plainly(files), lambda: read_shuffled(path))):
             prepare(files)
-            start = time.perf_counter()
-            read()
-            found[name].append(time.perf_counter() - start)
-    return found
+            costs[name].append(cost_of(read))
+    return costs
 
 
 def forget(files: list[Path]) -> None:
@@ -364,16 +422,16 @@ def alone() -> None:
     """TorchLens in a process of its own."""
     workload, place = resnet("cpu", TORCHLENS_IMAGES), Path(tempfile.gettempdir())
     base = timed(bare, workload, place)
-    print(json.dumps(timed(torchlens, workload, place) / base))
+    print(json.dumps(timed(torchlens, workload, place).secs / base.secs))
 
 
 def torchlens_row() -> list[str]:
     title, name = f"ResNet-18, {TORCHLENS_IMAGES} images, disk", "TorchLens trace + torch.save"
     if not importlib.util.find_spec("torchlens"):
-        return [title, name, "", "not installed", "", "`make setup-peers`"]
+        return [title, name, "", "", "", "not installed", "", "`make setup-peers`"]
     done = subprocess.run([sys.executable, __file__, "--alone"], capture_output=True, text=True)
     text = f"{float(done.stdout):.1f}x" if done.returncode == 0 else done.stderr.strip().splitlines()[-1][:60]
-    return [title, name, "", text, "", ""]
+    return [title, name, "", "", "", text, "", ""]
 
 
 def main() -> None:
@@ -403,10 +461,10 @@ def main() -> None:
             del workload
     if chosen.device == "cpu" and not chosen.only:
         made_rows.append(torchlens_row())
-    header = ["four layers kept", "way", "seconds", "of the bare loop", "of the limit", "floor"]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    header = ["four layers kept", "way", "seconds", "cpu", "memory", "of the bare loop", "of the limit", "floor"]
     gpu = f", {torch.cuda.get_device_name()}" if chosen.device == "cuda" else ""
-    facts = f"{processor()}{gpu}, torch {torch.__version__}; at most {peak:.1f} GB resident."
+    isal = "with isal" if has_fast_crc32() else "without isal"
+    facts = f"{processor()}, {os.cpu_count()} cores{gpu}, torch {torch.__version__}, {isal}."
     text = f"{table(header, made_rows)}\n\nMedians of {chosen.rounds} rounds. {facts}"
     print(text)
     if chosen.write:

@@ -1,7 +1,9 @@
-"""A watched compiled training step on a GPU: `python benchmarks/gpu_compiled.py [--tiny] [--only resnet]`.
+"""A watched compiled training step on a GPU: `python benchmarks/gpu_compiled.py [--tiny] [--only resnet] [--parts]`.
 
 A watched compiled model and its unwatched twin take turns, step by step, from the same seeds: whether their losses have
-the same bits, how many graphs and breaks there were, which layers were seen, and what idle and watched steps cost.
+the same bits, how many graphs and breaks there were, which layers were seen, and what idle and watched steps cost. With
+`--parts` a watched step is taken apart: the eager program's own forward and backward, without which its layers cannot
+be seen; preserving the model's state; the rest. Where there is no GPU, it is the CPU time of one thread.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from processes import processor
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torcheer as tl
 from torcheer.monitor.watch import Every
+from torcheer.tap.compiled.preserved_state import PreservedState
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EVERY = 4
@@ -43,11 +48,38 @@ class Blocks(nn.Module):
         return self.head(x.mean(1))
 
 
-def resnet(tiny: bool) -> tuple[nn.Module, torch.Tensor]:
-    import torchvision
+class Layers(nn.Module):
+    """Linear layers and ReLUs: every kernel of theirs is deterministic."""
 
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(size, size) for _ in range(8)])
+        self.head = nn.Linear(size, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
+
+
+def mlp(tiny: bool) -> tuple[nn.Module, torch.Tensor]:
+    size = 64 if tiny else 2048
+    return Layers(size), torch.rand(8 if tiny else 512, size)
+
+
+def resnet(tiny: bool) -> tuple[nn.Module, torch.Tensor]:
     size = 64 if tiny else 224
-    return torchvision.models.resnet18(weights=None), torch.rand(4 if tiny else 128, 3, size, size)
+    return torchvision().models.resnet18(weights=None), torch.rand(8 if tiny else 128, 3, size, size)
+
+
+def torchvision() -> Any:
+    if DEVICE == "cpu":  # where it lacks its compiled half
+        from zoo_torchvision import load
+
+        return load()
+    import torchvision as library
+
+    return library
 
 
 def blocks(tiny: bool) -> tuple[nn.Module, torch.Tensor]:
@@ -59,10 +91,12 @@ ROWS: dict[str, tuple[Callable[[bool], tuple[nn.Module, torch.Tensor]], str]] = 
     "resnet": (resnet, "default"),
     "blocks": (blocks, "default"),
     "blocks-graphs": (blocks, "reduce-overhead"),
+    "mlp-graphs": (mlp, "reduce-overhead"),
 }
+WATCHED = (("output",), ("output", "grad"), ("output", "grad", "weight", "update"))
 
 
-def step_of(make: Callable[[bool], tuple[nn.Module, torch.Tensor]], mode: str, tiny: bool) -> tuple[Any, Any]:
+def step_of(make: Callable[[bool], tuple[nn.Module, torch.Tensor]], mode: str, tiny: bool) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
     inner, x = make(tiny)
     inner, x = inner.to(DEVICE), x.to(DEVICE)
@@ -72,29 +106,30 @@ def step_of(make: Callable[[bool], tuple[nn.Module, torch.Tensor]], mode: str, t
 
     def step(number: int) -> tuple[float, float]:
         torch.manual_seed(number)
-        wait()
-        start = time.perf_counter()
+        start = now()
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x).float(), y)
         loss.backward()
         optimizer.step()
-        wait()
-        return time.perf_counter() - start, loss.item()
+        return now() - start, loss.item()
 
-    return model, step
+    return model, step, x
 
 
-def wait() -> None:
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
+def now() -> float:
+    """Seconds: of the clock once the GPU has done what it was given; of CPU time where there is none."""
+    if DEVICE == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def measured(name: str, tiny: bool, steps: int, watches: bool) -> str:
     """A row of the table."""
     make, mode = ROWS[name]
     torch._dynamo.utils.counters.clear()
-    _, plain = step_of(make, mode, tiny)
-    model, watched = step_of(make, mode, tiny)
+    _, plain, _ = step_of(make, mode, tiny)
+    model, watched, _ = step_of(make, mode, tiny)
     every = EVERY if watches else Every(start=10**9)
     watch = tl.watch(model, what=("output", "grad"), every=every, tell=lambda text: None)
     before = torch.cuda.max_memory_allocated() if DEVICE == "cuda" else 0
@@ -119,6 +154,64 @@ def measured(name: str, tiny: bool, steps: int, watches: bool) -> str:
     )  # fmt: skip
 
 
+def parts(name: str, tiny: bool, rounds: int) -> str:
+    """What a watched step consists of, in steps of the compiled model; the parts take turns."""
+    make, mode = ROWS[name]
+    _, plain, _ = step_of(make, mode, tiny)
+    model, watched, x = step_of(make, mode, tiny)
+    inner: nn.Module = model._orig_mod
+    ways: dict[str, Callable[[int], float]] = {
+        "compiled": lambda number: plain(number)[0],
+        "forward": lambda number: timed(lambda: inner(x)),
+        "forward and backward": lambda number: timed(lambda: eager_gradients(inner, x)),
+        "state preserved": lambda number: timed(lambda: preserve(inner)),
+    }
+    took: dict[str, list[float]] = {}  # ratios of each round
+    usual_secs: list[float] = []
+    for number in range(3):
+        plain(number), watched(number)
+    for what in WATCHED:
+        with tl.watch(model, what=what, every=1, tell=lambda text: None):
+            for number in range(3):
+                watched(number)
+            for number in range(rounds):
+                secs = {way: measure(number) for way, measure in ways.items()}
+                secs["watched: " + ", ".join(what)] = watched(number)[0]
+                usual_secs.append(secs.pop("compiled"))
+                for way, each in secs.items():
+                    took.setdefault(way, []).append(each / usual_secs[-1])
+    usual = statistics.median(usual_secs)
+    ratios = [f"{way} {statistics.median(each):.3f}x" for way, each in took.items()]
+    return " | ".join([name, mode, f"{1e3 * usual:.2f} ms", *ratios])
+
+
+def timed(action: Callable[[], object]) -> float:
+    start = now()
+    action()
+    return now() - start
+
+
+def eager_gradients(model: nn.Module, x: torch.Tensor) -> None:
+    """The least that shows gradients of all layers: a forward, and a backward without the weights' share."""
+    edges: list[Any] = []
+
+    def note(module: nn.Module, arguments: Any, output: Any) -> None:
+        edges.append(get_gradient_edge(output))
+
+    handles = [module.register_forward_hook(note) for module in model.modules()]
+    output = model(x)
+    for handle in handles:
+        handle.remove()
+    torch.autograd.grad([output], edges, [torch.ones_like(output)], allow_unused=True)
+
+
+def preserve(model: nn.Module) -> None:
+    state = PreservedState(model)
+    for _ in range(2):  # of the forward and of the backward pass
+        with state.restored():
+            pass
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tiny", action="store_true")
@@ -126,10 +219,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--control", action="store_true", help="no step is watched: are twins equal at all?")
     parser.add_argument("--deterministic", action="store_true", help="torch.use_deterministic_algorithms")
+    parser.add_argument("--parts", action="store_true", help="what a watched step consists of")
     chosen = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.use_deterministic_algorithms(chosen.deterministic, warn_only=True)
+    torch.set_num_threads(1)
+    print(processor(), torch.__version__, DEVICE, flush=True)
     for name in chosen.only.split(","):
+        if chosen.parts:
+            print(parts(name, chosen.tiny, chosen.steps), flush=True)
+            continue
         print(measured(name, chosen.tiny, chosen.steps, not chosen.control), flush=True)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from capture_models import CASES, build
-from partial_ways import partial_ways
+from partial_ways import nnsight_ways, partial_ways
 from processes import resident
 from torch import nn
 
@@ -152,10 +152,10 @@ def _summary(pairs: list[tuple[int, int]]) -> dict[str, float]:
     return {"ratio": statistics.median(ratios), "low": quarters[0], "high": quarters[2], "pairs": len(pairs)}
 
 
-def partial(name: str, most_pairs: int) -> dict[str, Any]:
+def partial(name: str, most_pairs: int, by: str) -> dict[str, Any]:
     """CPU time of each partial capture over the plain forward beside it, all in one process; peak memory of one run."""
     model, inputs = build(name)
-    forward, runs = plain(model, inputs), partial_ways(model, inputs, name)
+    forward, runs = plain(model, inputs), {"torcheer": partial_ways, "nnsight": nnsight_ways}[by](model, inputs, name)
     took: dict[str, list[tuple[int, int]]] = {way: [] for way in runs}
     for run in (forward, forward, *runs.values()):
         run()
@@ -232,7 +232,7 @@ def main() -> None:
     torch.backends.mha.set_fastpath_enabled(CASES[name.partition(":")[0]].fastpath)
     with torch.no_grad():
         if what.startswith("partial"):
-            answer = partial(name, int(what.partition(":")[2] or 10**9))
+            answer = partial(name, int(what.partition(":")[2] or 10**9), *ways)
         elif what.startswith("cost"):
             answer = cost(name, ways, int(what.partition(":")[2] or 10**9))
         else:

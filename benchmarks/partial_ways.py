@@ -64,3 +64,24 @@ def partial_ways(model: nn.Module, inputs: tuple[Any, ...], name: str) -> dict[s
         "modules, structure=False": save(paths, structure=False),
         "pattern, structure=False": save(pattern, structure=False),
     }
+
+
+def nnsight_ways(model: nn.Module, inputs: tuple[Any, ...], name: str) -> dict[str, Run]:
+    """The same modules saved by nnsight, of a module that is called several times the first call; and its cache."""
+    import nnsight
+
+    wrapped = nnsight.NNsight(model)
+    modules = [wrapped.get(path) for path in _blocks(model, name)]
+
+    def save() -> Any:
+        kept: list[Any] = []
+        with wrapped.trace(*inputs):
+            kept = nnsight.save([module.output for module in modules])
+        return kept
+
+    def cache() -> Any:
+        with wrapped.trace(*inputs) as tracer:
+            kept = tracer.cache(device=None)
+        return kept
+
+    return {"nnsight, the modules saved": save, "nnsight, every module cached": cache}

@@ -119,7 +119,7 @@ def measured(row: str, rounds: int) -> dict[str, float]:
 
 
 def _result(plain: Any, watched: Any, steps: int, rounds: int, view: Any) -> dict[str, float]:
-    began, moments = time.monotonic(), view.host.moments
+    began, moments = time.monotonic(), view.host.values.announced
     mine, all_threads = time.thread_time(), time.process_time()
     took = rounds_of(plain, watched, steps, rounds)
     others = (time.process_time() - all_threads) - (time.thread_time() - mine)
@@ -128,7 +128,7 @@ def _result(plain: Any, watched: Any, steps: int, rounds: int, view: Any) -> dic
     return {
         "ratio": 1 + more / usual,
         "extra_us": more / steps / 1e3,
-        "states": (view.host.moments - moments) / (time.monotonic() - began),
+        "states": (view.host.values.announced - moments) / (time.monotonic() - began),
         "others": others * 1e9 / rounds / usual,
         "plain_us": usual / steps / 1e3,
     }
@@ -151,7 +151,7 @@ def rounds_of(plain: Any, watched: Any, steps: int, rounds: int) -> list[tuple[i
 def wait_for_looks(view: Any, count: int, plain: Any, watched: Any) -> None:
     """Until somebody looks and states come; all clients have said so before."""
     deadline = time.monotonic() + 120
-    while count and view.host.moments < 3:
+    while count and view.host.values.announced < 3:
         plain(), watched()
         if time.monotonic() > deadline:
             raise TimeoutError("nobody looks")

@@ -277,7 +277,9 @@ def copied(size: int, rounds: int, how: str) -> dict[str, float]:
         start = time.process_time_ns()
         places[number % len(places)].copy_(tensor)
         middle = time.process_time_ns()
-        sent = offer(link, tensor, layer="fc.weight", variable="weight", step=number, limit_bytes=link.ring.share_bytes)
+        sent = offer(
+            link.ring, tensor, layer="fc.weight", variable="weight", step=number, limit_bytes=link.ring.share_bytes
+        )
         end = time.process_time_ns()
         if number >= 20 and sent:
             ratios.append((end - middle) / (middle - start))

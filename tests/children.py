@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -64,9 +65,14 @@ class Child(subprocess.Popen[str]):
 
     def ends(self, status: int = 0, secs: float = WAIT_SECS) -> str:
         """Wait for its end and assert its exit status; what it printed that was not read yet."""
-        rest, _ = self.communicate(timeout=secs)
+        rest: list[str] = []
+        # Not by `communicate`, which passes over what `line` has read ahead.
+        reader = threading.Thread(target=lambda: rest.append(self.stdout.read() if self.stdout else ""), daemon=True)
+        reader.start()
+        self.wait(secs)
+        reader.join(secs)
         assert self.returncode == status, f"ended with {self.returncode}: {self.error_text}"
-        return rest
+        return "".join(rest)
 
     def __exit__(self, *_: Any) -> None:
         with suppress(ProcessLookupError):

@@ -14,6 +14,7 @@ from waiting import wait_until
 
 from torcheer.control.control_records import Wants
 from torcheer.runlog.follow.followed_log import FollowedLog
+from torcheer.samples import Alert
 from torcheer.training.control import Control
 from torcheer.training.loop.events import Event
 from torcheer.training.session import Session
@@ -77,6 +78,12 @@ class Looker:
         self._log.refresh()
         return {name: {column: list(cells) for column, cells in table.columns.items()}
                 for name, table in self._log.tables.items()}  # fmt: skip
+
+    @property
+    def logged_alerts(self) -> list[Alert]:
+        """The alerts of the run's logs, which are not sent besides."""
+        self._log.refresh()
+        return self._log.alerts
 
     def rows(self, table: str) -> int:
         self._log.refresh()

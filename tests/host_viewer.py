@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Wants
+from torcheer.control.loop_messages import AlertSeen
 from torcheer.host.host import Host
 from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.wire.json_codec import to_json
@@ -71,8 +73,11 @@ class Viewer:
         return [message["moment"] for message in self.of("moment_came")]
 
     def alerts(self) -> list[dict[str, Any]]:
-        """The alerts so far."""
-        return [alert for message in self.of("alerts_came") for alert in message["alerts"]]
+        """The alerts so far: those of the log, and those that no log has."""
+        self.log.refresh()
+        logged = [AlertSeen(str(one), one.severity, one.step, one.rule, one.layer, one.id) for one in self.log.alerts]
+        said = [alert for message in self.of("alerts_came") for alert in message["alerts"]]
+        return [*map(asdict, logged), *said]
 
     def moments(self, count: int = 1) -> list[dict[str, Any]]:
         """At least so many states, waited for."""

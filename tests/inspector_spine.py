@@ -34,7 +34,8 @@ def offer(
     def fill(view: memoryview) -> None:
         view[:] = payload
 
-    return to.offer({**about, "step": step, **extras}, payload.nbytes, fill)
+    ring = to.ring if isinstance(to, Link) else to
+    return ring.offer({**about, "step": step, **extras}, payload.nbytes, fill)
 
 
 def reader_of(ring: Ring) -> RingReader:

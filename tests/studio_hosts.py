@@ -29,12 +29,12 @@ NETWORK = Network(
 
 def tell(host: Host, step: int) -> bool:
     """Offer a state."""
-    number = host.begin(step, {"Epoch": step // 10, "Trial": step})
-    good = host.offer(number, np.full((3, 4), step, np.float32) + np.arange(3)[:, None], "in", "Act")
-    good &= host.offer(number, np.arange(18.0).reshape(3, 2, 3) + step, "out", "Act")
+    number = host.values.begin(step, {"Epoch": step // 10, "Trial": step})
+    good = host.values.offer(number, np.full((3, 4), step, np.float32) + np.arange(3)[:, None], "in", "Act")
+    good &= host.values.offer(number, np.arange(18.0).reshape(3, 2, 3) + step, "out", "Act")
     if host.wants.weights:
-        good &= host.offer(number, np.arange(24.0).reshape(6, 4) * step, "w", "Wt")
-    host.end(number)
+        good &= host.values.offer(number, np.arange(24.0).reshape(6, 4) * step, "w", "Wt")
+    host.values.end(number)
     return good
 
 

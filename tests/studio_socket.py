@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
@@ -116,3 +116,11 @@ class Page:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class FakeSocket:
+    """A page's WebSocket, as far as a `PageConnection` needs it: all that is sent goes to a function."""
+
+    def __init__(self, send: Callable[[str | bytes], Awaitable[None]]) -> None:
+        self.send_text: Callable[[str], Awaitable[None]] = send
+        self.send_bytes: Callable[[bytes], Awaitable[None]] = send

@@ -32,6 +32,26 @@ END = """
     print("done")
 """
 CASES = {
+    "nothing is left after del": """
+        import gc
+        model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)]).cuda()
+        x = torch.rand(4096, 256, device="cuda")
+        ways = [(2, {}), (2, {"layers_to_save": ["1", "4"]}), (2, {"layers_to_save": ["1", "4"], "structure": False}),
+                (0, {"layers_to_save": tl.Save(["1", "4"], device="cpu")}), (2, {"save_gradients": True}),
+                (2, {"edits": {"linear_2": tl.Edit(tl.edits.scale(2), at="input")}})]
+        model(x).sum().backward()
+        for least, options in ways:
+            model.zero_grad(set_to_none=False)
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_allocated()
+            history = tl.log_forward_pass(model, x, **options)
+            kept = torch.cuda.memory_allocated() - before
+            assert kept >= least * x.nbytes, (options, kept)
+            del history
+            gc.collect()
+            torch.cuda.synchronize()
+            assert torch.cuda.memory_allocated() == before, options
+        """,
     "a storage that is freed and comes back": """
         with tl.recording() as history:
             x = torch.full((1000, 1000), 3.0, device="cuda")

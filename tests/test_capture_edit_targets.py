@@ -267,7 +267,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a head of a module": ({"blocks.1.ln_1": tl.Edit(plus, head=0)}, "ln_1 is no attention"),
     "a head of an operation": ({"gelu_1": tl.Edit(plus, head=0)}, "gelu of shape .* has none"),
     "positions nobody reached": ({"resid[1]": tl.Edit(plus, positions=99)}, r"none of positions \(99,\) was reached"),
-    "the input of an operation": ({"gelu_1": tl.Edit(plus, at="input")}, "an operation's input is another operation's"),
     "another shape": ({"resid[1]": tl.Edit(lambda x: x[:, :0], positions=[1, 2])}, r"given is \(2, 2, 32\)"),
 }
 

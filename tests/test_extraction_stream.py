@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 COUNT, TOKENS, WIDTH = 200, 7, 5
 NUMBERED = torch.arange(COUNT * TOKENS, dtype=torch.float32).reshape(COUNT, TOKENS, 1).expand(-1, -1, WIDTH)
+FIRST_OF_SEED_3 = [1224, 328, 642, 332, 484, 322, 479, 1226, 1182, 1227, 490, 639]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,11 @@ def test_the_order_says_nothing_of_where_rows_were(numbered: Extraction, seed: i
     )  # blocks are fewer than rows, so four times the noise
     neighbours = np.mean([abs(a - b) == 1 for a, b in itertools.pairwise(order)])
     assert neighbours < 0.1  # of random ones, 0.1 %
+
+
+def test_the_order_of_a_seed_stays_what_it_was(numbered: Extraction) -> None:
+    """Training that goes on in the middle of an epoch counts on it."""
+    assert tokens_of(stream(numbered, seed=3))[:12] == FIRST_OF_SEED_3
 
 
 def test_a_seed_and_an_epoch_make_an_order(numbered: Extraction) -> None:
@@ -202,22 +208,40 @@ def test_a_reader_that_stops_early_leaves_neither_threads_nor_files(numbered: Ex
     assert threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= files
 
 
+SMALL, LARGE = 4, 32  # of the hundred rows of a pool: copies, and views
+
+
+@pytest.mark.parametrize("batch_size", [SMALL, LARGE])
 @pytest.mark.parametrize("keep", [lambda batch: batch, lambda batch: batch[3:4], lambda batch: batch.numpy()])
-def test_a_batch_that_somebody_holds_is_not_written_over(numbered: Extraction, keep: Any) -> None:
+def test_a_batch_that_somebody_holds_is_not_written_over(numbered: Extraction, keep: Any, batch_size: int) -> None:
     kept, copies = [], []
-    for batch in stream(numbered):
+    for batch in stream(numbered, batch_size=batch_size):
         kept.append(keep(batch))
         copies.append(np.asarray(kept[-1]).copy())
         del batch
     assert all(np.array_equal(own, copy) for own, copy in zip(kept, copies))
 
 
-def test_the_memory_of_a_batch_that_was_let_go_is_used_again(numbered: Extraction) -> None:
-    places = set()
-    for batch in stream(numbered, drop_last=True):
-        places.add(batch.data_ptr())
-        del batch
-    assert len(places) <= 4
+def storages_of(batches: Any) -> set[int]:
+    return {batch.untyped_storage().data_ptr() for batch in batches}
+
+
+def test_the_memory_of_a_batch_that_was_let_go_is_used_again(
+    numbered: Extraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, empty = list[Any](), torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: made.append(shape) or empty(*shape, **options))
+    batches = sum(1 for _ in stream(numbered, batch_size=SMALL, buffer_bytes=8000))
+    assert len(made) < batches / 4
+
+
+def test_large_batches_are_views_of_two_pools_in_turn(numbered: Extraction) -> None:
+    rows = stream(numbered, batch_size=2 * LARGE, buffer_bytes=6000)
+    assert len(storages_of(batch for batch in rows if batch.untyped_storage().nbytes() > batch.nbytes)) == 2
+
+
+def test_a_small_batch_keeps_only_its_own_memory_alive(numbered: Extraction) -> None:
+    assert all(batch.untyped_storage().nbytes() == batch.nbytes for batch in stream(numbered, batch_size=SMALL))
 
 
 def test_memory_that_another_process_may_read_is_not_used_again() -> None:

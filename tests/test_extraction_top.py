@@ -12,6 +12,8 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
+from torcheer.extraction.readers.top_gallery import _numbers
+from torcheer.extraction.readers.top_units import Strongest
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -65,6 +67,29 @@ def test_a_gallery_shows_images_with_a_box_and_tokens_with_a_mark(tmp_path: Path
     page = words.top("0", k=1).save(tmp_path / "words.html", tokens, decode=lambda token: f"<{token}>").read_text()
     assert ">&lt;19&gt;</mark>" in page and page.count("<mark") == 1
     assert ">&lt;15&gt;&lt;16&gt;&lt;17&gt;&lt;18&gt;</span>" in page and "sample 3, token 4" in page
+
+
+def test_a_line_of_tokens_has_the_spaces_of_the_text(tmp_path: Path) -> None:
+    texts = ["An", " em", "bedd", "ing", " layer"]
+    values = torch.tensor([[0.0, 1, 5, 2, 0]])[..., None]
+    page = stored(tmp_path / "x", values).top("0", k=1).save(
+        tmp_path / "words.html", [np.arange(5)], decode=texts.__getitem__
+    )  # fmt: skip
+    assert "<span>An em</span>" in page.read_text() and ">bedd</mark>ing layer</span>" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.4444, 0.42, 0.4], ["0.444", "0.420", "0.400"]),
+        ([123.4, 7, -1], ["123", "7", "-1"]),
+        ([2e9, 1e9], ["2.00e+09", "1.00e+09"]),
+        ([float("inf"), 1.5], ["inf", "1.50"]),
+        ([0.0], ["0.00"]),
+    ],
+)
+def test_the_numbers_of_a_unit_have_the_same_decimals(values: list[float], texts: list[str]) -> None:
+    assert _numbers([Strongest(value, 0, 0, ()) for value in values]) == texts
 
 
 def test_a_gallery_is_opened_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,8 @@ def test_a_child_killed_again_and_again_keeps_the_books_balanced(tmp_path: Path,
     link = watched(diary, ring_bytes=1 << 18, policy=policy, block_ms=1.0, restarts=1000)
     step = 0
     for _ in range(25):
-        until = time.monotonic() + 0.3 + 0.3 * draw.random()
-        while time.monotonic() < until:
+        until, handled = time.monotonic() + 0.3 + 0.3 * draw.random(), link.account.handled
+        while time.monotonic() < until or link.account.handled < handled + 5:  # it lives long enough to do something
             offer(link, np.full(draw.randrange(2000), step % 7), step, layer=f"l{step % 9}")
             step += 1
             time.sleep(0.0005)

@@ -23,10 +23,10 @@ def test_values_from_a_gpu_arrive_as_they_were_though_they_are_overwritten() -> 
         for step in range(20):
             value = torch.rand(4, 50_000, device="cuda")
             expected[step] = value.cpu().numpy()
-            number = host.begin(step)
-            assert host.offer(number, value, "fc", "Act")
+            number = host.values.begin(step)
+            assert host.values.offer(number, value, "fc", "Act")
             value.zero_()
-            host.end(number)
+            host.values.end(number)
             numbers.append(number)
             wait_until(lambda count=step + 1: len(viewer.states()) >= count, "the state")
         for step, number in enumerate(numbers):
@@ -38,18 +38,18 @@ def test_nothing_waits_for_the_gpu() -> None:
         value = torch.ones(8, 1000, device="cuda")
         _ = value * 2  # CUDA loads what it computes with when it is first used, and waits for the GPU then
         torch.cuda._sleep(1)
-        state = host.begin(0)
-        host.offer(state, value, "fc", "Act")
-        host.end(state)
+        state = host.values.begin(0)
+        host.values.offer(state, value, "fc", "Act")
+        host.values.end(state)
         viewer.moments()
         torch.cuda.synchronize()
         began, ended = torch.cuda.Event(), torch.cuda.Event()
         began.record()
         torch.cuda._sleep(2_000_000_000)  # cycles: about a second
         ended.record()
-        state = host.begin(1)
-        assert host.offer(state, value * 2, "fc", "Act")
-        host.end(state)
+        state = host.values.begin(1)
+        assert host.values.offer(state, value * 2, "fc", "Act")
+        host.values.end(state)
         assert not ended.query()  # the GPU is still busy, and we are here already
         assert len(viewer.states()) == 1
         viewer.moments(2)

@@ -41,9 +41,9 @@ def host() -> Iterator[Host]:
 
 
 def state(host: Host, value: Any, layer: str = "fc", variable: str = "Act", step: int = 0) -> int:
-    number = host.begin(step, {"Step": step})
-    host.offer(number, value, layer, variable)
-    host.end(number)
+    number = host.values.begin(step, {"Step": step})
+    host.values.offer(number, value, layer, variable)
+    host.values.end(number)
     return number
 
 
@@ -181,8 +181,7 @@ def test_a_cleared_table_begins_anew(host: Host) -> None:
 
 
 def test_nobody_looks_nothing_is_copied_and_no_memory_is_held(host: Host) -> None:
-    values = host._service.sender if host._service else None
-    assert values is not None
+    values = host.values
     assert state(host, torch.ones(2, 4)) == -1 and values._ring is None
     with Viewer(host) as viewer:
         assert state(host, torch.ones(2, 4)) == -1 and values._ring is None
@@ -250,19 +249,21 @@ def test_of_a_large_batch_some_items_are_sent_and_the_wanted_one_is_among_them(h
 
 def test_one_item_can_be_sent_alone(host: Host) -> None:
     with Viewer(host, ACT) as viewer:
-        number = host.begin(0)
-        assert host.offer(number, torch.ones(4), "fc", "Act", item=7)
-        host.end(number)
+        number = host.values.begin(0)
+        assert host.values.offer(number, torch.ones(4), "fc", "Act", item=7)
+        host.values.end(number)
         viewer.moments()
         assert viewer.values[number, "fc", "Act"].item == 7
 
 
 def test_a_variable_that_nobody_looks_at_is_not_copied(host: Host) -> None:
     with Viewer(host, ACT) as viewer:
-        number = host.begin(0)
-        assert not host.offer(number, torch.ones(4), "fc", "Grad") and not host.offer(number, torch.ones(4), "w", "Wt")
-        assert host.offer(number, torch.ones(4), "fc", "Act")
-        host.end(number)
+        number = host.values.begin(0)
+        assert not host.values.offer(number, torch.ones(4), "fc", "Grad") and not host.values.offer(
+            number, torch.ones(4), "w", "Wt"
+        )
+        assert host.values.offer(number, torch.ones(4), "fc", "Act")
+        host.values.end(number)
         viewer.moments()
         viewer.want(Wants(weights=True))
         number = state(host, torch.ones(4, 4), "w", "Wt")
@@ -276,15 +277,17 @@ def test_the_ring_grows_with_what_is_sent_and_a_state_lies_in_one_ring_whole(hos
     with Viewer(host, ACT) as viewer:
         state(host, torch.ones(2, 4))
         viewer.moments()
-        number = host.begin(1)
-        host.offer(number, torch.ones(2, 4), "fc", "Act")
-        assert not host.offer(number, large, "wide", "Act")  # not in this ring
-        host.end(number)
-        number = host.begin(2)
-        assert host.offer(number, large, "wide", "Act") and host.offer(number, torch.ones(2, 4), "fc", "Act")
-        host.end(number)
+        number = host.values.begin(1)
+        host.values.offer(number, torch.ones(2, 4), "fc", "Act")
+        assert not host.values.offer(number, large, "wide", "Act")  # not in this ring
+        host.values.end(number)
+        number = host.values.begin(2)
+        assert host.values.offer(number, large, "wide", "Act") and host.values.offer(
+            number, torch.ones(2, 4), "fc", "Act"
+        )
+        host.values.end(number)
         found = [one["id"] for one in viewer.moments(2)]
-        assert found == [0, number] and viewer.rings == 2 and host.dropped == 1
+        assert found == [0, number] and viewer.rings == 2 and host.values.dropped == 1
         assert np.array_equal(viewer.values[number, "wide", "Act"].array, large.numpy())
 
 
@@ -292,9 +295,11 @@ def test_a_value_that_is_too_large_for_any_ring_is_left_out_and_said_once(host: 
     huge = torch.zeros(1, 1).expand(1, MOST_RING // 8 // 4 + 1024)
     with Viewer(host, ACT) as viewer, pytest.warns(RuntimeWarning, match=r"huge \(Act\) is not shown: one item"):
         for step in range(2):
-            number = host.begin(step)
-            assert not host.offer(number, huge, "huge", "Act") and host.offer(number, torch.ones(4), "fc", "Act")
-            host.end(number)
+            number = host.values.begin(step)
+            assert not host.values.offer(number, huge, "huge", "Act") and host.values.offer(
+                number, torch.ones(4), "fc", "Act"
+            )
+            host.values.end(number)
         assert len(viewer.moments(2)) == 2 and len(host.problems) == 1
 
 
@@ -303,7 +308,7 @@ def test_a_viewer_that_does_not_read_gets_no_more_states_and_later_again(host: H
         value, numbers = torch.rand(1, 250_000), []
         for step in range(300):  # 300 MB, through a ring that holds far less
             numbers.append(state(host, value, "other", step=step))
-        assert numbers[-1] == -1 and host.dropped > 100
+        assert numbers[-1] == -1 and host.values.dropped > 100
         announced = [one["id"] for one in viewer.moments(3)]
         assert all((number, "other", "Act") in viewer.values for number in announced)
         number = state(host, value, "other")
@@ -314,17 +319,19 @@ def test_a_viewer_that_does_not_read_gets_no_more_states_and_later_again(host: H
 @pytest.mark.parametrize("value", ["text", torch.ones(4).to_sparse(), torch.ones(4, device="meta"), object(), None])
 def test_what_cannot_be_shown_is_said_and_never_raised(host: Host, value: Any) -> None:
     with Viewer(host, ACT), pytest.warns(RuntimeWarning, match="torcheer: fc"):
-        number = host.begin(0)
-        assert not host.offer(number, value, "fc", "Act")
-        assert host.offer(number, torch.ones(4), "fc", "Act")
-        host.end(number)
+        number = host.values.begin(0)
+        assert not host.values.offer(number, value, "fc", "Act")
+        assert host.values.offer(number, torch.ones(4), "fc", "Act")
+        host.values.end(number)
 
 
 def test_numbers_of_states_that_never_were_do_nothing(host: Host) -> None:
     with Viewer(host, ACT):
-        assert not host.offer(-1, torch.ones(4), "fc", "Act") and not host.offer(99, torch.ones(4), "fc", "Act")
-        host.end(-1)
-        host.end(99)
+        assert not host.values.offer(-1, torch.ones(4), "fc", "Act") and not host.values.offer(
+            99, torch.ones(4), "fc", "Act"
+        )
+        host.values.end(-1)
+        host.values.end(99)
 
 
 # -- orders ----------------------------------------------------------------------------------------------------------
@@ -412,7 +419,7 @@ def test_a_stopped_viewer_holds_nothing_up(host: Host, other: Child) -> None:
         host.row("train_step", {"Step": step, "loss": 0.1})
         state(host, value, "other", step=step)
         longest = max(longest, time.monotonic() - began)
-    assert longest < 5 and host.dropped > 0 and host.viewer == "http://other"
+    assert longest < 5 and host.values.dropped > 0 and host.viewer == "http://other"
     other.send_signal(signal.SIGCONT)
     wait_until(lambda: host._service and not host._service._viewer.wire.pending_bytes, "it to read on")
 
@@ -421,7 +428,7 @@ def test_a_forked_process_may_use_the_host_and_does_no_harm(host: Host) -> None:
     with Viewer(host, ACT) as viewer:
         child = os.fork()
         if not child:
-            good = host.begin(0) == -1 and not host.offer(0, torch.ones(4), "fc", "Act") and host.closed
+            good = host.values.begin(0) == -1 and not host.values.offer(0, torch.ones(4), "fc", "Act") and host.closed
             host.state = State("done")
             host.row("run", {"x": 1})
             host.close()
@@ -458,7 +465,7 @@ def test_a_model_that_holds_a_host_can_be_copied_and_saved(host: Host) -> None:
     model = Holds(host)
     assert copy.deepcopy(model).host is host
     again = pickle.loads(pickle.dumps(model)).host
-    assert again.closed and again.title == "a net" and again.begin(0) == -1 and again.orders() == []
+    assert again.closed and again.title == "a net" and again.values.begin(0) == -1 and again.orders() == []
     file = io.BytesIO()
     torch.save(model, file)
     again.close()
@@ -475,4 +482,10 @@ def test_a_closed_host_says_goodbye_and_is_deaf(host: Host) -> None:
     host.state = State("done")
     host.row("run", {"x": 2})
     host.alert("x")
-    assert host.closed and host.begin(0) == -1 and not host.wait(0.01) and host.viewer == "" and host.wants == Wants()
+    assert (
+        host.closed
+        and host.values.begin(0) == -1
+        and not host.wait(0.01)
+        and host.viewer == ""
+        and host.wants == Wants()
+    )

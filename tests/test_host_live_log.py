@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from children import Child
+from host_viewer import Viewer
 from studio_hosts import NETWORK
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
+from torcheer.control.control_records import State
 from torcheer.host.host import Host
 from torcheer.runlog import log_reader
 from torcheer.runlog.log_reader import has_log
@@ -247,3 +249,18 @@ def test_the_statistics_of_a_watch_grow_beside_a_live_loop(tmp_path: Path) -> No
     run = tl.load(tmp_path)
     assert isinstance(run, RunFolder) and run.tables["train_step"]["loss"].tolist() == [1.0, 1.0]
     assert list(run.watches) == [tmp_path.name] and run.watches[tmp_path.name]["0", "output"].steps.tolist() == [0, 1]
+
+
+def test_an_alert_that_is_in_the_log_is_not_sent_besides(tmp_path: Path) -> None:
+    with Host(tmp_path) as host, Viewer(host) as viewer:
+        host.alert("too large", "error", 4, "explode", "in")
+        host.state = State("running")
+        viewer.last("state_came", lambda message: message["state"]["status"] == "running")
+        assert [alert["text"] for alert in viewer.alerts()] == ["too large"] and viewer.of("alerts_came") == []
+
+
+def test_an_alert_that_no_log_takes_is_sent(tmp_path: Path) -> None:
+    with Host(tmp_path, writer="") as host, Viewer(host) as viewer:
+        host.alert("too large", "error", 4, "explode", "in")
+        (alert,) = wait_until(lambda: viewer.alerts(), "the alert")
+        assert (alert["text"], alert["layer"]) == ("too large", "in")

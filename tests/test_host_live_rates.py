@@ -19,6 +19,7 @@ from waiting import wait_until
 import torcheer as tl
 from torcheer.host.live import Live
 from torcheer.host.rate_schedules import schedulers_of
+from torcheer.runlog.log_reader import RunLog
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS, CHANGED_AT = 24, 9
@@ -173,7 +174,8 @@ def test_a_rate_that_the_loop_itself_sets_back_is_told() -> None:
 
 
 def alerts(view: Live) -> list[str]:
-    return [alert.text for _, alert in view.host._board.alerts]
+    assert view.host.path is not None
+    return [str(alert) for alert in RunLog(view.host.path.parent).alerts]
 
 
 def test_a_rate_that_is_set_on_a_real_page_survives_the_next_steps() -> None:

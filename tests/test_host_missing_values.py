@@ -52,7 +52,7 @@ def reasons(
         def seen() -> bool:
             step()
             time.sleep(0.01)
-            return view.host.moments > 1
+            return view.host.values.announced > 1
 
         wait_until(seen, "states")
         frames, shown = page.state(look=2, variable=variable)
@@ -137,7 +137,7 @@ def test_weights_and_items_that_are_not_there_say_why() -> None:
         def seen() -> bool:
             model(torch.rand(4, 3))
             time.sleep(0.01)
-            return view.host.moments > 1
+            return view.host.values.announced > 1
 
         wait_until(seen, "states")
         _, shown = page.state(look=2, variable="Act", item=9)
@@ -174,7 +174,7 @@ def test_a_replayed_page_says_what_the_live_one_did(tmp_path: Path, monkeypatch:
         def seen() -> bool:
             step()
             time.sleep(0.01)
-            return view.host.moments > 1
+            return view.host.values.announced > 1
 
         wait_until(seen, "states")
         _, shown = page.state(look=2, variable="Grad")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -16,6 +17,7 @@ from waiting import wait_until
 import torcheer as tl
 from torcheer.host import scratch_limits
 from torcheer.host.host import Host
+from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.sources.live_source import LiveSource
@@ -97,10 +99,47 @@ def test_on_a_full_disk_the_loop_goes_on_and_the_page_says_that_rows_are_missing
     with disk(tmp_path / "disk", "300k") as folder:
         problems = run_python("-W", "ignore", "-c", LOOP, folder, 2000).stdout.strip().split("|")
         assert problems == [
-            f"there is no log in {folder} from here on: No space left on device. What is logged is not on the page; "
-            "the rest of it goes on."
+            f"there is no log in {folder} until there is room: No space left on device. What is logged is not on the "
+            "page; the rest of it goes on."
         ]
         assert 10 < len(logs(folder)["train_step"]) < 2000
+
+
+ROOM = """
+    import json, sys
+    from pathlib import Path
+    from torcheer.host.host import Host
+    from torcheer.runlog import commit_times
+    commit_times.RETRY_SECS = 0.0
+    ballast = Path(sys.argv[1]) / "ballast"
+    ballast.write_bytes(bytes(150_000))
+    with Host(sys.argv[1]) as host:
+        for step in range(2000):
+            host.row("t", {"Step": step, "text": "x" * 400})
+            host._log.commit()
+            if step == 1000:
+                ballast.unlink()
+            if step == 1010:
+                host.clear("u")
+                host.row("u", {"Step": step})
+                break
+    print(json.dumps(host.problems))
+"""
+
+
+def test_once_a_full_disk_has_room_again_rows_go_on_and_what_was_lost_is_said(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", "300k") as folder:
+        full, room = json.loads(run_python("-W", "ignore", "-c", ROOM, folder).stdout)
+        assert "until there is room: No space left on device" in full
+        tables = RunLog(folder).tables()
+        steps = tables["t"].columns["Step"]
+        assert steps[-10:] == list(range(1001, 1011)) and tables["u"].columns["Step"] == [1010]
+        assert steps == sorted(set(steps)) and 10 < steps.index(1001) < 900
+        lost = 1011 - len(steps)
+        assert room == (
+            f"there is room for the log in {folder} again: it goes on, without {lost:,} rows and other values of the "
+            "time between"
+        )
 
 
 def test_a_killed_host_without_a_folder_leaves_one_that_the_next_removes(tmp_path: Path) -> None:

@@ -74,6 +74,12 @@ def test_the_table_of_a_lens_says_how_the_final_word_stands_after_each_layer() -
     assert table.probability[0] == pytest.approx(float(values[0, 0, 0, 0]))
 
 
+@pytest.mark.parametrize(("word", "shown"), [(" the", "·the"), ("Ġof", "·of"), ("▁in", "·in"), ("a\nb", "a\\nb")])
+def test_a_drawn_lens_shows_white_space_and_names_its_axis(word: str, shown: str) -> None:
+    svg = tl.lens(Decoder(), X, tokenizer=lambda _: word).draw().svg()
+    assert f">{shown}<" in svg and ">position<" in svg and word not in svg
+
+
 def test_a_lens_is_drawn(tmp_path: Path) -> None:
     lens = tl.lens(Decoder(), X, tokenizer=lambda word: f"w{word}")
     lens.draw(tmp_path / "lens.svg")

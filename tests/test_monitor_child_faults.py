@@ -126,8 +126,8 @@ def test_a_copy_that_fails_does_not_reach_the_training(diary: Diary) -> None:
 
     about = {"layer": "a", "variable": "output", "item": -1, "type": "uint8", "shape": (1,), "step": 1}
     with pytest.warns(RuntimeWarning, match="a value could not be sent .*no such tensor") as told:
-        assert not link.offer(about, 1, fill) and not link.offer(about, 1, fill)
-        assert not link.offer({}, 1, fill)
+        assert not link.ring.offer(about, 1, fill) and not link.ring.offer(about, 1, fill)
+        assert not link.ring.offer({}, 1, fill)
     assert len(told) == 1 and offer(link, np.ones(1), 2)
     assert link.stop(60.0) == Account(3, 1, {("a", "output"): 2})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,3 +121,94 @@ def test_ending_one_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it
     with pytest.raises(BadArgument, match="would leave the others waiting for ever"):
         tl.watch(torch.nn.Linear(2, 2), stop_on="error")
+
+
+COMPILED = """
+    import copy
+    import torch._dynamo
+    import torch.distributed._functional_collectives as collectives
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm = nn.Linear(4, 8), nn.BatchNorm1d(8)
+            self.drop, self.last = nn.Dropout(0.2), nn.Linear(8, 2)
+        def forward(self, x):
+            return self.last(self.drop(self.norm(self.first(x)).relu()))
+    class Gathers(Net):
+        def forward(self, x):
+            x = self.first(x)
+            return self.last(x + 0.1 * collectives.all_reduce(x.detach(), "sum", dist.group.WORLD))
+    class Synchronises(Net):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.SyncBatchNorm(8)
+    DDP = nn.parallel.DistributedDataParallel
+    def compiled(model, backend="aot_eager", **options):
+        return torch.compile(model, backend=backend, **options)
+    def in_place(model, **options):
+        model.compile(backend="aot_eager", **options)
+        return model
+    def trained(make, net=Net, to=None):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        inner = net()
+        model, problems, offered = make(inner), [], 0
+        if to is None:
+            losses = train(model)
+        else:
+            transport = Transport(8 << 20, drain_secs=60)
+            with tl.watch(model, what=("output", "grad"), every=2, to=to, keep="*", transport=transport) as w:
+                losses = train(model)
+            problems, offered = w.problems, w.account.offered
+        counters = torch._dynamo.utils.counters
+        graphs = [counters["stats"]["unique_graphs"], len(counters["graph_break"])]
+        state = [value.tolist() for value in inner.state_dict().values()]
+        return {"result": [losses, state, graphs], "problems": problems, "offered": offered}
+"""
+
+
+def run_compiled(tmp_path: Path, make: str, net: str = "Net") -> list[dict[str, Any]]:
+    """What two ranks tell of a compiled model that is trained without and with a watch."""
+    told = run(
+        tmp_path,
+        textwrap.dedent(COMPILED)
+        + f"""
+make = {make}
+tell(plain=trained(make, {net}), watched=trained(make, {net}, "run"))
+""",
+    )
+    for rank in told:
+        assert rank["plain"]["result"] == rank["watched"]["result"]
+    return told
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "lambda net: DDP(compiled(net, fullgraph=True))",
+        pytest.param("lambda net: compiled(DDP(net))", marks=pytest.mark.slow),
+        pytest.param("lambda net: DDP(in_place(net, fullgraph=True))", marks=pytest.mark.slow),
+        pytest.param("lambda net: DDP(compiled(net, 'inductor', fullgraph=True))", marks=pytest.mark.slow),
+    ],
+)
+def test_of_compiled_replicas_one_is_watched_and_both_compute_the_same_bits(make: str, tmp_path: Path) -> None:
+    first, second = run_compiled(tmp_path, make)
+    assert first["watched"]["offered"] and not second["watched"]["offered"]
+    assert len(first["watched"]["problems"]) == 1 and "eager program" in first["watched"]["problems"][0]
+    values = open_watch(tmp_path / "run")
+    for layer in ("first", "norm", "drop", "last"):
+        assert values[layer, "output"].steps.tolist() == values[layer, "grad"].steps.tolist() == [0, 2, 4]
+
+
+def test_a_compiled_model_with_a_collective_does_not_hang_and_says_once_that_it_is_not_seen(tmp_path: Path) -> None:
+    first, second = run_compiled(tmp_path, "lambda net: compiled(net, fullgraph=True)", "Gathers")
+    said = [problem for problem in first["watched"]["problems"] if "waits for other processes" in problem]
+    assert len(said) == 1 and not second["watched"]["problems"]
+
+
+@pytest.mark.slow
+def test_compiled_code_that_synchronises_batch_norms_is_not_run_twice_and_that_is_said_once(tmp_path: Path) -> None:
+    # In evaluation mode: torch trains SyncBatchNorm on a GPU only.
+    first, _ = run_compiled(tmp_path, "lambda net: compiled(net.eval(), fullgraph=True)", "Synchronises")
+    assert len(first["watched"]["problems"]) == 1 and "no hook is called" in first["watched"]["problems"][0]

@@ -134,6 +134,15 @@ def test_the_recipe_runs_unchanged_on_other_architectures(table: str, name: str)
     check(name, table)
 
 
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_the_embeddings_of_an_encoder_decoder_are_those_that_its_decoder_reads(name: str) -> None:
+    """Both may have an embedding module of their own, beside one that holds the weights and is never called."""
+    model = built(name, "SEQ_TO_SEQ_CAUSAL_LM")
+    history = tl.log_forward_pass(model, inputs_of(model))
+    assert history["embed"].tensor_contents.shape[:2] == (2, 5)
+    assert history["embed"].module.endswith("decoder.embed_tokens")
+
+
 def test_these_are_more_than_forty_architectures() -> None:
     assert len({name for names in (QUICK, OTHERS) for _, name in listed(names)}) >= 40
 

@@ -14,6 +14,7 @@ from torcheer.errors import CannotWrite
 from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.log_writer import LogWriter
+from torcheer.runlog.run_folder import begin_run
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.training.loop.events import StepDone
 from torcheer.training.observe.training_log import TrainingLog
@@ -152,3 +153,26 @@ def test_who_follows_sees_rows_within_a_moment_though_nothing_else_happens(tmp_p
         wait_until(lambda: followed.refresh() and followed.tables["t"].count == number)  # noqa: B023
     assert followed.tables["t"].columns["a"] == [1, 2]
     log.close()
+
+
+def test_a_stage_of_epochs_that_is_cleared_is_gone_from_what_a_viewer_follows(tmp_path: Path) -> None:
+    begin_run(tmp_path)
+    log, followed = LogWriter(tmp_path, "train", tell=pytest.fail), FollowedLog(tmp_path)
+    for stage, epoch in ((0, 1), (0, 2), (1, 3)):
+        log.row(f"train_epoch/{stage}", {"epoch": epoch, "loss": epoch / 4}, epoch * 10)
+    log.commit()
+    followed.refresh()
+    assert followed.tables["train_epoch"].columns["Epoch"] == [1, 2, 3]
+    log.clear("train_epoch/0")
+    log.row("train_epoch/0", {"epoch": 1, "loss": 7.0}, 10)
+    log.commit()
+    for _ in range(2):  # and stays so
+        followed.refresh()
+        rows = dict(
+            zip(followed.tables["train_epoch"].columns["Epoch"], followed.tables["train_epoch"].columns["loss"])
+        )
+        assert rows == {1: 7.0, 3: 0.75}
+    log.row("train_epoch/0", {"epoch": 2, "loss": 6.0}, 20)
+    log.close()
+    assert followed.refresh() == {"train_epoch"}
+    assert sorted(followed.tables["train_epoch"].columns["Epoch"]) == [1, 2, 3]

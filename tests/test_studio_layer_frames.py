@@ -17,7 +17,7 @@ from studio_stage import Stage
 from torcheer.network.network_records import Layer
 from torcheer.network.unit_grids import Grid, grid_of
 from torcheer.studio.connections.messages import FrameHead, Look
-from torcheer.studio.connections.subscriptions import PictureCache, wants_of
+from torcheer.studio.connections.subscriptions import wants_of
 from torcheer.studio.sources.layer_frames import (
     GAP,
     LEAST,
@@ -26,14 +26,23 @@ from torcheer.studio.sources.layer_frames import (
     MOST_CELLS,
     NAN,
     PLUS,
-    frame,
+    LayerFrames,
     is_gap,
+    message_of,
     parse_frame,
-    raster_frame,
+    picture_of,
 )
 
 STEPS = MOST - LEAST
 NAMES = {"look": 3, "moment": 7, "layer": "conv", "variable": "Act"}
+
+
+def frame(values: np.ndarray, grid: Grid, **names: Any) -> bytes:
+    return message_of(picture_of(values, grid), raster=False, **{"item": 0, **names})
+
+
+def raster_frame(values: np.ndarray, **names: Any) -> bytes:
+    return message_of(picture_of(values, (1, 1, *values.shape), across=False), raster=True, **{"item": 0, **names})
 
 
 def sent(values: np.ndarray, grid: Grid | None = None) -> tuple[FrameHead, np.ndarray]:
@@ -227,7 +236,7 @@ def test_a_raster_ends_at_the_moment_looked_at_for_all_layers(variable: str, of:
     source = Stage(paused=True, states=30)
     assert source.net is not None
     look = Look(1, variable, moment=12, raster=5, **of)
-    sent = dict(PictureCache().messages(source, source.net, look, 12))
+    sent = dict(LayerFrames().messages(source, source.net, look, 12))
     assert all(message is not None and parse_frame(message)[0].raster for message in sent.values())
     head, payload = parse_frame(sent["Hidden2"] or b"")
     found = shown(head, payload).reshape(35, 5)

@@ -118,14 +118,14 @@ def test_items_that_several_pages_look_at_come_of_a_batch_that_is_too_large_to_b
     batch = np.arange(64, dtype=np.float32)[:, None].repeat(1 << 18, 1)  # 1 MB an item
     host.network = Network("wide", (Layer("wide", (1 << 18,)),), (), (Variable("Act"),))
     wait_until(lambda: source.net is not None and source.net.name == "wide", poll=source.poll)
-    found = [host.begin(1), host.begin(2)]  # the first one tells how large the ring has to be
+    found = [host.values.begin(1), host.values.begin(2)]  # the first one tells how large the ring has to be
     for number in found:
-        host.offer(number, batch, "wide", "Act")
-        host.end(number)
-    if not wait_until(lambda: source.moments or host.dropped == 2, poll=source.poll) or not source.moments:
-        number = host.begin(3)
-        assert host.offer(number, batch, "wide", "Act")
-        host.end(number)
+        host.values.offer(number, batch, "wide", "Act")
+        host.values.end(number)
+    if not wait_until(lambda: source.moments or host.values.dropped == 2, poll=source.poll) or not source.moments:
+        number = host.values.begin(3)
+        assert host.values.offer(number, batch, "wide", "Act")
+        host.values.end(number)
     wait_until(lambda: source.moments, poll=source.poll)
     values = [source.units(source.moments[-1].id, "wide", "Act", item) for item in (3, 7, 60, 8)]
     assert [None if one is None else set(one) for one in values] == [{3.0}, {7.0}, {60.0}, None]
@@ -158,7 +158,7 @@ def test_moments_that_go_are_named_and_one_that_is_looked_at_stays(host: Host) -
 def test_many_states_between_two_looks_all_arrive(host: Host, source: LiveSource) -> None:
     looked_at(host, source)
     sent = [step for step in range(60) if tell(host, step)]
-    wait_until(lambda: host._service is None or not host._service.sender._ready)  # announced, and nobody has read
+    wait_until(lambda: not host.values._ready)  # announced, and nobody has read
     wait_until(lambda: source.moments and source.moments[-1].step == sent[-1], poll=source.poll)
     assert [one.step for one in source.moments] == sent
     for one in source.moments:
@@ -170,10 +170,10 @@ def test_a_larger_ring_takes_over(host: Host, source: LiveSource) -> None:
     shown(host, source, 1)
     big = np.arange(4.0)[None] + np.zeros((1_500_000, 1))  # 48 MB in all: only a part is sent
     for step in range(2, 30):
-        number = host.begin(step, {})
-        host.offer(number, big, "in", "Act")
-        host.offer(number, np.zeros((8, 1 << 19)), "w", "Wt")  # 32 MB
-        host.end(number)
+        number = host.values.begin(step, {})
+        host.values.offer(number, big, "in", "Act")
+        host.values.offer(number, np.zeros((8, 1 << 19)), "w", "Wt")  # 32 MB
+        host.values.end(number)
         source.poll()
     wait_until(lambda: (tell(host, 99), source.moments[-1].step == 99)[1], poll=source.poll)
     assert source.units(source.moments[-1].id, "in", "Act", 0).tolist() == [99] * 4  # type: ignore[union-attr]
@@ -448,7 +448,7 @@ def test_a_ring_that_is_damaged_or_never_announced_does_no_harm(liar: Liar, vict
 def test_values_that_are_never_announced_do_not_pile_up(
     liar: Liar, victim: LiveSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.live_source._MOST_WAITING", 4 << 20)
+    monkeypatch.setattr("torcheer.studio.sources.timeline._MOST_INCOMPLETE", 4 << 20)
     ring = Ring(8 << 20)
     liar.say({"kind": "ring_came"}, ring.fd)
     sent = 0
@@ -456,11 +456,11 @@ def test_values_that_are_never_announced_do_not_pile_up(
         sent += offered(ring, sent, np.zeros((8, 8192), np.float32))
         victim.poll()
     assert is_fine(liar, victim)
-    waiting = sum(value.array.nbytes for state in victim._waiting.values() for value in state.values())
+    waiting = sum(value.array.nbytes for state in victim.timeline._incomplete.values() for value in state.values())
     assert waiting <= 4 << 20
     liar.say({"kind": "moment_came", "moment": {"id": sent - 1, "step": 3, "counters": {}, "test": False}})
     wait_until(lambda: victim.moments, poll=victim.poll)
-    assert victim.timeline.bytes == 8 * 8192 * 4 and not victim._waiting
+    assert victim.timeline.bytes == 8 * 8192 * 4 and not victim.timeline._incomplete
     ring.close()
 
 

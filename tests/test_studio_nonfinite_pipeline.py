@@ -39,7 +39,7 @@ def test_a_live_models_values_arrive_as_what_they_are(dtype: torch.dtype) -> Non
             model(x)
             view.log(loss=float("nan"), rate=torch.tensor(float("inf")))
             time.sleep(0.01)
-            return frame_of(page, "Input") if view.host.moments else page.say("look", look=1, variable="Act")
+            return frame_of(page, "Input") if view.host.values.announced else page.say("look", look=1, variable="Act")
 
         head, payload = wait_until(seen, "the inputs")
         assert [int(byte) for byte in payload[:4]][1:] == [NAN, PLUS, MINUS]
@@ -61,7 +61,7 @@ def test_a_sequence_that_is_shorter_than_in_the_picture_has_no_data_there() -> N
         def seen() -> Any:
             model(torch.rand(2, 3, 3))  # half as many tokens, twice: as many numbers as one item in the picture
             time.sleep(0.01)
-            return frame_of(page, "0") if view.host.moments else page.say("look", look=1, variable="Act")
+            return frame_of(page, "0") if view.host.values.announced else page.say("look", look=1, variable="Act")
 
         head, payload = wait_until(seen, "the layer")
         assert head.nans == 0 and not payload[15:].any() and payload[:15].all()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from studio_socket import Page, cookie_of
+from studio_socket import FakeSocket, Page, cookie_of
 from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePlace, stage, value
 from waiting import wait_until
 
@@ -241,11 +241,11 @@ def test_looks_that_are_the_same_tell_the_host_nothing(still: tuple[str, Stage])
 
 
 def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, Stage], monkeypatch: Any) -> None:
-    from torcheer.studio.connections import subscriptions
+    from torcheer.studio.sources import layer_frames
 
     made: list[int] = []
-    real = subscriptions.picture_of
-    monkeypatch.setattr(subscriptions, "picture_of", lambda values, grid: made.append(1) or real(values, grid))
+    real = layer_frames.picture_of
+    monkeypatch.setattr(layer_frames, "picture_of", lambda values, grid: made.append(1) or real(values, grid))
     pages = [Page(still[0]) for _ in range(5)]
     for number, page in enumerate(pages):
         frames, _ = page.state(look=number, variable="Act", moment=2)
@@ -255,9 +255,9 @@ def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, St
 
 
 def test_pictures_that_were_looked_at_take_a_bounded_room() -> None:
-    from torcheer.studio.connections.subscriptions import PictureCache
+    from torcheer.studio.sources.layer_frames import LayerFrames
 
-    source, pictures = Stage(paused=True, states=KEPT), PictureCache()
+    source, pictures = Stage(paused=True, states=KEPT), LayerFrames()
     pictures.MOST_BYTES = 100_000
     for moment in range(KEPT):
         assert source.net is not None
@@ -380,7 +380,7 @@ def test_states_that_are_broken_off_make_nobody_wait() -> None:
         if isinstance(message, bytes) and frames < 9:  # with each frame the reader is elsewhere already
             hub.handle(page, json.dumps({"kind": "look", "look": frames, "variable": "Act", "moment": frames}))
 
-    page = PageConnection(send)
+    page = PageConnection(FakeSocket(send))
     hub.join(page)
     hub.handle(page, json.dumps({"kind": "look", "look": 0, "variable": "Act", "moment": 0}))
     assert written_to(page, sent, "shown")["moment"] == 8
@@ -392,7 +392,7 @@ def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> No
     async def send(message: str | bytes) -> None:
         sent.append(message)
 
-    page = PageConnection(send)
+    page = PageConnection(FakeSocket(send))
     hub.join(page)
     page.queue_recordings("mine: 2 states")
     page.queue_recordings()
@@ -402,7 +402,7 @@ def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> No
 def test_problems_that_nobody_reads_do_not_pile_up() -> None:
     async def send(message: str | bytes) -> None: ...
 
-    page = PageConnection(send)
+    page = PageConnection(FakeSocket(send))
     for number in range(10_000):
         page.warn(f"problem {number}")
     assert len(page._replies) <= MOST_ANSWERS

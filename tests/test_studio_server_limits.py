@@ -28,7 +28,7 @@ from websockets.exceptions import ConnectionClosed
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.network.placement import net_of
 from torcheer.studio import routes
-from torcheer.studio.connections import connection_limits
+from torcheer.studio.connections import connection_limits, page_connection
 from torcheer.studio.connections.page_connection import MOST_ANSWERS
 from torcheer.studio.server import listen
 from torcheer.studio.sources.layer_frames import MOST_CELLS
@@ -129,7 +129,7 @@ def test_the_system_keeps_little_of_what_a_page_does_not_read() -> None:
 
 
 def test_a_page_that_does_not_read_for_long_is_let_go(monkeypatch: Any) -> None:
-    monkeypatch.setattr(routes, "SLOW_SECS", 0.3)
+    monkeypatch.setattr(page_connection, "SLOW_SECS", 0.3)
     source = Stage(paused=True, states=3)
     wide = tuple(Layer(f"Wide{number}", (1024, 1024)) for number in range(6))
     source.net = net_of(Network("wide", wide, (), (Variable("Act"),)))

@@ -76,10 +76,10 @@ def test_a_value_that_is_asked_for_is_exact(host: Host, tmp_path: Path) -> None:
     with start(tmp_path, browser=False, quiet=True) as viewer, Page(viewer.url) as page:
         page.say("look", look=1, variable="Act", train={"unit": "trial"})
         wait_until(lambda: host.wants.variables)
-        number = host.begin(1)
+        number = host.values.begin(1)
         for layer, value in values.items():
-            assert host.offer(number, value, layer, "Act")
-        host.end(number)
+            assert host.values.offer(number, value, layer, "Act")
+        host.values.end(number)
         page.until("shown", lambda one: one["moment"] >= 0)
         asked = [("in", 0), ("in", 1), *(("out", unit) for unit in range(4))]
         found = [page.ask("ask_value", n, layer=layer, unit=unit, variable="Act", moment=-1)

@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pytest
+from studio_socket import FakeSocket
 from studio_socket import Page as SocketPage
 from studio_stage import Stage, StagePlace, stage
 
@@ -169,7 +170,7 @@ def test_ten_thousand_damaged_messages_break_nothing(capfd: Any) -> None:
         raise AssertionError("nothing is sent here")
 
     async def hear() -> tuple[Hub, int]:
-        hub, page = Hub(StagePlace(source)), PageConnection(send)
+        hub, page = Hub(StagePlace(source)), PageConnection(FakeSocket(send))
         hub.join(page)
         return hub, sum([await one_more(hub, page) for _ in range(10_000)])
 

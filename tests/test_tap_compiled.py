@@ -27,7 +27,7 @@ from torcheer.tap.compiled.compiled_calls import CompiledCall
 from torcheer.tap.compiled.compiled_parts import compiled_parts
 from torcheer.tap.compiled.eager_pass import copied
 from torcheer.tap.compiled.eager_stance import EAGER_STANCE
-from torcheer.tap.compiled.preserved_state import preserved
+from torcheer.tap.compiled.preserved_state import PreservedState
 from torcheer.tap.pass_tap import PassTap
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
@@ -317,10 +317,47 @@ def test_a_pass_leaves_no_trace_in_the_model_nor_in_random_state() -> None:
     model(x)
     total, before = model.total, state_of(model)
     version = model.norm.running_mean._version  # type: ignore[union-attr]
-    with preserved(model):
+    with PreservedState(model).restored():
         model(x).sum().backward()
     assert state_of(model) == before and model.total is total
     assert model.norm.running_mean._version == version  # type: ignore[union-attr]
+
+
+def test_the_backward_of_a_pass_goes_on_with_the_copies_of_its_forward() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))
+    own, state = model[0].running_mean, PreservedState(model)
+    with state.restored():
+        model(torch.rand(3, 4))
+        written = model[0].running_mean
+    assert model[0].running_mean is own and own is not None and not own.any()
+    with state.restored():
+        assert model[0].running_mean is written is not own
+    assert model[0].running_mean is own
+
+
+def test_tensors_that_modules_share_stay_one_tensor_in_a_pass() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    model[1].running_mean = model[0].running_mean
+    with PreservedState(model).restored():
+        assert model[1].running_mean is model[0].running_mean
+
+
+def test_what_a_pass_puts_into_an_empty_container_is_taken_out() -> None:
+    class Caches(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 2)
+            self.cache: dict[str, Tensor] = {}
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.cache["x"] = x
+            return super().forward(x)
+
+    model = Caches()
+    cache, hooks = model.cache, model._forward_hooks
+    with PreservedState(model).restored():
+        model(torch.ones(1, 2))
+        model.register_forward_hook(lambda *_: None)
+    assert model.cache is cache == {} and model._forward_hooks is hooks and not hooks
 
 
 def test_a_pass_that_writes_into_its_arguments_changes_nothing_for_the_compiled_one() -> None:
@@ -369,6 +406,29 @@ def test_what_a_step_held_is_free_after_its_backward() -> None:
         assert len(alive) == 1 and alive[0]() is None
     finally:
         gc.enable()
+
+
+def test_a_pass_without_gradients_is_free_before_the_compiled_code_needs_memory() -> None:
+    alive, freed = list[Any](), list[bool]()
+
+    def backend(graph: Any, _: Any) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            freed.extend(reference() is None for reference in alive)
+            return graph(*arguments)
+
+        return run
+
+    inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    model = torch.compile(inner, backend=backend, fullgraph=True)
+    tap = PassTap(lambda name, call, output: alive.append(weakref.ref(output.value)), lambda *_: None, model)
+    tap.attach({"0": inner[0], "2": inner[2]})
+    gc.disable()
+    try:
+        model(torch.ones(2, 4)).sum().backward()
+    finally:
+        gc.enable()
+        tap.close()
+    assert freed == [True, True]
 
 
 def test_two_sinks_share_one_pass() -> None:

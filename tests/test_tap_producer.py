@@ -354,7 +354,7 @@ from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 link = Link(Plan(statistics=False), ring_bytes=1 << 20)
 about = {{"layer": "a", "variable": "b", "item": -1, "type": "uint8", "shape": [0], "step": 0}}
-link.offer(about, 0, lambda view: None)
+link.ring.offer(about, 0, lambda view: None)
 account = link.stop(20.0)
 Path({str(tmp_path / "account")!r}).write_text(f"{{account.handled}} {{account.restarts}}")
 """)

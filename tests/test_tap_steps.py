@@ -16,6 +16,7 @@ from host_viewer import ALL, Viewer
 from models import small
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from waiting import wait_until
 from watch_checks import Probed, hooks_of, train
 
 from torcheer.host.follow.layer_probes import LayerProbes
@@ -63,9 +64,14 @@ def page_on(model: nn.Module, host: Host, **settings: Any) -> PageFollower:
 def agreed(probed: Probed, viewer: Viewer, least: int) -> list[int]:
     """The steps that both saw; of each, both have the same output."""
     found, watched = [], probed.values()
-    for moment in viewer.moments(least):
+
+    def trained() -> list[dict[str, Any]]:
+        return [moment for moment in viewer.states() if not moment["test"]]
+
+    wait_until(lambda: len(trained()) >= least, "states of steps")
+    for moment in trained():
         key = ("first", "output", moment["step"])
-        if not moment["test"] and key in watched:
+        if key in watched:
             assert np.array_equal(viewer.values[moment["id"], "first", "Act"].array, watched[key]), moment
             found.append(moment["step"])
     return found

@@ -151,11 +151,9 @@ def test_the_rows_of_steps_hold_their_losses(tmp_path: Path, one_thread: None) -
     looker.act("train")
     events = running.join()
     done = {event.step: event for event in events[:20] if type(event) is StepDone}
-    rows = looker.tables[
-        "train_step"
-    ]  # each pipeline has a step of its own; every second is logged, as the config says
-    assert rows["Step"][:3] == [2, 4, 6]
-    for row, step in enumerate((2, 4, 6)):
+    rows = looker.tables["train_step"]  # each pipeline has a step of its own
+    assert {2, 4, 6} <= set(rows["Step"]), "every second is logged, as the config says, besides those of a page"
+    for row, step in enumerate(rows["Step"][:6]):
         event = done[step]
         cells = [rows[name][row] for name in ("Epoch", "Batch", f"{event.pipeline} loss")]
         assert cells == [event.epoch, event.round, float(event.loss)]
@@ -279,12 +277,9 @@ def test_what_the_watch_finds_is_told(tmp_path: Path, one_thread: None) -> None:
     looker = running.looker
     looker.paused(0)
     looker.act("train")
-    looker.until(lambda: any(alert["rule"] == "nan_inf" for alert in looker.alerts))
+    looker.until(lambda: any(alert.rule == "nan_inf" for alert in looker.logged_alerts))
     running.join()
-    alert = next(one for one in looker.alerts if one["rule"] == "nan_inf")
     names = {name for layer in looker.network["layers"] for name in (layer["name"], *layer["also"])}
-    assert alert["severity"] == "error" and alert["layer"].startswith("body.") and alert["layer"] in names
-    resting = sorted((one.text, one.layer) for one in LogSource(tmp_path).alerts)
-    looker.until(
-        lambda: resting == sorted((one["text"], one["layer"]) for one in looker.alerts if one["rule"] != "studio")
-    )
+    alert = next(one for one in LogSource(tmp_path).alerts if one.rule == "nan_inf")
+    assert alert.severity == "error" and alert.layer.startswith("body.") and alert.layer in names
+    assert [one for one in looker.alerts if one["rule"] != "studio"] == [], "what is in the log is not sent besides"

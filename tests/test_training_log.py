@@ -65,6 +65,22 @@ def test_every_nth_step_is_written_once_and_cut_back(tmp_path: Path) -> None:
     assert [row[0] for row in step_losses(later.tables())] == [2, 4, 6]
 
 
+def test_a_page_sees_steps_between_those_of_the_csv_file(tmp_path: Path) -> None:
+    log = TrainingLog(tmp_path, steps_csv=10)
+    log.begin(PLACE, [[]])
+    for step in range(1, 25):
+        done = StepDone(step, 1, step, "a", torch.tensor(step / 4))
+        log.add_steps([done])
+        if step % 4 == 0:
+            log.show_steps([done])
+    log.flush_steps()
+    log.close()
+    rows = RunLog(tmp_path).tables()["train_step"].columns
+    assert dict(zip(rows["Step"], rows["loss"])) == {step: step / 4 for step in (4, 8, 10, 12, 16, 20, 24)}
+    lines = (tmp_path / "metrics" / "steps.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ["10", "20"], "the file has every tenth"
+
+
 @pytest.mark.parametrize("harm", ["deleted", "cut", "edited", "all gone"])
 def test_a_csv_that_was_changed_by_hand_is_made_again_from_the_log(tmp_path: Path, whole: Path, harm: str) -> None:
     until(tmp_path, 2)

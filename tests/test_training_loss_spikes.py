@@ -104,6 +104,16 @@ def test_what_an_epoch_has_left_is_no_spike() -> None:
     assert largest.step == 201 and float(largest.loss) > 5 and spikes(events) == []
 
 
+def test_a_run_that_goes_on_knows_from_its_log_what_was_usual(tmp_path: Path) -> None:
+    begun = session(tmp_path / "run", steps_csv=1)
+    for event in begun.run():
+        if isinstance(event, StepDone) and event.step == STEP - 10:
+            begun.stop_reason = "that is enough"
+    assert STEP - 10 <= begun.place.step < STEP
+    events = list(session(tmp_path / "run", steps_csv=1).run())
+    assert [spike.step for spike in spikes(events)] == [STEP]
+
+
 # -- going on without
 
 

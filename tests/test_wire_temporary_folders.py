@@ -199,7 +199,7 @@ def _looked_at() -> object:
 
         def stepped() -> bool:
             MODEL(torch.ones(1, 3))
-            return view.host.moments > 0
+            return view.host.values.announced > 0
 
         wait_until(stepped, "a state to be shown")
     view.close()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 # Values of `Op.note` that readers compare against.
 KERNEL = "a fused kernel: its inside is computed beside it"
+COMPILED_AS_EAGER = "compiled code ran as the eager program it was made from: results may differ in the last bits"
 NO_STRUCTURE = "recorded with structure=False: what some modules returned, without the operations that made it"
 BESIDE = "computed beside the fused kernel, to be read: the model goes on with the kernel's own result"
 

@@ -117,6 +117,7 @@ class BatchRow:
     key: Key
     kept: int  # numbers that are sent
     size_bytes: int  # of those
+    batch_bytes: int  # that they take in a batch
     sampled: int  # every n-th of the numbers that were summed up is kept
     text: str  # the same and more, as JSON
 
@@ -129,7 +130,8 @@ class BatchRow:
         row = {"layer": key[0], "variable": key[1], "type": type, "device": device, "whole": list(whole),
                "stride": stride, "numbers": numbers, "sampled": sampled, "flags": list(flags)}  # fmt: skip
         kept = -(-numbers // sampled)
-        return cls(key, kept, bytes_of(type, (kept,)), sampled, json.dumps(row, separators=(",", ":")))
+        size_bytes, text = bytes_of(type, (kept,)), json.dumps(row, separators=(",", ":"))
+        return cls(key, kept, size_bytes, aligned(size_bytes), sampled, text)
 
 
 def aligned(size_bytes: int) -> int:

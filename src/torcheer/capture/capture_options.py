@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from torcheer.capture import edits as edits_module
-from torcheer.capture.edit_targets import EditTarget, EditTargets
+from torcheer.capture.editing.edit_targets import EditTarget, EditTargets
+from torcheer.capture.editing.input_edits import argument_number, check_runs_again, replace_argument, run_again
 from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningRecord, RunningView
 from torcheer.capture.op_choice import LateChoice, OpChoice
 from torcheer.capture.random_states import random_state
@@ -135,7 +136,10 @@ class Requests:
     def _handle_op(self, node: int, call: TorchCall, out: Any) -> Any:
         if self.edits.all:
             running = self._names.name(node, layer_name(call.name))
+            node, out = self._edit_inputs(node, call, out, running)
             for target in self.edits.all:
+                if target.edit.at == "input" and not target.inside:
+                    continue
                 if target.inside and target.is_attention(call.name) and self._is_inside(target.inside):
                     out = self._apply_edit(out, target, running.label, None, call.name)
                 elif target.selector.for_ops and self._edits(target.selector, running, call):
@@ -151,6 +155,41 @@ class Requests:
         if self.trace._readers:
             self.trace.notify_readers()
         return out
+
+    def _edit_inputs(self, node: int, call: TorchCall, out: Any, running: RunningOp) -> tuple[int, Any]:
+        """Run an operation again, if an edit is for what it receives; return its row and result."""
+        targets = [
+            target
+            for target in self.edits.all
+            if target.edit.at == "input" and not target.inside and target.selector.for_ops
+            if not call.mark or (target.selector.form in ("label", "position") and call.name != "edit")
+            if self._edits(target.selector, running, call)
+        ]
+        if not targets:
+            return node, out
+        for target in targets:
+            check_runs_again(self.recorder, node, target.key, running.label)
+
+        def edit(received: Any) -> Any:
+            for target in targets:
+                received = self._edit_argument(received, target, running.label, call.name)
+            return received
+
+        node, out = run_again(self.recorder, node, edit)
+        self._names.place(running, node)
+        for target in targets:
+            self._edited_nodes.setdefault(target.key, set()).add(node)
+        return node, out
+
+    def _edit_argument(self, received: Any, target: EditTarget, label: str, name: str) -> Any:
+        number = argument_number(self.recorder, received, target.edit.output, target.key, label)
+        tensor = leaves(received)[number]
+        part = self.edits.part(target, None, tensor, name)
+        if part is not None and part.is_empty:
+            return received
+        apply, ref = target.application(part, label), self.recorder.ref_of(tensor)
+        new = self._replace_value(ref, tensor, apply, target.edit.text, as_new_row=True)
+        return replace_argument(received, number, new)
 
     def _keep(self, node: int, tensors: list[Tensor], is_new: bool = False) -> None:
         """Save the tensors of a row, and log their gradients."""
@@ -408,10 +447,11 @@ class Requests:
         raise error
 
     def _check_edits(self) -> None:
-        for selector in (target.selector for target in self.edits.all):
+        for target in self.edits.all:
+            selector = target.selector
             if selector.form not in ("label", "pattern"):
                 continue
-            wanted, edited = self._final_nodes(selector), self._edited_nodes.get(selector.key, set())
+            wanted, edited = self._final_nodes(target), self._edited_nodes.get(selector.key, set())
             if wanted != edited:
                 raise BadArgument(
                     f"{selector.key!r} turned out to mean operations {sorted(wanted)}, but {sorted(edited)} were "
@@ -419,9 +459,12 @@ class Requests:
                     "instead"
                 )
 
-    def _final_nodes(self, selector: Selector) -> set[int]:
-        try:
-            return set(self.history.indices(selector.key))
+    def _final_nodes(self, target: EditTarget) -> set[int]:
+        key, selector = target.key, target.selector
+        if target.edit.at == "input" and selector.form == "label" and selector.index >= 0:
+            key = f"{selector.name}_{selector.number}" + (f":{selector.call}" if selector.call else "")
+        try:  # an edit of an input is a row of its own, and moves the others
+            return set(self.history.indices(key))
         except UnknownLayer:
             return set()
 

@@ -25,8 +25,8 @@ class Edit:
     """A function, and where in a layer it is applied: `tl.Edit(tl.edits.zero(), head=3, positions=[0, -1])`.
 
     - `function`: from tensor to tensor of the same shape; or a number or tensor to put there.
-    - `at`: "output" of the layer, "input" of a module (for that module alone), or "gradient": what backward sends to
-      the output.
+    - `at`: "output" of the layer, "input" of a module or operation (for it alone), or "gradient": what backward sends
+      to the output.
     - `head`: a head, or several, of an attention; the function then receives (batch, positions, size of the heads).
     - `positions`: one or several places in the sequence, or a slice; None for all. They count over the whole sequence,
       also in `generate`, where a cache lets each call see new tokens only. Negative ones count from the end of the

@@ -29,6 +29,7 @@ from torcheer.errors import BadArgument, NotAModel
 from torcheer.history import ModelHistory
 from torcheer.history.error_notes import explain
 from torcheer.inputs import call_arguments, check_arguments, unknown_keys
+from torcheer.records import COMPILED_AS_EAGER
 from torcheer.terminal import plural
 
 if TYPE_CHECKING:
@@ -289,9 +290,7 @@ def _uncompiled(recorder: Recorder) -> Iterator[None]:
     compiled = _compiled_modules(model) if model is not None else []
     calls = [module._compiled_call_impl for module in compiled]
     if compiled or dynamo_frames()["total"]:
-        recorder.run_notes.append(
-            "compiled code ran as the eager program it was made from: results may differ in the last bits"
-        )
+        recorder.run_notes.append(COMPILED_AS_EAGER)
     with EAGER:
         for module in compiled:
             module._compiled_call_impl = None

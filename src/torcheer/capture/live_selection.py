@@ -191,6 +191,10 @@ class RunningNames:
         high = high if is_sure else counts[2]
         return RunningOp(node, name, number, first, passes + 1, low, high, max_pass, is_sure)
 
+    def place(self, running: RunningOp, node: int) -> None:
+        """Note that an operation stands in another row than the one it was named in."""
+        self._layers[node] = (running.name, running.number)
+
     def _modules(self, scope: int) -> tuple[int, ...]:
         chain = self._chains.get(scope)
         if chain is None:

@@ -29,6 +29,7 @@ from torcheer.models import ModulePaths
 from torcheer.records import NO_STRUCTURE, Argument, ModuleCall, ModuleRun, Op, RunInfo
 from torcheer.selection import keys_of, parse
 from torcheer.tap.compiled.compiled_calls import CompiledCall, PartsInside
+from torcheer.tap.compiled.gradient_edges import note_edge
 from torcheer.tap.module_selection import matching_modules
 from torcheer.tap.probe_hooks import ProbeHook, in_backward
 from torcheer.terminal import first_names, plural
@@ -80,6 +81,7 @@ class ModuleOutputs(Trace):
                     kept.append(self._in_form(tensor))
             if self.gradient_log is not None:
                 self.gradient_log.hook(tensor, len(kept) - 1)
+                note_edge(tensor)
         for reader in self._readers:
             reader(self.ops()[-1])
 
@@ -205,18 +207,18 @@ class TakingShare:
 
     def __init__(self, call: CompiledCall, notes: list[str]) -> None:
         self._call, self._notes = call, notes
-        self.modules: list[torch.nn.Module] = []
+        self._modules: list[torch.nn.Module] = []
         self._hooks: list[TakingHook] = []
         call.shares.append(self)
 
     def add(self, hook: TakingHook, module: torch.nn.Module) -> None:
         """Take what one more module returns."""
-        self.modules.append(module)
+        self._modules.append(module)
         self._hooks.append(hook)
 
     def attach(self) -> Iterator[Any]:
         """Hook the modules for a pass beside the compiled one."""
-        for module, hook in zip(self.modules, self._hooks, strict=True):
+        for module, hook in zip(self._modules, self._hooks, strict=True):
             yield module.register_forward_hook(hook)
 
     def fail(self, error: Exception) -> None:

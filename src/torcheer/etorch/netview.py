@@ -191,20 +191,20 @@ class NetView:
         with self._lock:
             repeated = self._sent is state and self._sent_wants is wants
             self._tries = self._tries + 1 if repeated else 1
-            self._sent, self._sent_wants, self._dropped = state, wants, host.dropped
-            id = host.begin(state.step, state.counters, state.test)
+            self._sent, self._sent_wants, self._dropped = state, wants, host.values.dropped
+            id = host.values.begin(state.step, state.counters, state.test)
             if id < 0:
                 return
             for layer, variable, value, first in state.units:
                 if variable in wants.variables:
                     if first and first <= wants.item < first + len(value):
-                        host.offer(id, value[wants.item - first], layer, variable, wants.item)
+                        host.values.offer(id, value[wants.item - first], layer, variable, wants.item)
                     else:
-                        host.offer(id, value, layer, variable)
+                        host.values.offer(id, value, layer, variable)
             if wants.weights or wants.units:
                 for projection, value in state.weights:
                     _offer_weights(host, id, projection, value, wants)
-            host.end(id)
+            host.values.end(id)
 
     def _watch(self) -> None:
         """Send the newest state to later subscribers, or if it was skipped or dropped before."""
@@ -221,7 +221,7 @@ class NetView:
 
     def _was_dropped(self, host: Host) -> bool:
         """True if the last state was dropped and may be retried: the ring grows meanwhile."""
-        return host.dropped != self._dropped and self._tries < _MOST_TRIES
+        return host.values.dropped != self._dropped and self._tries < _MOST_TRIES
 
     def _is_changing(self, state: NetworkState) -> bool:
         """True if a newer state arrives within a moment."""
@@ -231,13 +231,13 @@ class NetView:
 
 def _offer_weights(host: Host, id: int, projection: Projection, value: Any, wants: Wants) -> None:
     if value.nbytes <= WHOLE_BYTES:
-        host.offer(id, value, projection.name, "Wt")
+        host.values.offer(id, value, projection.name, "Wt")
         return
     for layer, unit in wants.units:
         if layer == projection.receiver.name:
-            host.offer(id, _row(projection, value, unit), projection.name, f"Wt[in:{unit}]")
+            host.values.offer(id, _row(projection, value, unit), projection.name, f"Wt[in:{unit}]")
         if layer == projection.sender.name:
-            host.offer(id, _column(projection, value, unit), projection.name, f"Wt[out:{unit}]")
+            host.values.offer(id, _column(projection, value, unit), projection.name, f"Wt[out:{unit}]")
 
 
 def _row(projection: Projection, weights: Any, unit: int) -> Any:

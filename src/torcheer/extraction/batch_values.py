@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,8 +25,10 @@ from torcheer.extraction.value_rows import BatchValues, Mask, Values, check_mask
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
 from torcheer.history.lookup import named_matches
 from torcheer.inputs import call_arguments
-from torcheer.models import plain_name
+from torcheer.models import named_parts
 from torcheer.selection import keys_of, parse, refusal
+from torcheer.tap.compiled.compiled_parts import compiled_parts
+from torcheer.terminal import warn_or_print
 
 TOLERANCE = 0.02  # relative difference up to which two runs count as the same
 Reduce = Callable[..., Any]
@@ -41,7 +44,7 @@ class LayerReader:
         self._mask = check_mask(mask)
         self._requested = _parse_layers(layers)
         self.layers: dict[str, Reduce | None] = {}  # by name, once the trial has found them
-        modules = {plain_name(name): module for name, module in model.named_modules() if name}
+        modules = named_parts(model)
         forms = {parse(key, modules, "extract").form for key in self._requested}
         # Inside a fused kernel nothing is counted: other operations would have the labels that a history shows.
         self._fused = forms <= {"module", "class"}
@@ -69,7 +72,17 @@ class LayerReader:
         self._stop_early = True
         if hooks is not None and self._hooks is None and not hooks.has_run:
             self._try_hooks(hooks, batch, values)
+        self._warn_if_eager()
         return values
+
+    def _warn_if_eager(self) -> None:
+        """Say that compiled code does not run: captures never run it, and hooks only around it."""
+        if compiled_parts(self.model) and (self._hooks is None or self._hooks.runs_eagerly):
+            warn_or_print(
+                "extract reads layers inside torch.compile, where no hook is called: the eager program that was "
+                "compiled runs in its place, at its speed, and values may differ from compiled ones in the last bits",
+                stacklevel=4,
+            )
 
     def _try_hooks(self, hooks: HookReader, batch: Batch, values: BatchValues) -> None:
         """Read by hooks from here on if they give what a capture gave."""
@@ -268,7 +281,7 @@ def evaluation_mode(model: torch.nn.Module, device: torch.device) -> Iterator[No
     modes = [(module, module.training) for module in model.modules()]
     original_device = next((tensor.device for tensor in _parameters_and_buffers(model)), device)
     cuda = range(torch.cuda.device_count()) if device.type == "cuda" else ()
-    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+    with torch.random.fork_rng(devices=cuda), torch.no_grad(), _few_threads(device):
         try:
             model.eval()
             if original_device != device:
@@ -279,6 +292,24 @@ def evaluation_mode(model: torch.nn.Module, device: torch.device) -> Iterator[No
                 module.training = mode
             if original_device != device:
                 model.to(original_device)
+
+
+@contextmanager
+def _few_threads(device: torch.device) -> Iterator[None]:
+    """Leave most processors to the threads that write, while a GPU runs the model.
+
+    A loader that stacks its samples by all of them waits, after each, for threads whose turn others have.
+    """
+    before = torch.get_num_threads()
+    most = max(1, (os.cpu_count() or 1) // 4)
+    if device.type == "cpu" or before <= most:
+        yield
+        return
+    torch.set_num_threads(most)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose_device(model: torch.nn.Module, requested: Any) -> torch.device:

@@ -17,11 +17,11 @@ from torch.utils.data import (
     RandomSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
-    default_collate,
 )
 
 from torcheer.data_workers import WorkerStart
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.extraction.collation import Collate, collate_given
 from torcheer.extraction.fingerprints import fingerprint, old_data_checksum
 
 BATCH_SIZE = 32
@@ -59,6 +59,8 @@ class Batches:
         self.data, self.transform = data, transform
         self.is_old = False  # whether a folder of version 1 goes on, which has other checksums
         self.keeps_given = False  # whether somebody asks for samples as they were before `transform`
+        self.collate = Collate()
+        self.loaded: Batch | None = None  # the first one, which `select` need not load again
         self.batch_size = None if self.is_loader else batch_size or BATCH_SIZE
         self._indexed = _is_indexed(data)
         self._stream: Iterator[Any] | None = None  # started by `first`; some data cannot be iterated twice
@@ -86,7 +88,7 @@ class Batches:
         return isinstance(self.data, Iterator)
 
     def first(self) -> Batch:
-        """Return the first batch, for a trial; a stream will yield it again."""
+        """Return the first batch, for a trial; `select` yields it again."""
         if not self._indexed:
             stream = self._groups()
             head = list(islice(stream, 1))
@@ -125,10 +127,15 @@ class Batches:
 
     def _from_dataset(self, is_wanted: BatchFilter) -> Iterator[Batch]:
         chosen: list[tuple[int, list[Any]]] = []
+        first, self.loaded = self.loaded, None
+        known = 0 if first is None else 1
+        if first is not None and is_wanted(0):
+            yield first
+        del first
 
         def sampler() -> Iterator[list[Any]]:
             for number, indices in enumerate(self._indices()):
-                if is_wanted(number):
+                if number >= known and is_wanted(number):
                     chosen.append((number, indices))
                     yield indices
 
@@ -151,7 +158,8 @@ class Batches:
     def _loader(self, sampler: Any) -> DataLoader[Any]:
         if not self.is_loader:
             items = _TransformedItems(self.data, self.transform, self._pairs)
-            return DataLoader(items, batch_sampler=sampler, collate_fn=_collate_pairs if self._pairs else _collate)
+            collate = self.collate.pairs if self._pairs else self.collate
+            return DataLoader(items, batch_sampler=sampler, collate_fn=collate)
         loader = self.data
         return DataLoader(
             loader.dataset,
@@ -174,8 +182,8 @@ class Batches:
     def _make_batch(self, number: int, part: Any) -> Batch:
         if self.is_loader:
             return Batch(number, self._apply_transform(part), None, None, part)
-        data = _collate([self._apply_transform(item) for item in part])
-        return Batch(number, data, len(part), None, _collate_given(part) if self._pairs else data)
+        data = self.collate([self._apply_transform(item) for item in part])
+        return Batch(number, data, len(part), None, collate_given(part) if self._pairs else data)
 
     @property
     def _pairs(self) -> bool:
@@ -186,7 +194,7 @@ class Batches:
         return item if self.transform is None else self.transform(item)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_stream": None}  # other processes start a new iteration
+        return {**vars(self), "_stream": None, "loaded": None}  # other processes start a new iteration
 
 
 def _worker_init(loader: DataLoader[Any]) -> WorkerStart | None:
@@ -256,37 +264,6 @@ def _iterate_leaves(data: Any) -> Iterator[Any]:
             yield from _iterate_leaves(part)
     else:
         yield data
-
-
-def _collate(items: list[Any]) -> Any:
-    try:
-        return default_collate(items)
-    except TypeError as error:
-        raise _CollateError(
-            f"samples of type {_type_name(items[0])} cannot be made a batch ({str(error).split(';')[0]}); give a "
-            f"transform that makes tensors of them, or a DataLoader with its own collate_fn"
-        ) from None
-    except RuntimeError as error:
-        raise _CollateError(
-            f"samples cannot be made a batch: {error}. Give a transform that makes them alike, batch_size=1, or a "
-            f"DataLoader with its own collate_fn"
-        ) from None
-
-
-def _collate_pairs(items: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    return _collate_given([given for given, _ in items]), _collate([made for _, made in items])
-
-
-def _collate_given(items: list[Any]) -> Any:
-    """Return samples as one batch, or as they are where they make none: images of any size."""
-    try:
-        return default_collate(items)
-    except (TypeError, RuntimeError):
-        return items
-
-
-class _CollateError(TorcheerError, TypeError):
-    """Raised for samples that cannot be collated into a batch."""
 
 
 def _is_indexed(data: Any) -> bool:

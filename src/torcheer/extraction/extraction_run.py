@@ -21,6 +21,7 @@ from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel,
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.batch_values import LayerReader, choose_device, evaluation_mode, is_close
 from torcheer.extraction.batches import Batch, Batches, batch_ids
+from torcheer.extraction.collation import Collate
 from torcheer.extraction.extracted_tensors import ExtractedTensors, collect_tensors
 from torcheer.extraction.extraction_estimate import Estimate, measure
 from torcheer.extraction.extraction_plan import PEAK, PEAK_PLACE, ExtractionPlan, shard_name
@@ -30,6 +31,7 @@ from torcheer.extraction.unit_peaks import find_peaks
 from torcheer.extraction.value_rows import BatchValues, Mask, sample_maker
 from torcheer.extraction.writers.shards import ShardWriter
 from torcheer.history.error_notes import annotate
+from torcheer.models import plain_name, unwrapped
 from torcheer.terminal import Progress, ProgressCallback, human_bytes, plural
 
 WRITERS = 4  # threads that write
@@ -108,13 +110,14 @@ def extract(
         raise BadArgument("dry_run would use up the first samples of a generator; give data that can be begun again")
     transformed = transform is not None
     reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
-    batches.keeps_given = reader.wants_batch
+    batches.keeps_given, batches.collate = reader.wants_batch, Collate(for_gpu=target_device.type == "cuda")
     batches.is_old = to is not None and plans.is_old(Path(to))
     with evaluation_mode(model, target_device):
         first = batches.first()
         trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
         if dry_run:
             return measure(reader, batches, first, trial.values)
+        batches.loaded = first
     plan = replace(_make_plan(reader, batches, trial, shard_samples, writers, codec, ids), top=top)
     if to is None:
         if workers or codec != "raw" or top:
@@ -280,10 +283,9 @@ def _make_plan(
         per_shard = shard_samples // max(1, trial.values.count)
     else:
         raise BadArgument(f"shard_samples={shard_samples!r}: give a whole number from 1 on")
-    weights = {**dict(reader.model.named_buffers()), **reader.model.state_dict()}  # non-persistent buffers too
     return ExtractionPlan(
-        model=type(reader.model).__name__,
-        weights=(old_weights_checksum if batches.is_old else fingerprint)(weights.items()),
+        model=type(reader.model if batches.is_old else unwrapped(reader.model)).__name__,
+        weights=_weights_checksum(reader.model, batches.is_old),
         layers=tuple(reader.layers),
         batch_size=batches.batch_size,
         samples=batches.samples,
@@ -294,6 +296,14 @@ def _make_plan(
         seed=reader.seed,
         lanes=_count_lanes(writers, batches.samples, trial.values),
     )
+
+
+def _weights_checksum(model: torch.nn.Module, is_old: bool) -> int:
+    """Return a checksum over every parameter and buffer; the same for a compiled model."""
+    weights = {**dict(model.named_buffers()), **model.state_dict()}  # non-persistent buffers too
+    if is_old:
+        return old_weights_checksum(weights.items())
+    return fingerprint((plain_name(name), value) for name, value in weights.items())
 
 
 def _count_lanes(writers: int | None, samples: int | None, values: BatchValues) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from threading import get_ident
 from typing import Any
 
@@ -10,7 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.capture.record.tensor_trees import direct_tensors
+from torcheer.models import named_parts
 from torcheer.roles import is_role, roles_of
+from torcheer.tap.compiled.compiled_parts import compiled_parts
+from torcheer.tap.compiled.eager_stance import EAGER_STANCE
 
 _FAST_PATHS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
@@ -27,6 +31,9 @@ class HookReader:
 
     def __init__(self, model: torch.nn.Module, modules: dict[str, torch.nn.Module]) -> None:
         self._model, self._modules = model, modules
+        inside = {id(module) for part in compiled_parts(model) for module in part.modules_inside()}
+        # Compiled code calls no hook, so it runs as the Python it was made from; around it, it stays as it is.
+        self.runs_eagerly = any(id(module) in inside for module in modules.values())
         self._copied_layers: set[str] = set()  # layers whose values are overwritten in place later
         self._last_layer = ""  # the layer after which the pass may stop, known after the first pass
         self._thread = 0  # the thread of this call: other threads may run the model and trigger the hooks
@@ -38,8 +45,7 @@ class HookReader:
     @classmethod
     def for_layers(cls, model: torch.nn.Module, layers: Iterable[str]) -> HookReader | None:
         """Make a reader if all layers are modules; None otherwise."""
-        modules = {name: module for name, module in model.named_modules() if name}
-        layers = list(layers)
+        modules, layers = named_parts(model), list(layers)
         named = {name for name in layers if name not in modules and is_role(name)}
         modules |= {name: modules[roles_of(modules).resolve(name)[0].path] for name in named}
         return cls(model, {name: modules[name] for name in layers}) if set(layers) <= set(modules) else None
@@ -62,7 +68,8 @@ class HookReader:
         self._thread, self._order, self._values, self._versions = get_ident(), [], {}, {}
         handles = [module.register_forward_hook(self._make_hook(name)) for name, module in self._modules.items()]
         try:
-            self._model(*args, **kwargs)
+            with EAGER_STANCE if self.runs_eagerly else nullcontext():
+                self._model(*args, **kwargs)
         except _StopForward:
             pass
         finally:

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from torcheer.errors import ValueUnavailable
 from torcheer.history.alignment.divergence import Alignment, Divergence
 from torcheer.history.alignment.matches import Match, value_rows
+from torcheer.history.alignment.value_samples import numel
 from torcheer.history.op_table import Columns, to_pandas
 from torcheer.history.program_structure import structural_hash
 from torcheer.history.text.comparison_text import describe
 from torcheer.history.value_arrays import bits_equal, to_numpy
+from torcheer.records import COMPILED_AS_EAGER
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -50,6 +52,7 @@ class Comparison:
     same_structure: bool
     divergences: tuple[Divergence, ...] = ()  # where inputs agree and results do not, in order of execution
     precision: str = ""  # the type whose rounding is allowed for, "float32"; "" if all values are equal
+    notes: tuple[tuple[str, str], ...] = ()  # what the "first", the "second" or both say of how they were recorded
 
     def __bool__(self) -> bool:
         return not self.missing and not self.extra and all(row.status == "equal" for row in self.rows)
@@ -97,7 +100,7 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
     if same:
         rows = [row for index in range(len(first.ops)) for row in _op_differences(first, index, second, index)]
         if all(row.status == "equal" for row in rows):
-            return Comparison(tuple(rows), (), (), same)
+            return Comparison(tuple(rows), (), (), same, notes=_notes(first, second))
     alignment = Alignment(first, second, same_program=same)
     matches = value_rows(alignment)
     if not same:
@@ -110,6 +113,17 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
         same_structure=same,
         divergences=tuple(alignment.divergences()),
         precision=alignment.precision,
+        notes=_notes(first, second),
+    )
+
+
+def _notes(first: ModelHistory, second: ModelHistory) -> tuple[tuple[str, str], ...]:
+    """Return the notes that only one of the runs has, and that compiled code was not run in either."""
+    ours, theirs = first.info.notes, second.info.notes
+    return (
+        *(("both", note) for note in ours if note in theirs and note == COMPILED_AS_EAGER),
+        *(("first", note) for note in ours if note not in theirs),
+        *(("second", note) for note in theirs if note not in ours),
     )
 
 
@@ -123,7 +137,10 @@ def _judged(row: Difference, match: Match | None) -> Difference:
 def _matched_differences(first: ModelHistory, second: ModelHistory, match: Match) -> Iterator[Difference]:
     """Compare a value with its counterpart, which may have another shape or order."""
     op, other = first.ops[match.op], second.ops[match.other_op]
-    if op.name == other.name and match.order == () and match.output == match.other_output:
+    shape, other_shape = op.tensors[match.output].shape, other.tensors[match.other_output].shape
+    reshaped = shape != other_shape and numel(shape) == numel(other_shape) and len(op.tensors) == len(other.tensors)
+    in_place = match.order == () and match.output == match.other_output
+    if op.name == other.name and in_place and not reshaped:
         if match.output == 0:
             yield from _op_differences(first, op.index, second, other.index)
     elif match.arrays is None:

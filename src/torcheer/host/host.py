@@ -10,16 +10,15 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen
 from torcheer.errors import TorcheerError, reason_of, uncaught
-from torcheer.host.missing_values import Absence
 from torcheer.host.scratch_limits import ScratchLimits
-from torcheer.host.state_sender import as_array
+from torcheer.host.state_sender import StateSender
 from torcheer.host.viewer_connection import Board, Service
 from torcheer.network.network_records import Network
 from torcheer.records import Sample
@@ -50,7 +49,8 @@ class Host:
 
     host = Host("runs/first", title="AlexNet")
     host.network = Network(…)
-    id = host.begin(step, {"Epoch": 3}); host.offer(id, tensor, "fc1", "Act"); host.end(id)
+    values = host.values
+    id = values.begin(step, {"Epoch": 3}); values.offer(id, tensor, "fc1", "Act"); values.end(id)
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Host:
         self._board = Board(title, {"state": State(), "parameters": ()})
         self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self.report)
+        self.values = self._service.sender  # writes states into the ring
         self.path: Path | None = self._doorway.path
         self._log: LogWriter | None = None
         self._limits = ScratchLimits(self.report) if to is None else None
@@ -87,7 +88,7 @@ class Host:
             except (OSError, TorcheerError) as error:
                 self.report(f"{run / 'run.json'}: {error}")
         goes_on = "What is logged is not on the page; the rest of it goes on."
-        log = LogWriter(run, writer, tell=self.report, goes_on=goes_on, is_temporary=is_temporary)
+        log = LogWriter(run, writer, tell=self.report, goes_on=goes_on, is_temporary=is_temporary, waits_for_room=True)
         log.commit_in_background()
         if not continues and not is_temporary:
             begin_anew(log)
@@ -210,17 +211,15 @@ class Host:
         if self._log is not None:
             self._log.clear(table)
 
-    def alert(
-        self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "", *, id: str = ""
-    ) -> None:
-        """Show a warning (or another severity) on the page; `id` is that of the run's log."""
+    def alert(self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "") -> None:
+        """Log a warning (or another severity): pages read it there; what no log takes is sent to the viewer."""
         if self.closed:
             return
         warning = Alert(rule, layer, "", int(step), int(step), str(text), "", severity)
         self.notifier.alert(warning)
-        if not id and self._log is not None:
-            id = self._log.alert(warning).id
-        id = id or f"host:{self._opened_ms:x}:{self._alerts + 1}"
+        if self._log is not None and self._log.alert(warning).id:
+            return
+        id = f"host:{self._opened_ms:x}:{self._alerts + 1}"
         alert = AlertSeen(str(text), severity, int(step), rule, layer, id)
         self._board.alerts.append((self._alerts, alert))
         self._alerts += 1
@@ -231,60 +230,7 @@ class Host:
     @property
     def wants(self) -> Wants:
         """What the viewer subscribed to; `Wants()` without a subscription."""
-        return self._board.wants
-
-    @property
-    def dropped(self) -> int:
-        """How many states were dropped because the ring was full."""
-        return self._service.sender.dropped if self._service is not None else 0
-
-    @property
-    def moments(self) -> int:
-        """How many states were announced to the viewer."""
-        return self._service.sender.announced if self._service is not None else 0
-
-    @property
-    def making_secs(self) -> float:
-        """Seconds spent allocating the shared-memory ring: a one-time cost, not part of a state's."""
-        return self._service.sender.making_secs if self._service is not None else 0.0
-
-    def begin(self, step: int, counters: Mapping[str, Any] | None = None, test: bool = False) -> int:
-        """Begin a state and return its number.
-
-        -1 without a subscription or room, and then values are ignored.
-        """
-        if self.closed or self._service is None:
-            return -1
-        try:
-            return self._service.sender.begin(step, counters or {}, test)
-        except Exception as error:
-            self.report(f"step {step} cannot be shown: {type(error).__name__}: {error}")
-            return -1
-
-    def offer(self, id: int, value: Any, layer: str, variable: str, item: int = -1) -> bool:
-        """Copy a tensor or array of a state at once.
-
-        False where there is no room or no subscription to it.
-
-        The first axis is the batch; with `item`, the value is that one batch item without a batch axis.
-        """
-        if id < 0 or self.closed or self._service is None:
-            return False
-        try:
-            return self._service.sender.offer(id, as_array(value), layer, variable, item)
-        except Exception as error:  # a value that cannot be copied is no reason to stop a training run
-            self.report(f"{layer} ({variable}) cannot be shown: {type(error).__name__}: {error}")
-            return False
-
-    def absent(self, id: int, absences: Iterable[Absence]) -> None:
-        """Report why layers have no value of a variable in a state."""
-        if id >= 0 and not self.closed and self._service is not None:
-            self._service.sender.absent(id, absences)
-
-    def end(self, id: int) -> None:
-        """Complete a state: it is announced to the viewer if all of its values fit into the ring."""
-        if id >= 0 and not self.closed and self._service is not None:
-            self._service.sender.end(id)
+        return self.values.wants
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -335,7 +281,7 @@ class Host:
             service.stop(why)
             self._doorway.close()
             self.notifier.close(self._closing_line(), why)
-            self._board.wants = Wants()
+            self.values.subscribe(Wants())
             atexit.unregister(self._at_exit)
             if not keeps_log:
                 self.discard()
@@ -357,6 +303,7 @@ class Host:
         if self._service is not None:
             self._service.after_fork()
             self._service = self._log = None
+            self.values = _no_values(self.report)
             self._closing = threading.RLock()  # another thread may have held it
             atexit.unregister(self._at_exit)
 
@@ -395,6 +342,12 @@ def closed_host(title: str) -> Host:
     host._alerts, host._opened_ms, host.problems = 0, 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
     host._doorway = host._service = host._log = host.path = host._limits = None
+    host.values = _no_values(host.report)
     host._heads, host._begun, host._last_tables, host._closing = {}, {}, None, threading.RLock()
     host.notifier = Notifier((), title=title, to=None, tell=host.report)
     return host
+
+
+def _no_values(report: Callable[[str], None]) -> StateSender:
+    """What takes no value, as it never gets a subscription."""
+    return StateSender(lambda: None, report)

@@ -60,7 +60,7 @@ class StateSender:
         self._lock = threading.RLock()
         self._ring: Ring | None = None
         self._size = LEAST_RING
-        self._wants = Wants()
+        self.wants = Wants()  # what the viewer subscribed to
         self._moments: dict[int, HeldMoment] = {}
         self._ready: list[HeldMoment] = []
         self._last, self._usual_bytes = -1, 0
@@ -73,12 +73,12 @@ class StateSender:
     def subscribe(self, wants: Wants) -> None:
         """Replace the subscription; an empty one frees the ring."""
         with self._lock:
-            self._wants = wants
             if not is_subscribed(wants):
                 self._free_ring()
                 self._moments.clear()
                 self._ready.clear()
                 self._size, self._usual_bytes = LEAST_RING, 0
+            self.wants = wants  # last: who sees it may rely on the rest
 
     def _free_ring(self) -> None:
         ring, self._ring = self._ring, None
@@ -88,9 +88,17 @@ class StateSender:
 
     # -- for the training thread -------------------------------------------------------------------------------------
 
-    def begin(self, step: int, counters: Mapping[str, Any], test: bool) -> int:
-        """Begin a state; -1 without a subscription, or while the ring is full of unread states."""
-        if not is_subscribed(self._wants):
+    def begin(self, step: int, counters: Mapping[str, Any] | None = None, test: bool = False) -> int:
+        """Begin a state and return its number.
+
+        -1 without a subscription, or while the ring is full of unread states; its values are ignored then.
+        """
+        if not is_subscribed(self.wants):
+            return -1
+        try:
+            moment = HeldMoment(-1, int(step), dict(counters or {}), bool(test))
+        except Exception as error:
+            self._report(f"step {step} cannot be shown: {type(error).__name__}: {error}")
             return -1
         with self._lock:
             if self._ring is not None and (self._size > self._ring.memory.size):
@@ -99,17 +107,29 @@ class StateSender:
                 self.dropped += 1
                 return -1
             self._last += 1
-            self._moments[self._last] = HeldMoment(self._last, int(step), dict(counters), bool(test))
+            moment.id = self._last
+            self._moments[self._last] = moment
             while len(self._moments) > _MOST_OPEN:
                 del self._moments[next(iter(self._moments))]
                 self.dropped += 1
             return self._last
 
-    def offer(self, number: int, value: Any, layer: str, variable: str, item: int) -> bool:
-        """Write a value of a state into the ring."""
+    def offer(self, number: int, value: Any, layer: str, variable: str, item: int = -1) -> bool:
+        """Copy a tensor or array of a state into the ring at once; False without room or a subscription to it.
+
+        The first axis is the batch; with `item`, the value is that one batch item without a batch axis.
+        """
         moment = self._moments.get(number)
         if moment is None or not self.is_wanted(variable):
             return False
+        try:
+            value = value if hasattr(value, "detach") else np.asarray(value)
+            return self._offer(moment, value, layer, variable, item)
+        except Exception as error:  # a value that cannot be copied is no reason to stop a training run
+            self._report(f"{layer} ({variable}) cannot be shown: {type(error).__name__}: {error}")
+            return False
+
+    def _offer(self, moment: HeldMoment, value: Any, layer: str, variable: str, item: int) -> bool:
         if reason := refusal(value):
             self._report(f"{layer} ({variable}) is not shown: {reason}")
             return False
@@ -119,7 +139,7 @@ class StateSender:
         if ring is None:
             self._reject_too_large(moment, sent.nbytes, layer, variable)
             return False
-        header: dict[str, Any] = {"layer": layer, "variable": variable, "step": number}
+        header: dict[str, Any] = {"layer": layer, "variable": variable, "step": moment.id}
         fits = self._put(ring, moment, sent, {**header, "item": first})
         if fits and first >= 0 and sent.ndim == value.ndim and len(sent) < len(value):  # part of the batch
             for number_in_batch in self._further_items(first, len(sent), len(value)):
@@ -132,7 +152,7 @@ class StateSender:
 
     def _further_items(self, first: int, sent: int, batch: int) -> list[int]:
         """Subscribed batch items outside the contiguous part that is sent."""
-        return [item for item in self._wants.items if 0 <= item < batch and not first <= item < first + sent]
+        return [item for item in self.wants.items if 0 <= item < batch and not first <= item < first + sent]
 
     def absent(self, number: int, absences: Iterable[Absence]) -> None:
         """Record layers that a state has no value of, and why."""
@@ -150,7 +170,7 @@ class StateSender:
 
     def is_wanted(self, variable: str) -> bool:
         """True if the viewer is subscribed to a variable."""
-        wants = self._wants
+        wants = self.wants
         if self._is_weight(variable):
             return wants.weights or bool(wants.units)
         return variable in wants.variables
@@ -163,7 +183,7 @@ class StateSender:
     def _ring_for(self, size_bytes: int) -> Ring | None:
         """The ring, allocated by the first value; None if a value of this size cannot fit."""
         with self._lock:
-            if self._ring is None and is_subscribed(self._wants):
+            if self._ring is None and is_subscribed(self.wants):
                 while self._size < MOST_RING and (self._size // 8 < size_bytes or self._size < 3 * self._usual_bytes):
                     self._size *= 2
                 began = stamp()
@@ -210,7 +230,7 @@ class StateSender:
         if value.nbytes <= BATCH_BYTES or batch == 0:
             return value, 0
         room = min(max(BATCH_BYTES * batch // value.nbytes, 1), batch)
-        first = max(min(self._wants.item // room * room, batch - room), 0)
+        first = max(min(self.wants.item // room * room, batch - room), 0)
         return value[first : first + room], first
 
     # -- for the host's thread ---------------------------------------------------------------------------------------
@@ -280,8 +300,3 @@ def _has_batch(shape: tuple[int, ...], units: int) -> bool:
 def is_subscribed(wants: Wants) -> bool:
     """True while a viewer is subscribed to at least one value."""
     return bool(wants.variables or wants.weights or wants.units)
-
-
-def as_array(value: Any) -> Any:
-    """Return a tensor as it is, anything else as a numpy array."""
-    return value if hasattr(value, "detach") else np.asarray(value)

@@ -61,7 +61,6 @@ class Board:
     alerts: deque[tuple[int, AlertSeen]] = field(
         default_factory=lambda: deque(maxlen=1000)
     )  # with their serial numbers
-    wants: Wants = field(default_factory=Wants)
     inbox: deque[Order] = field(default_factory=lambda: deque(maxlen=_MOST_ORDERS))
     wakeup: threading.Event = field(default_factory=threading.Event)  # an order arrived, or the viewer disconnected
 
@@ -228,8 +227,7 @@ class Service:
         viewer, self._viewer = self._viewer, None
         if viewer is not None:
             viewer.wire.close()
-        self._board.wants = Wants()
-        self.sender.subscribe(self._board.wants)
+        self.sender.subscribe(Wants())
         self._board.wakeup.set()
 
     def _shut_down(self) -> None:
@@ -269,7 +267,6 @@ class Service:
             match parse_message(TO_HOST, message):
                 case Subscribe(wants):
                     self.sender.subscribe(wants)
-                    self._board.wants = wants
                 case Act() | Change() as order:
                     self._board.inbox.append(order)
                     self._board.wakeup.set()

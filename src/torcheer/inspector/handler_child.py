@@ -65,7 +65,7 @@ class Worker(StaysHere):
         self.said: deque[dict[str, Any]] = deque(maxlen=_MOST_WORDS)
         self.stopped, self._over = False, False  # by `stop`; by itself, for want of data
         self.link = Link(plan, callbacks=callbacks, ring_bytes=ring_bytes, most_records=most_records, tell=self.tell)
-        self._fetcher = Fetcher(self.link)
+        self._fetcher = Fetcher(self.link.ring)
         self.queue_to, self.queue_from, self.process = QueueTo(self), QueueFrom(self), ProcessStandIn(self.link)
         ring, size = self.link.ring, self.link.ring.memory.size
         ring.share_bytes = self.limit_bytes = size // 2 - min(64 << 10, size // 8)  # a callback needs a value in full
@@ -89,7 +89,7 @@ class Worker(StaysHere):
             plain = self._fitting(plain, name)
             header |= {"message": message, "time_secs": time.time(), "limit_bytes": self.limit_bytes}
             if not plain.is_cuda:
-                return offer(self.link, plain, **header)
+                return offer(self.link.ring, plain, **header)
             if (
                 not torch.cuda.is_current_stream_capturing()
             ):  # the captured graph would repeat our copies at every replay

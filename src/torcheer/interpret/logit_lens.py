@@ -72,11 +72,11 @@ class Lens:
         - `sample`: of the batch.
         """
         values, words = self.probabilities[:, sample].max(-1)
-        texts = [[str(self._text(int(word))) for word in row] for row in words]
+        texts = [[_visible(str(self._text(int(word)))) for word in row] for row in words]
         columns = [str(position) for position in self.positions]
         heat_map = HeatMap(
             values.tolist(), list(self.layers), columns, title="Logit lens", texts=texts,
-            caption=f"the likeliest word after each layer, by position; sample {sample}", value="probability",
+            caption=f"the likeliest word after each layer; sample {sample}", value="probability", axis="position",
         )  # fmt: skip
         if path is not None:
             heat_map.save(path)
@@ -154,6 +154,12 @@ class _Reading:
     def hand_on(self, name: str, x: Tensor) -> Tensor:
         """Return the stream of one layer."""
         return _rows(self.streams[name], self.chosen, x)
+
+
+def _visible(word: str) -> str:
+    """Return a word with its white space shown: tokenizers mark a space before it by a letter of their own."""
+    shown = word.replace("Ġ", "·").replace("▁", "·").replace("Ċ", "\\n").replace("\n", "\\n").replace("\t", "\\t")
+    return f"·{shown[1:]}" if shown.startswith(" ") else shown
 
 
 def _rows(stream: Tensor, positions: list[int], like: Tensor) -> Tensor:

@@ -99,7 +99,8 @@ class PatchSweep:
 
     def draw(self, path: str | os.PathLike[str] | None = None) -> HeatMap:
         """Draw the effects as a heat map; write it to the file `path`, if any."""
-        caption = f"{self.method}; clean {self.clean:.4g}, corrupted {self.corrupted:.4g}"
+        runs = f"metric {self.clean:.4g} clean, {self.corrupted:.4g} corrupted"
+        caption = f"one value of the clean run in the corrupted one, {self.method}; {runs}"
         heat_map = HeatMap(
             self.effects.tolist(), self.layers, [str(column) for column in self.columns], title="Patching",
             caption=f"{caption}; {self.agreement}" if self.agreement else caption, value="change of the metric",

@@ -10,16 +10,14 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any, Final
 
-from torcheer.encoding import Offer
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import LENGTH_BYTES, Plan
-from torcheer.samples import Account, SampleBatch
+from torcheer.samples import Account
 from torcheer.terminal import warn_or_print
 from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program, payload_memory, working_folder
 from torcheer.wire.ring import Ring
@@ -33,6 +31,7 @@ _LONGEST_SECS: Final = 1e6  # the longest timeout that a lock accepts
 class Link:
     """A child process and the ring to it. Nothing raises into a training step; only `stop` waits for the child.
 
+    Values are offered to its `ring`.
     `fds` are inherited by the child: how it reports alerts to the process that notifies.
     """
 
@@ -65,6 +64,7 @@ class Link:
             self.ring.close()
             raise
         self.process = Process(self)
+        self.ring.read_by(self)
         atexit.register(self.stop)
 
     def _start(self) -> ChildProcess:
@@ -74,43 +74,27 @@ class Link:
         finally:
             os.close(payload)
 
-    def offer(self, header: Mapping[str, Any], size_bytes: int, fill: Callable[[memoryview], None]) -> bool:
-        """Send a value, if there is room for it; see `Ring.offer`. Safe from any thread."""
-        if not self._open:
-            return False
-        try:  # the ring detects a forked process
-            if self._end_reason or (self.ring.blocks and not self.process.is_alive()):
-                return self.ring.refuse(header)
-            is_sent = self.ring.offer(header, size_bytes, fill)
-            if is_sent and self.ring.needs_wakeup():
-                self._child.wire.wake()
-            return is_sent
-        except Exception as error:  # a value that cannot be copied must not stop the training
-            self._complain(f"a value could not be sent to the watching process and is left out: {error!r}")
-            return False
+    # -- the reader of the ring --------------------------------------------------------------------------------------
 
-    def offer_together(self, offers: Sequence[Offer]) -> bool:
-        """Send several values as one record; False where they must be offered singly. See `Ring.offer_together`."""
-        return self._send_record(partial(self.ring.offer_together, offers))
+    def wake(self) -> None:
+        """Wake the child."""
+        self._child.wire.wake()
 
-    def offer_batch(self, batch: SampleBatch) -> bool:
-        """Send a batch as one record; False where its values must be offered singly."""
-        return self._send_record(partial(self.ring.offer_batch, batch))
+    def is_alive(self) -> bool:
+        """Whether the child runs."""
+        return self.process.is_alive()
 
-    def _send_record(self, write: Callable[[], bool]) -> bool:
-        if not self._open or self._end_reason:
-            return False
-        try:
-            is_sent = write()
-            if is_sent and self.ring.needs_wakeup():
-                self._child.wire.wake()
-            return is_sent
-        except Exception:  # offered singly, the one that cannot be copied is found and named
-            return False
+    def leave_out(self, error: Exception) -> None:
+        """Report, once, a value that cannot be copied: it must not stop the training."""
+        if not self._complained:
+            self._complained = True
+            self._tell(f"a value could not be sent to the watching process and is left out: {error!r}")
 
-    def refuse(self, header: Mapping[str, Any]) -> bool:
-        """Count a value as dropped without trying to send it."""
-        return self._open and self.ring.refuse(header)
+    def _end(self, reason: str) -> None:
+        """Note why no child reads any more; "" where one does."""
+        self._end_reason, self.ring.has_reader = reason, not reason
+
+    # -- its messages ------------------------------------------------------------------------------------------------
 
     def heard(self) -> list[dict[str, Any]]:
         """Receive the child's new messages; restarts it where it has died."""
@@ -139,7 +123,7 @@ class Link:
         self._receive(self._child.wire.exchange())
         self._lost = max(self.ring.taken - self.ring.handled, 0)
         if self._done == "timeout":
-            self._end_reason = "it had no data for the time it was given"
+            self._end("it had no data for the time it was given")
         else:
             self._restart(_ending(-signal.SIGTERM if self._done == "terminated" else code))
 
@@ -157,7 +141,7 @@ class Link:
                         "The training is not touched."
                     )
                 return
-        self._end_reason = ending
+        self._end(ending)
         self._tell(
             f"the watching process {ending} and is not started again (after {self._restarts} restarts): "
             "what comes now is dropped and counted. The training is not touched."
@@ -181,7 +165,7 @@ class Link:
             self._former_children = [
                 popen for popen in (*self._former_children, self._child.popen) if popen.poll() is None
             ]
-            self._end_reason = self._replace()
+            self._end(self._replace())
             if self._end_reason:
                 self._tell(f"the watching process had left for want of data and {self._end_reason}")
 
@@ -247,11 +231,6 @@ class Link:
     def _count(self) -> Account:
         ring = self.ring
         return Account(ring.offered, ring.handled, ring.dropped, self._lost, ring.damaged, self._restarts)
-
-    def _complain(self, text: str) -> None:
-        if not self._complained:
-            self._complained = True
-            self._tell(text)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Link:
         return self  # copying a model copies the hooks that hold the link

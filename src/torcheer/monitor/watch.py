@@ -151,7 +151,9 @@ class Watch:
         """Create the sender and attach the probes."""
         settings, share = self._settings, link.ring.share_bytes
         limit = fair_bytes(selection.count_values(settings.what), share)
-        self._sender = Sender(link, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem)
+        self._sender = Sender(
+            link.ring, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem
+        )
         self._probes = Probes(
             model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
         )  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from torcheer.errors import UnknownLayer
@@ -79,7 +80,7 @@ class Roles:
         embeddings = [node for node in outside if node.is_embedding and not node.mentions(_POSITIONS)]
         if not embeddings:
             return
-        embed = max(embeddings, key=lambda node: node.shapes["weight"][0])
+        embed = max(embeddings, key=lambda node: (node.shapes["weight"][0], self._nearness(node)))
         yield Place("embed", embed.path)
         if norm := self._final_norm(inside):
             yield Place("norm", norm.path)
@@ -87,6 +88,11 @@ class Roles:
         heads = [node for node in outside if node.is_linear and node.sizes[1] == words]
         if heads:
             yield Place("unembed", heads[-1].path)
+
+    def _nearness(self, node: ModuleNode) -> int:
+        """Count the modules around both a module and the main stack: an encoder may have embeddings of its own."""
+        around = self.stacks[-1][0].path.split(".") if self.stacks else []
+        return len(list(takewhile(lambda names: names[0] == names[1], zip(node.path.split("."), around))))
 
     def _final_norm(self, inside: set[str]) -> ModuleNode | None:
         """Return the norm beside the main stack, or beside the nearest module around it."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from torcheer.encoding import type_name
+from torcheer.encoding import refusal, type_name
 from torcheer.records import Sample
 from torcheer.runlog.log_frames import LAYER, METRICS, encode_cell
 from torcheer.samples import BINS, PERCENTILES, Delivery, Statistics
+from torcheer.selection import matches_value
 
 
 class Buffer:
@@ -60,6 +61,12 @@ class Buffer:
         self.heads |= later.heads
         self.network = later.network or self.network
         self.count += later.count
+
+    def keep_facts(self, earlier: Buffer) -> None:
+        """Add what an earlier buffer says of tables and the network, without its rows and values."""
+        self.heads = earlier.heads | self.heads
+        self._cleared = [*earlier._cleared, *self._cleared]
+        self.network = self.network or earlier.network
 
     def metric(self, step: int, when: float, name: str, number: Any) -> None:
         """A cell of the step's last row, or of a new one if that has it."""
@@ -112,6 +119,21 @@ def _columns(rows: list[tuple[int, float, dict[str, Any]]]) -> dict[str, Any]:
         "time": [round(when, 3) for _, when, _ in rows],
         "cells": {str(name): [encode_cell(cells.get(name)) for _, _, cells in rows] for name in names},
     }
+
+
+class KeptKeys:
+    """Which values' arrays are kept."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns, self._known = tuple(patterns), dict[tuple[str, str], bool]()
+
+    def match(self, sent: Delivery) -> bool:
+        """True if a value's array is to be kept, and can be stored."""
+        matches = self._known.get(sent.key)
+        if matches is None:
+            matches = any(matches_value(pattern, *sent.key) for pattern in self._patterns)
+            matches = self._known[sent.key] = matches and sent.key[0] != LAYER
+        return matches and sent.sample.array.size > 0 and not refusal(sent.sample.array)
 
 
 class SampleRow(NamedTuple):

@@ -19,19 +19,23 @@ from typing import Any, Final
 
 from torcheer.archive import Writer
 from torcheer.archive.format.archive_folder import read_about
-from torcheer.encoding import refusal
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
-from torcheer.runlog.log_buffer import Buffer, sample_row
-from torcheer.runlog.log_frames import LAYER, METRICS, UNCUT, LogPlace, about_log, encode_cell, encode_head
+from torcheer.runlog.commit_times import (
+    COMMIT_SECS,
+    MOST_BYTES,
+    MOST_ROWS,
+    MOST_WAITING,
+    RETRY_SECS,
+    BackgroundCommits,
+    FullDisk,
+)
+from torcheer.runlog.log_buffer import Buffer, KeptKeys, sample_row
+from torcheer.runlog.log_frames import METRICS, UNCUT, LogPlace, about_log, encode_cell, encode_head
 from torcheer.runlog.table_cells import frozen_cells
 from torcheer.runlog.table_records import TableHead
 from torcheer.samples import Account, Alert, Delivery, Statistics, disk_full
-from torcheer.selection import matches_value
 
-_MOST_ROWS, _MOST_BYTES = 4096, 32 << 20  # of a frame, buffered until it is written
-_MOST_WAITING: Final = 16 * _MOST_ROWS  # for the thread that commits; then the writing thread does it itself
-_COMMIT_SECS: Final = 0.25
 _SYNC_SECS: Final = 10.0  # of what was committed, at most, a power failure takes
 
 
@@ -40,7 +44,8 @@ class LogWriter:
 
     `commit` writes what is buffered: other processes see it, and it survives the death of this one. `sync` waits for
     the disk, too. After the first write error, reported once by `tell` (a full disk by `alarm`), nothing more is
-    written. `goes_on` ends that report. Without `tell` errors are raised, and what could not be written stays buffered.
+    written. `goes_on` ends that report. With `waits_for_room` it is written on when a full disk has room again, and
+    what was lost is reported. Without `tell` errors are raised, and what could not be written stays buffered.
     `keep` has patterns of the values whose arrays are written, too; `elsewhere` the metrics that are only counted, as
     another writer logs them. A log that `is_temporary` never waits for the disk.
     """
@@ -48,20 +53,22 @@ class LogWriter:
     def __init__(
         self, run: str | os.PathLike[str], writer: str, *, tell: Callable[[str], None] | None,
         keep: Sequence[str] = (), elsewhere: Sequence[str] = (), alarm: Callable[[Alert], None] | None = None,
-        goes_on: str = "", is_temporary: bool = False,
+        goes_on: str = "", is_temporary: bool = False, waits_for_room: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.writer = Path(run), writer
         self._tell, self._alarm, self._goes_on, self._step = tell, alarm, goes_on, 0
-        self._kept, self._elsewhere = _KeptKeys(keep), frozenset(elsewhere)
+        self._kept, self._elsewhere = KeptKeys(keep), frozenset(elsewhere)
         self._rows = deque[tuple[str, int, float, dict[str, Any]]]()  # not in the buffer yet
         self._buffer, self._written, self._synced = Buffer(), time.monotonic(), time.monotonic()
         self._is_synced = True
+        self._waits_for_room = waits_for_room
+        self._full: FullDisk | None = None  # while it waits for room
         self._lost: Exception | None = None  # an error of the disk that was not raised yet
         self._lock, self._writing = threading.Lock(), threading.RLock()  # of the buffer; of the archive
         self._opened, self._first, self._alerts = time.time(), True, 0
         self.written, self.why = 0, ""  # values in the log; why writing stopped
         self._archive: Writer | None = None
-        self._background: _Background | None = None
+        self._background: BackgroundCommits | None = None
         path = log_folder(self.folder, writer)
         try:
             if (path / "archive.json").exists() and read_about(path) != about_log(writer):
@@ -74,7 +81,7 @@ class LogWriter:
     def commit_in_background(self) -> None:
         """Commit and sync from a thread: for a process that has other things to do than to call `tick`."""
         if self._archive is not None:
-            self._background = _Background(self._commit_late)
+            self._background = BackgroundCommits(self._commit_late)
 
     def value(self, sent: Delivery, summary: Statistics) -> None:
         """Buffer a value's statistics, a metric as a cell of its step's row; committed with its step, or at a tick."""
@@ -101,7 +108,7 @@ class LogWriter:
             self._rows.append((table, step, time.time(), frozen_cells(cells)))
             if self._background is not None:
                 self._background.wake()
-            if len(self._rows) >= _MOST_ROWS:
+            if len(self._rows) >= MOST_ROWS:
                 self._take_rows()
 
     def sample(self, sample: Sample, record: Mapping[str, Any], when: float = 0.0) -> None:
@@ -158,11 +165,12 @@ class LogWriter:
         self._wake()
 
     def alert(self, alert: Alert) -> Alert:
-        """Write an alert at once; return it with its id: the writer, its opening, a number."""
-        alert = self._identified(alert)
-        self._write([], alerts=[encode_cell(asdict(alert))])
+        """Write an alert at once; return it with its id (the writer, its opening, a number), if it was written."""
+        logged = self._identified(alert)
+        if not self._write([], alerts=[encode_cell(asdict(logged))]):
+            return alert
         self._wake()
-        return alert
+        return logged
 
     def _identified(self, alert: Alert) -> Alert:
         with self._lock:
@@ -171,7 +179,7 @@ class LogWriter:
 
     def tick(self) -> None:
         """Commit the buffer once it is old enough; sync it now and then."""
-        if time.monotonic() - self._written >= _COMMIT_SECS:
+        if time.monotonic() - self._written >= COMMIT_SECS:
             self.commit()
         if not self._is_synced and time.monotonic() - self._synced >= _SYNC_SECS:
             self._sync()
@@ -181,6 +189,8 @@ class LogWriter:
         with suppress(OSError, TorcheerError):  # without `tell`: it stays buffered, and the next `commit` raises
             self.commit()
             self.tick()
+        if self._full is not None:
+            return RETRY_SECS
         return None if self._is_synced else max(self._synced + _SYNC_SECS - time.monotonic(), 0.1)
 
     def sync(self) -> None:
@@ -200,7 +210,7 @@ class LogWriter:
             if self._tell is None:
                 self._lost = error  # a second fsync would succeed, though what the first should have written is lost
             else:
-                self._give_up(error)
+                self._fail(error)
 
     def commit(self) -> None:
         """Write the buffer: a frame, and one for each step with samples of people's own.
@@ -210,16 +220,40 @@ class LogWriter:
         with self._writing:
             with self._lock:
                 self._settle()
+                if self._full is not None and not self._full.is_due(self._buffer):
+                    return
                 buffer, self._buffer, self._written = self._buffer, Buffer(), time.monotonic()
             try:
-                for samples, about, count in buffer.frames():
-                    if self._write(samples, **about):
-                        self.written += count
+                written, lost = self._write_frames(buffer)
             except (OSError, TorcheerError):
                 with self._lock:
                     buffer.extend(self._buffer)
                     self._buffer = buffer
                 raise
+            if self._full is not None:
+                self._full.lost += lost
+                if lost:
+                    with self._lock:
+                        self._buffer.keep_facts(buffer)
+                elif written:
+                    self._go_on(self._full)
+
+    def _write_frames(self, buffer: Buffer) -> tuple[int, int]:
+        """Write all of a buffer; return how many of its rows and values were written, and how many could not be."""
+        written = lost = 0
+        for samples, about, count in buffer.frames():
+            if self._write(samples, **about):
+                written, self.written = written + count, self.written + count
+            else:
+                lost += count
+        return written, lost
+
+    def _go_on(self, full: FullDisk) -> None:
+        """Report that there is room again, and what was lost before."""
+        self._full, self.why = None, ""
+        if self._tell is not None:
+            self._tell(f"there is room for the log in {self.folder} again: it goes on, without {full.lost:,} rows and "
+                       "other values of the time between")  # fmt: skip
 
     @property
     def in_place(self) -> bool:
@@ -230,13 +264,16 @@ class LogWriter:
         """Commit the buffer, and seal the archive."""
         if self._background is not None:
             self._background.stop()
+        if self._full is not None:
+            self._full.try_now()
         self.commit()
         with self._writing:
             try:
                 if self._archive is not None and self._in_place():
                     self._archive.close()
             except (OSError, TorcheerError) as error:
-                self._report_error(error)
+                if self._full is None:  # else it was reported
+                    self._report_error(error)
             finally:
                 self._archive = None
 
@@ -246,8 +283,8 @@ class LogWriter:
         return self._archive.size_bytes if self._archive is not None else 0
 
     def _commit_full(self) -> None:
-        most = _MOST_ROWS if self._background is None else _MOST_WAITING
-        if self._buffer.count >= most or self._buffer.bytes >= _MOST_BYTES:
+        most = MOST_ROWS if self._background is None else MOST_WAITING
+        if self._buffer.count >= most or self._buffer.bytes >= MOST_BYTES:
             self.commit()
 
     def _wake(self) -> None:
@@ -265,10 +302,21 @@ class LogWriter:
             except (OSError, TorcheerError) as error:
                 if self._tell is None:
                     raise  # nothing of it was written, and the archive can be written on
-                self._give_up(error)
+                self._fail(error)
                 return False
             self._first = self._is_synced = False
             return True
+
+    def _fail(self, error: Exception) -> None:
+        """Give up, or wait until a full disk has room again, which is reported once."""
+        if not self._waits_for_room or disk_full(error, self.folder, "log", self._step) is None:
+            self._give_up(error)
+            return
+        is_known = self._full is not None
+        self._full = self._full or FullDisk()
+        self._full.try_later()
+        if not is_known:
+            self._report_error(error)
 
     def _in_place(self) -> bool:
         """True if the log's folder still exists: it may have been removed or moved."""
@@ -293,7 +341,8 @@ class LogWriter:
         self.why = _system_message(error)
         full = disk_full(error, self.folder, "log", self._step)
         if full is None or self._alarm is None:
-            self._tell(f"there is no log in {self.folder} from here on: {self.why}. {self._goes_on}".rstrip())
+            until = "until there is room" if full is not None and self._waits_for_room else "from here on"
+            self._tell(f"there is no log in {self.folder} {until}: {self.why}. {self._goes_on}".rstrip())
             return
         full = self._identified(full)
         if archive is not None:
@@ -339,48 +388,6 @@ def cut_log(place: LogPlace, step: int) -> None:
         archive = Writer(place.path, fsync="never")
         archive.step([], opened=time.time(), cut={"step": step})
         archive.close(seal=False)
-
-
-class _KeptKeys:
-    """Which values' arrays are kept."""
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns, self._known = tuple(patterns), dict[tuple[str, str], bool]()
-
-    def match(self, sent: Delivery) -> bool:
-        """True if a value's array is to be kept, and can be stored."""
-        matches = self._known.get(sent.key)
-        if matches is None:
-            matches = any(matches_value(pattern, *sent.key) for pattern in self._patterns)
-            matches = self._known[sent.key] = matches and sent.key[0] != LAYER
-        return matches and sent.sample.array.size > 0 and not refusal(sent.sample.array)
-
-
-class _Background:
-    """Calls a function a quarter of a second after `wake`, and again after as many seconds as it returns."""
-
-    def __init__(self, call: Callable[[], float | None]) -> None:
-        self._call, self._has_work, self._stop = call, threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="torcheer log", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        if not self._has_work.is_set():
-            self._has_work.set()
-
-    def _run(self) -> None:
-        again_secs: float | None = None
-        while not self._stop.is_set():
-            if self._has_work.wait(again_secs) and self._stop.wait(_COMMIT_SECS):
-                return
-            self._has_work.clear()  # before the call: what comes meanwhile is for the next one
-            again_secs = self._call()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._has_work.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
 
 
 def _system_message(error: Exception) -> str:

@@ -18,7 +18,6 @@ from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.graph_page import graph_endpoint
 from torcheer.studio.server_errors import report_error
 
-SLOW_SECS: Final = 60.0  # a page that takes longer to read one message is disconnected
 _MESSAGES_PER_SEC, _BURST = 200.0, 400.0  # rate limit of one page's messages
 _NOT_BUILT = small_page("The page is not built", "Run <code>make web</code> in the checkout, then load this again.")
 
@@ -141,12 +140,7 @@ def _socket(hub: Hub) -> Callable[[Any], Any]:
 
 async def _serve(hub: Hub, websocket: Any) -> None:
     """Serve one page until it disconnects or stops reading."""
-
-    async def send(message: str | bytes) -> None:
-        async with asyncio.timeout(SLOW_SECS):
-            await (websocket.send_text(message) if isinstance(message, str) else websocket.send_bytes(message))
-
-    page = PageConnection(send)
+    page = PageConnection(websocket)
     hub.join(page)
     tasks = {asyncio.create_task(page.write()), asyncio.create_task(_receive(hub, page, websocket))}
     try:

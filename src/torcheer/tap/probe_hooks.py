@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
+from torcheer.tap.compiled.gradient_edges import note_edge
 from torcheer.tap.device_copies import SharedCopies
 from torcheer.tap.tensor_copies import tensors_in
 
@@ -197,6 +198,7 @@ class GradientHook(ProbeHook):
     def __init__(self, tensor: Tensor, action: Action) -> None:
         self._actions = [action]
         self._handle = tensor.register_hook(self)  # type: ignore[no-untyped-call]
+        note_edge(tensor)
 
     @classmethod
     def follow(cls, tensor: Tensor, action: Action) -> GradientHook:

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from torcheer.encoding import Offer
 from torcheer.samples import Key, SampleBatch
+from torcheer.tap.tensor_copies import GroupSink
 
 _GROWTH = 1.5  # factor by which the next step's budget grows, after a step that fit
-
-
-class RingSink(Protocol):
-    """A destination of values: a `Link` or a `Ring`."""
-
-    def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
-        """Let `fill` write the payload; False where there is no room."""
-
-    def offer_together(self, offers: Sequence[Offer], /) -> bool:
-        """Send all of these values as one record; False where they must be offered singly."""
-
-    def offer_batch(self, batch: SampleBatch, /) -> bool:
-        """Send a batch as one record; False where its values must be offered singly."""
-
-    def refuse(self, header: Mapping[str, Any], /) -> bool:
-        """Count a value as dropped without trying to send it."""
 
 
 class Turns:
@@ -35,7 +20,7 @@ class Turns:
     What has to wait is counted as dropped.
     """
 
-    def __init__(self, link: RingSink, on_overflow: Callable[[int], None]) -> None:
+    def __init__(self, link: GroupSink, on_overflow: Callable[[int], None]) -> None:
         self._link, self._on_overflow = link, on_overflow
         self._missed: dict[Key, int] = {}  # for how many watched steps a key has waited
         self._served: Counter[Key] = Counter()  # how often a key was sent
@@ -72,9 +57,11 @@ class Turns:
         """Send a batch as one record; False as in `offer_together`."""
         if self._waiting or not self._link.offer_batch(batch):
             return False
-        for row in batch.rows:
-            self._sizes[row.key] = row.size_bytes
-            self._count_sent(row.key, row.size_bytes)
+        keys, sizes = [row.key for row in batch.rows], [row.size_bytes for row in batch.rows]
+        self._sizes.update(zip(keys, sizes))
+        self._missed.update(dict.fromkeys(keys, 0))
+        self._served.update(keys)
+        self._sent += sum(sizes)
         return True
 
     def refuse(self, header: dict[str, Any], /) -> bool:

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from torcheer.samples import Key
 from torcheer.tap.reduction.cuda_statistics import Fetcher
-from torcheer.tap.ring_turns import RingSink, Turns
+from torcheer.tap.ring_turns import Turns
 from torcheer.tap.sending.byte_limits import ByteLimits, FullKeys
 from torcheer.tap.sending.device_values import DeviceValues
 from torcheer.tap.sending.logged_values import LoggedValues
 from torcheer.tap.sending.sent_keys import SentKeys
-from torcheer.tap.tensor_copies import ErrorGuard, Report, all_finite, local_shard, offer, refusal, subsample
+from torcheer.tap.tensor_copies import ErrorGuard, GroupSink, Report, all_finite, local_shard, offer, refusal, subsample
 
 _FLAGGED = frozenset({"weight", "update"})  # variables with `flags`
 
@@ -30,7 +30,7 @@ class Sender:
     """
 
     def __init__(
-        self, link: RingSink, *, limit_bytes: int, share_bytes: int, whole: Sequence[str] = (), report: Report
+        self, link: GroupSink, *, limit_bytes: int, share_bytes: int, whole: Sequence[str] = (), report: Report
     ) -> None:
         self.report, self._keys = report, SentKeys(report)
         self.limits = ByteLimits(limit_bytes, share_bytes, FullKeys(whole), report)

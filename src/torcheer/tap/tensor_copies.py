@@ -25,7 +25,7 @@ _no_torch_function, is_wrapped = torch._C.DisableTorchFunction, torch._C._functo
 
 
 class SampleSink(Protocol):
-    """A destination of tensors: a `Link`, a `Ring`, or the `Turns` before them."""
+    """A destination of tensors: a `Ring`, or the `Turns` before it."""
 
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Let `fill` write the payload; False where there is no room."""

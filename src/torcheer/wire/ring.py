@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -29,6 +29,19 @@ from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, HEAD, TAIL, TA
 
 POLICIES: Final = ("drop", "latest", "block")
 _LEAST_BYTES: Final = 64 << 10
+
+
+class ReaderProcess(Protocol):
+    """The process at the reading end, as far as a ring has to do with it."""
+
+    def wake(self) -> None:
+        """Wake it up: it sleeps, and there is something to read."""
+
+    def is_alive(self) -> bool:
+        """Whether it runs; asked where a value waits for room."""
+
+    def leave_out(self, error: Exception) -> None:
+        """Report a value that could not be copied into the ring."""
 
 
 class Ring:
@@ -55,16 +68,40 @@ class Ring:
             False,
         )
         self._stopped = self._closed = False
+        self._reader: ReaderProcess | None = None
+        self.has_reader = True  # without one, what is offered is counted as dropped
         self._writer = MailboxWriter(self.memory) if policy == "latest" else QueueWriter(self.memory)
         self._last_counts: dict[int, int] = {}  # of the reader, the last valid ones
+
+    def read_by(self, reader: ReaderProcess) -> None:
+        """Name the process that reads: it is woken up, and told of values that cannot be copied."""
+        self._reader = reader
 
     def offer(self, header: Mapping[str, Any], size_bytes: int, fill: Fill) -> bool:
         """Let `fill` write a value's payload into the ring; False where there is no room, or the ring is stopped."""
         if self._process != os.getpid() or self._stopped:  # before the lock: a fork may have inherited it while locked
             return False
-        if not self.blocks:
-            with self._lock:
-                return self._offer_locked(header, size_bytes, fill, 0.0)
+        reader = self._reader
+        try:
+            if not self.has_reader:
+                return self.refuse(header)
+            if self.blocks:
+                is_written = self._offer_blocking(header, size_bytes, fill)
+            else:
+                with self._lock:
+                    is_written = self._offer_locked(header, size_bytes, fill, 0.0)
+            if is_written and reader is not None and self.needs_wakeup():
+                reader.wake()
+            return is_written
+        except Exception as error:
+            if reader is None:
+                raise
+            reader.leave_out(error)
+            return False
+
+    def _offer_blocking(self, header: Mapping[str, Any], size_bytes: int, fill: Fill) -> bool:
+        if self._reader is not None and not self._reader.is_alive():
+            return self.refuse(header)
         deadline = time.monotonic() + self._block_secs
         if not self._lock.acquire(timeout=self._block_secs):
             return self.refuse(header)
@@ -113,19 +150,30 @@ class Ring:
         return self._write_together(batch.text, batch.size_bytes, batch.fill, len(batch.rows))
 
     def _write_together(self, make_text: Callable[[], bytes], size_bytes: int, fill: Fill, values: int) -> bool:
-        if self._process != os.getpid() or self._stopped or self.blocks or self._most_records:
+        if self._process != os.getpid() or self._stopped or self.blocks or self._most_records or not self.has_reader:
             return False
-        with self._lock:
-            if self._is_writing or self._stopped or not isinstance(self._writer, QueueWriter):
+        try:
+            with self._lock:
+                is_written = self._write_record(make_text, size_bytes, fill, values)
+        except Exception:
+            if self._reader is None:
+                raise
+            return False  # offered singly, the one that cannot be copied is found and named
+        if is_written and self._reader is not None and self.needs_wakeup():
+            self._reader.wake()
+        return is_written
+
+    def _write_record(self, make_text: Callable[[], bytes], size_bytes: int, fill: Fill, values: int) -> bool:
+        if self._is_writing or self._stopped or not isinstance(self._writer, QueueWriter):
+            return False
+        self._is_writing = True
+        try:
+            text = make_text()
+            if size_bytes > self.share_bytes or len(text) > self.share_bytes:
                 return False
-            self._is_writing = True
-            try:
-                text = make_text()
-                if size_bytes > self.share_bytes or len(text) > self.share_bytes:
-                    return False
-                return self._writer.write(None, text, size_bytes, fill, values)
-            finally:
-                self._is_writing = False
+            return self._writer.write(None, text, size_bytes, fill, values)
+        finally:
+            self._is_writing = False
 
     def refuse(self, header: Mapping[str, Any]) -> bool:
         """Count a value as dropped without trying to write it."""
@@ -224,9 +272,12 @@ class Ring:
         if not self._closed:
             self._overwritten = self._writer.overwritten()
             _ = self.taken, self.handled, self.damaged  # caches them in `_last_counts`
-            self._closed = True
+            self._closed, self._reader = True, None
             self._writer.close()
             self.memory.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ring:
+        return self  # copying a model copies the hooks that hold it
 
 
 def _fill_all(offers: Sequence[Offer], view: memoryview) -> None:

@@ -10,13 +10,16 @@ export interface SocketListener {
   onLost(reason: string): void;
   onRefused(refused: boolean): void;
   onMessage(message: ToPage): void;
-  onFrame(head: FrameHead | SampleFrame, bytes: Uint8Array): void;
+  onSample(head: SampleFrame, bytes: Uint8Array): void;
   onGarbled(text: string): void;
 }
+
+type ReadFrame = (head: FrameHead, bytes: Uint8Array) => void;
 
 /** A reconnecting WebSocket. */
 export class Socket {
   private socket: WebSocket | null = null;
+  private readonly frameReaders = new Set<ReadFrame>();
   private timer = 0;
   private tries = 0;
 
@@ -33,6 +36,12 @@ export class Socket {
     socket.onmessage = ({ data }) => this.handleData(data);
     socket.onclose = ({ reason }) => this.handleClose(socket, reason);
     this.socket = socket;
+  }
+
+  /** Call `read` for each frame, which is one layer of a state; returns a function that unsubscribes. */
+  onFrame(read: ReadFrame): () => void {
+    this.frameReaders.add(read);
+    return () => this.frameReaders.delete(read);
   }
 
   /** Send a message; false if not connected. */
@@ -65,10 +74,15 @@ export class Socket {
   private handleData(data: string | ArrayBuffer): void {
     try {
       if (typeof data === "string") this.listener.onMessage(JSON.parse(data));
-      else this.listener.onFrame(...splitFrame(data));
+      else this.handleFrame(...splitFrame(data));
     } catch (error) {
       this.listener.onGarbled(error instanceof Error ? error.message : String(error));
     }
+  }
+
+  private handleFrame(head: FrameHead | SampleFrame, bytes: Uint8Array): void {
+    if ("question" in head) this.listener.onSample(head, bytes);
+    else this.frameReaders.forEach((read) => read(head, bytes));
   }
 }
 

@@ -1,6 +1,6 @@
 // The page's state as signals, and the messages it sends; every tab reads and writes it here.
 import type {
-  Act, AskAnalysis, AskSample, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, SampleFrame, Shown, ToPage,
+  Act, AskAnalysis, AskSample, AskTrace, AskValue, Every, FromPage, Hello, Json, Look, SampleFrame, Shown, ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
@@ -81,8 +81,7 @@ export class Store {
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
 
-  private readonly socket: Socket;
-  private readonly frameReaders = new Set<(head: FrameHead, bytes: Uint8Array) => void>();
+  readonly socket: Socket; // its frames go to who draws them
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
   private page = NOTHING_SAID; // may be newer than the signals
@@ -98,7 +97,7 @@ export class Store {
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
-      onFrame: (head, bytes) => this.handleFrame(head, bytes),
+      onSample: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
@@ -125,12 +124,6 @@ export class Store {
   /** The number of the current look; frames of earlier ones are stale. */
   get lookNumber(): number {
     return this.lookCount;
-  }
-
-  /** Call `read` for each frame, which is one layer of a state; returns a function that unsubscribes. */
-  onFrame(read: (head: FrameHead, bytes: Uint8Array) => void): () => void {
-    this.frameReaders.add(read);
-    return () => this.frameReaders.delete(read);
   }
 
   /** Call `read` when all frames of a state have arrived; returns a function that unsubscribes. */
@@ -187,11 +180,6 @@ export class Store {
     if (moment === this.followedMoment) return;
     this.followedMoment = moment;
     this.sampleStep.set(moment < 0 ? -1 : this.moments.get().find(({ id }) => id === moment)?.step ?? -1);
-  }
-
-  private handleFrame(head: FrameHead | SampleFrame, bytes: Uint8Array): void {
-    if ("question" in head) this.popQuestion(head.question)?.resolve({ head, bytes });
-    else this.frameReaders.forEach((read) => read(head, bytes));
   }
 
   /** Request an action of the run; if no page has control, this one gets it. */

@@ -1,10 +1,10 @@
-"""Stored rows in blocks: what a shuffled reader reads at once, each straight into the memory it is wanted in."""
+"""Stored rows in blocks: what a shuffled reader reads at once, each row to its place among the shuffled ones."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from threading import Lock
+from threading import Lock, local
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,8 +98,20 @@ def _stored_rows(extraction: Extraction, layer: str, rows: str) -> Iterator[Stor
         first += count
 
 
+class _Scratch(local):
+    """Memory of this thread for one block: small enough to stay in the processor's cache from the file to the pool."""
+
+    memory: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """Return so many bytes, which hold until the next call."""
+        if len(self.memory) < size:
+            self.memory = np.empty(size, np.uint8)
+        return self.memory[:size]
+
+
 class BlockReader:
-    """Reads blocks into memory; every array's checksum is verified once all of its blocks were read.
+    """Reads blocks into pools; every array's checksum is verified once all of its blocks were read.
 
     `verified`: arrays that need no more; those that were right are added.
     """
@@ -109,17 +121,29 @@ class BlockReader:
         self._crcs: dict[Any, dict[int, tuple[int, int]]] = {}  # array -> place of a piece -> its checksum and bytes
         self._verified = verified
         self._lock = Lock()
+        self._scratch = _Scratch()
 
-    def read(self, rows: StoredRows, start: int, stop: int, target: memoryview) -> None:
-        """Read rows from `start` to `stop` into a buffer of their size."""
-        entry = rows.entry
-        if entry.codec != "raw":
-            payload = to_bytes(rows.archive.array(entry))[2]
-            row_bytes = len(payload) // max(1, rows.row_count)
-            target[:] = payload[start * row_bytes : stop * row_bytes]
+    def read(self, rows: StoredRows, start: int, stop: int, pool: NDArray[np.void], slots: Any) -> None:
+        """Read rows from `start` to `stop` into slots of a pool: a slice, or a number for each row."""
+        if isinstance(slots, slice):
+            self._read_bytes(rows, start, stop, pool[slots].view(np.uint8))
             return
-        row_bytes = entry.stored // max(1, rows.row_count)
-        file, offset = self._file(rows), entry.offset + start * row_bytes
+        block = self._scratch.take((stop - start) * pool.itemsize)
+        self._read_bytes(rows, start, stop, block)
+        pool[slots] = block.view(pool.dtype)
+
+    def _read_bytes(self, rows: StoredRows, start: int, stop: int, target: NDArray[np.uint8]) -> None:
+        row_bytes = len(target) // (stop - start)
+        if rows.entry.codec != "raw":
+            payload = to_bytes(rows.archive.array(rows.entry))[2]
+            target[:] = np.frombuffer(payload[start * row_bytes : stop * row_bytes], np.uint8)
+            return
+        self._read_file(rows, start * row_bytes, target.data)
+        self._verify(rows, start * row_bytes, target.data)
+
+    def _read_file(self, rows: StoredRows, place: int, target: memoryview) -> None:
+        entry = rows.entry
+        file, offset = self._file(rows), entry.offset + place
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file, offset, len(target), os.POSIX_FADV_WILLNEED)  # or it comes in small pieces
         done = 0
@@ -128,7 +152,6 @@ class BlockReader:
             if not count:
                 raise ArchiveDamaged(f"{rows.archive.path}: {entry.layer!r} of batch {entry.step} is cut off")
             done += count
-        self._verify(rows, start * row_bytes, target)
 
     def _verify(self, rows: StoredRows, place: int, data: memoryview) -> None:
         key = (str(rows.archive.path), rows.entry.segment, rows.entry.offset)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -17,24 +18,26 @@ from torcheer.extraction.extraction_reader import Extraction
 from torcheer.extraction.readers.row_blocks import Block, BlockReader, list_blocks, row_shape
 from torcheer.extraction.shared_storage import storage_holders
 
-_KEPT_OUTPUTS = 3  # batches: the one that is made, the one at work, and one that was just let go
 _READERS = 8  # threads that read: while one verifies a checksum, the disk has others' requests
+_KEPT_BATCHES = 3  # whose memory is used again: the one that is made, the one at work, and one that was just let go
+_KEPT_POOLS = 2
+_VIEW_SHARE = 8  # batches from an eighth of a pool on are views of it; one of a smaller batch would keep too much alive
 
 
 class _Pool(NamedTuple):
-    """Rows of some blocks in memory, of each layer, and the sample of each row."""
+    """Rows of some blocks in memory, in the order in which they are given out."""
 
-    layers: list[Tensor]
-    samples: Tensor
+    parts: list[Tensor]  # of each layer, and the sample of each row
+    row_count: int
 
 
 class RowStream(IterableDataset[Any]):
     """Batches of stored rows in random order, each row once in an epoch.
 
-    Random blocks of the files are read into a pool, whose rows are shuffled, while the batches of the pool before are
-    given out: so many bytes at a time, twice. Yields a tensor, or a tuple of one for each layer; the samples of the
-    rows last, if asked for. Use it as it is, or in a `DataLoader(stream, batch_size=None, num_workers=2)`, whose
-    workers share the blocks.
+    Random blocks of the files are read into a pool, each row to its place in the random order, while the batches of the
+    pool before are given out. Two pools are in memory, and those that you hold batches of: large batches are views.
+    Yields a tensor, or a tuple of one for each layer; the samples of the rows last, if asked for. Use it as it is, or
+    in a `DataLoader(stream, batch_size=None, num_workers=2)`, whose workers share the blocks.
 
     `epoch`: the one that comes next; each has its own order. Iterating counts it on in this process; with workers, set
     it before each. `skip`: so many batches are left out at the start of the next epoch, to go on in the middle of one.
@@ -104,27 +107,32 @@ class RowStream(IterableDataset[Any]):
 
     def _batches(self, pools: list[list[Block]], order: np.random.Generator, skip: int) -> Iterator[Any]:
         counts = [sum(block.row_count for block in pool) for pool in pools]
-        orders = [order.permutation(count) if self._shuffle else np.arange(count) for count in counts]
         first, left = _first_needed(counts, self._batch_size, skip)
+        orders = (order.permutation(count) if self._shuffle else None for count in counts)
+        for _ in range(first):
+            next(orders)  # drawn all the same, so that the rest of the epoch is what it would have been
         rest: list[Tensor] = []  # rows of the pool before that made no batch
-        outputs = _Outputs()
-        memories = [self._memory(max(counts[first:], default=0)) for _ in pools[first : first + 2]]
+        outputs, memories = _Outputs(), _Recycled(_KEPT_POOLS)
+        shapes = [(max(counts, default=0), *shape) for shape in self._shapes]
         with _Readers(self._verified) as readers:
-            coming = readers.start(self, pools[first], memories[0]) if pools else None
+
+            def read(number: int, *, if_free: bool) -> Future[_Pool] | None:
+                if number == len(pools) or (if_free and not memories.is_free):
+                    return None
+                return readers.start(self, pools[number], next(orders), memories.take(shapes, self._types))
+
+            coming = read(first, if_free=True)
             for number in range(first, len(pools)):
                 assert coming is not None
-                pool = coming.result()
-                if number + 1 < len(pools):  # into the memory of the pool before, whose rows have all been given out
-                    coming = readers.start(self, pools[number + 1], memories[(number + 1 - first) % 2])
-                places = torch.from_numpy(orders[number])
-                parts = [*pool.layers, pool.samples]
-                start = left
-                left = 0
-                while len(places) - start + (len(rest[0]) if rest else 0) >= self._batch_size:
+                pool, coming = coming.result(), None
+                start, left = left, 0
+                while pool.row_count - start + (len(rest[0]) if rest else 0) >= self._batch_size:
+                    coming = coming or read(number + 1, if_free=True)  # once the last batch before this pool is let go
                     stop = start + self._batch_size - (len(rest[0]) if rest else 0)
-                    yield self._give(outputs.gather(parts, places[start:stop], rest))
+                    yield self._give(outputs.make(pool, start, stop, rest))
                     start, rest = stop, []
-                rest = outputs.gather(parts, places[start:], rest)
+                coming = coming or read(number + 1, if_free=False)
+                rest = outputs.make(pool, start, pool.row_count, rest)
             if rest and len(rest[0]) and not self._drop_last:
                 yield self._give(rest)
 
@@ -132,47 +140,59 @@ class RowStream(IterableDataset[Any]):
         parts = parts if self._with_samples else parts[:-1]
         return parts[0] if len(parts) == 1 else tuple(parts)
 
-    def _memory(self, rows: int) -> list[Tensor]:
-        return [torch.empty((rows, *shape), dtype=kind) for shape, kind in zip(self._shapes, self._types)]
-
     def read_pool(
-        self, blocks: list[Block], memory: list[Tensor], reader: BlockReader, threads: ThreadPoolExecutor
+        self, blocks: list[Block], order: NDArray[np.int64] | None, memory: list[Tensor], readers: _Readers
     ) -> _Pool:
-        """Read blocks into a memory, several at a time."""
+        """Read blocks into a memory, several at a time; row `order[i]` of them becomes row i."""
         count = sum(block.row_count for block in blocks)
         layers = [layer[:count] for layer in memory]
-        views = [memoryview(layer.reshape(-1).view(torch.uint8).numpy().data) for layer in layers]
+        slots = None if order is None else _inverse(order)
         jobs: list[Future[None]] = []
         start = 0
         for block in blocks:
-            for rows, view in zip(block.arrays, views):
-                row_bytes = len(view) // count
-                target = view[start * row_bytes : (start + block.row_count) * row_bytes]
-                jobs.append(threads.submit(reader.read, rows, block.start, block.stop, target))
-            start += block.row_count
+            stop = start + block.row_count
+            for rows, pool in zip(block.arrays, map(_as_items, layers)):
+                own = slice(start, stop) if slots is None else slots[start:stop]
+                if pool is not None:
+                    jobs.append(readers.threads.submit(readers.reader.read, rows, block.start, block.stop, pool, own))
+            start = stop
         for job in jobs:
             job.result()
         samples = np.concatenate([block.samples() for block in blocks]) if self._with_samples else np.empty(count, "i1")
-        return _Pool(layers, torch.from_numpy(samples))
+        return _Pool([*layers, torch.from_numpy(samples if order is None else samples[order])], count)
+
+
+def _as_items(layer: Tensor) -> NDArray[np.void] | None:
+    """Return the rows of a tensor as numpy's items of so many bytes; None where they have none."""
+    if not layer.numel():
+        return None
+    rows = layer.reshape(len(layer), -1).view(torch.uint8).numpy()
+    return rows.view(f"V{rows.shape[1]}")[:, 0]
+
+
+def _inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    slots = np.empty_like(order)
+    slots[order] = np.arange(len(order))
+    return slots
 
 
 class _Readers:
     """Threads that read blocks, and one that waits for a pool of them."""
 
     def __init__(self, verified: set[Any]) -> None:
-        self._reader, self._threads = BlockReader(verified), ThreadPoolExecutor(_READERS, "torcheer-read")
+        self.reader, self.threads = BlockReader(verified), ThreadPoolExecutor(_READERS, "torcheer-read")
         self._waiting = ThreadPoolExecutor(1, "torcheer-read-ahead")
 
-    def start(self, stream: RowStream, blocks: list[Block], memory: list[Tensor]) -> Future[_Pool]:
-        return self._waiting.submit(stream.read_pool, blocks, memory, self._reader, self._threads)
+    def start(self, stream: RowStream, blocks: list[Block], order: Any, memory: list[Tensor]) -> Future[_Pool]:
+        return self._waiting.submit(stream.read_pool, blocks, order, memory, self)
 
     def __enter__(self) -> _Readers:
         return self
 
     def __exit__(self, *problem: Any) -> None:
         self._waiting.shutdown(cancel_futures=True)
-        self._threads.shutdown(cancel_futures=True)
-        self._reader.close()
+        self.threads.shutdown(cancel_futures=True)
+        self.reader.close()
 
 
 def _own_blocks(blocks: list[Block], number: int, workers: int) -> list[Block]:
@@ -194,32 +214,49 @@ def _first_needed(counts: list[int], batch_size: int, skip: int) -> tuple[int, i
 
 
 class _Outputs:
-    """Memory of the last batches, used again once nobody else holds it: new memory takes longer to touch than to fill.
+    """Batches of rows: views of a pool, or copies where they are small, or of two pools.
 
-    Not in a DataLoader's worker, whose batches lie in memory that another process reads.
+    In a DataLoader's worker always copies, in memory that is not used again: another process reads it.
     """
 
     def __init__(self) -> None:
-        self._kept: deque[list[Tensor]] = deque(maxlen=0 if get_worker_info() is not None else _KEPT_OUTPUTS)
+        self._is_worker = get_worker_info() is not None
+        self._copies = _Recycled(0 if self._is_worker else _KEPT_BATCHES)
 
-    def gather(self, parts: list[Tensor], places: Tensor, rest: list[Tensor]) -> list[Tensor]:
-        """Return rows at some places, behind those that were left."""
-        before = len(rest[0]) if rest else 0
-        outputs = self._memory(parts, before + len(places))
-        for number, (output, part) in enumerate(zip(outputs, parts)):
+    def make(self, pool: _Pool, start: int, stop: int, rest: list[Tensor]) -> list[Tensor]:
+        """Return rows of a pool, behind those that were left of the one before."""
+        before, rows = len(rest[0]) if rest else 0, stop - start
+        if not before and rows * _VIEW_SHARE >= pool.row_count and not self._is_worker:
+            return [part[start:stop] for part in pool.parts]
+        shapes = [(before + rows, *part.shape[1:]) for part in pool.parts]
+        outputs = self._copies.take(shapes, [part.dtype for part in pool.parts])
+        for number, (output, part) in enumerate(zip(outputs, pool.parts)):
             if before:
                 output[:before] = rest[number]
-            if part.numel():
-                torch.index_select(part, 0, places, out=output[before:])
-        return [output.view(output.shape) for output in outputs]  # so that the storage knows who holds a batch
+            output[before:] = part[start:stop]
+        return outputs
 
-    def _memory(self, parts: list[Tensor], rows: int) -> list[Tensor]:
+
+class _Recycled:
+    """Memory that is used again once nobody else holds it: new memory takes longer to touch than to fill."""
+
+    def __init__(self, most: int) -> None:
+        self._kept: deque[list[Tensor]] = deque(maxlen=most)
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether there is free memory, or fewer than are kept."""
+        return len(self._kept) < (self._kept.maxlen or 0) or any(all(map(_is_free, memory)) for memory in self._kept)
+
+    def take(self, shapes: list[tuple[int, ...]], types: list[torch.dtype]) -> list[Tensor]:
+        """Return a tensor of each shape and type."""
         for memory in self._kept:
-            if len(memory[0]) == rows and all(map(_is_free, memory)):
-                return memory
-        memory = [torch.empty((rows, *part.shape[1:]), dtype=part.dtype) for part in parts]
-        self._kept.append(memory)
-        return memory
+            if [tuple(tensor.shape) for tensor in memory] == shapes and all(map(_is_free, memory)):
+                break
+        else:
+            memory = [torch.empty(shape, dtype=kind) for shape, kind in zip(shapes, types)]
+            self._kept.append(memory)
+        return [tensor.view(tensor.shape) for tensor in memory]  # so that the storage knows who holds them
 
 
 def _is_free(tensor: Tensor) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from torcheer.history.alignment.number_patterns import describe_numbers, describe_order, turned_weight
 from torcheer.history.alignment.orders import REORDERED, arranged, orders_of, relative_error
 from torcheer.history.alignment.parameter_pairs import pair_parameters
+from torcheer.history.alignment.value_samples import numel
 from torcheer.terminal import first_names, human_shape, short_repr
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torcheer.records import Op
 
 LEAST = 1e-5  # relative error below which a pattern explains a difference, if rounding is not coarser
+CREATIONS = frozenset("zeros_like ones_like full_like new_zeros new_ones new_full zeros ones full fill_".split())
 HALF = {"torch.float16": 2**-11, "torch.bfloat16": 2**-8}
 
 
@@ -36,6 +38,8 @@ def describe_difference(first: Side, index: int | None, second: Side, other: int
     if not first.verdicts.good[index]:
         yield from _sources(first, index, second, other)
     yield from _reordered(first, second, other)
+    yield from _left_out(first, index, second, other)
+    yield from _constants(first, index, second, other)
     x, y = first.values.array(index), second.values.array(other)
     if x.size != y.size:
         yield f"shape {human_shape(x.shape)} against {human_shape(y.shape)}"
@@ -127,13 +131,45 @@ def _same_numbers(side: Side, index: int, other: int) -> bool:
 
 def _reordered(first: Side, second: Side, other: int) -> Iterator[str]:
     """Yield the values on the way that hold the numbers of an agreeing one in another order."""
-    for index in sorted(second.region(other) - {other}):
-        pair = second.pairs.get(index)
-        if pair and pair.order == REORDERED:
+    reordered = {
+        index
+        for index in second.region(other) - {other}
+        if index in second.pairs and second.pairs[index].order == REORDERED
+    }
+    for index in sorted(reordered):
+        pair = second.pairs[index]
+        if not reordered & set(second.values.children[index]):  # the last of several that only rearrange
             x, y = first.values.array(pair.partner), second.values.array(index)
             pattern = next(describe_order(x, y, LEAST), "") if x.shape == y.shape else ""
             text = f"{second.values.label(index)} holds {first.values.label(pair.partner)} in another order"
             yield f"{text}: {pattern}" if pattern else text
+
+
+def _constants(first: Side, index: int, second: Side, other: int) -> Iterator[str]:
+    """Yield the values on the way that hold one number everywhere, made of several: a softmax over an axis of 1."""
+    for which, side, end in (("first", first, index), ("second", second, other)):
+        for n in sorted(side.region(end)):
+            slot = side.values.slots[n]
+            made_of_several = any(side.values.slots[parent].telling for parent in slot.parents)
+            is_constant = slot.known and numel(slot.shape) > 1 and 0 < abs(slot.mean) >= 1e7 * slot.spread
+            if is_constant and made_of_several and side.values.op_of(n).name not in CREATIONS:
+                yield f"{side.values.label(n)} of the {which} is {slot.mean:.4g} everywhere"
+
+
+def _left_out(first: Side, index: int, second: Side, other: int) -> Iterator[str]:
+    """Yield a step of the first that the second leaves out: the same function goes on from what went into it."""
+    readers: dict[int, set[str]] = {}  # value of the first -> functions that read its counterpart in the second
+    for n in second.region(other):
+        for source in second.values.slots[n].parents:
+            if source in second.pairs and second.verdicts.good[source]:
+                twin = first.values.twin[second.pairs[source].partner]
+                readers.setdefault(twin, set()).add(second.values.op_of(n).name)
+    for n in sorted(first.region(index) - {index}):
+        parents = [parent for parent in first.values.slots[n].parents if first.given[parent]]
+        next_names = {first.values.op_of(child).name for child in first.values.children[n]}
+        if len(parents) == 1 and next_names & readers.get(first.values.twin[parents[0]], set()):
+            label = first.values.label(parents[0])
+            yield f"the second leaves out {first.values.label(n)}: it goes on from {label}"
 
 
 def _half_precision(first: Side, index: int, second: Side, other: int, error: float) -> Iterator[str]:

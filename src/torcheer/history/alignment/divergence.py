@@ -13,6 +13,7 @@ from torcheer.history.alignment.rounding import UNITS, rounding_unit
 from torcheer.history.alignment.side import Side
 from torcheer.history.alignment.value_samples import HistoryValues, numel
 from torcheer.history.op_views import OpList, OpView
+from torcheer.records import NO_STRUCTURE
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -73,15 +74,22 @@ class Alignment:
         divergences: list[Divergence] = []
         seen: set[int] = set()
         for start in self.second.starts:
-            if start in seen:
+            if start in seen or self._is_unjudged(start, seen):
                 continue
             index, other = self._ends(start)
             region = self.second.region(other)
             if not region & seen:
                 divergences.append(self._describe(index, other))
             seen |= region | set(self.second.downstream({start, *region}))
-        further = [start for start in self.first.starts if self.first.leads[start]]
+        partial = NO_STRUCTURE in self.second.values.history.info.notes  # it says nothing of what it leaves out
+        further = [start for start in self.first.starts if self.first.leads[start] and not partial]
         return divergences or [self._describe(start, None) for start in further[:1]]
+
+    def _is_unjudged(self, start: int, seen: set[int]) -> bool:
+        """Whether a value without a counterpart meets nothing but values that are wrong for another reason."""
+        pair, children = self.second.pairs.get(start), self.second.values.children[start]
+        has_counterpart = pair is not None and self.second.is_mutual(start, pair)
+        return not has_counterpart and bool(children) and seen.issuperset(children)
 
     def _ends(self, start: int) -> tuple[int | None, int]:
         """Return the ends of what begins at `start`, or of something smaller that leads to the same result."""
@@ -111,7 +119,7 @@ class Alignment:
             other_op=_view(second, other),
             ops=_ops(first, index),
             other_ops=_ops(second, other),
-            inputs=tuple(inputs),
+            inputs=tuple({item.label: item for item in reversed(inputs)}.values())[::-1],
             error=self._error(index, other),
             expected=second.verdicts.expected[other] if other is not None else inf,
             hints=tuple(describe_difference(first, index, second, other)),

@@ -242,7 +242,9 @@ class _readers:
         size = numel(values.slots[index].shape)
         names = [self.names[stored.name] for stored in values.op_of(index).stored if stored.name in self.names]
         readers = [other for name in names for other in self.by_name[name]]
-        return [other for other in readers if numel(self.others.slots[other].shape) == size]
+        made = bool(values.slots[index].parents)  # what is made of parameters alone is no result of a layer
+        slots = self.others.slots
+        return [other for other in readers if numel(slots[other].shape) == size and bool(slots[other].parents) == made]
 
 
 def _labels(values: HistoryValues) -> dict[tuple[str, int, int] | None, list[int]]:

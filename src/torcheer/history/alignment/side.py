@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from math import inf
 
+import numpy as np
+
 from torcheer.history.alignment.pairing import Pair, Pairs
 from torcheer.history.alignment.rounding import Verdicts, explained, judge
 from torcheer.history.alignment.value_samples import HistoryValues, numel
@@ -77,8 +79,14 @@ class Side:
         return given if any(given) else [True] * len(given)
 
     def _is_namesake(self, index: int, pair: Pair) -> bool:
-        """Whether a constant stands where the other history makes one with the same function."""
-        if numel(self.values.slots[index].shape) != numel(self.others.slots[pair.partner].shape):
+        """Whether a constant stands where the other history makes one with the same function.
+
+        One of the opposite sign does not: it is added where the other is subtracted, or what reads it is wrong.
+        """
+        slot, other = self.values.slots[index], self.others.slots[pair.partner]
+        if numel(slot.shape) != numel(other.shape):
+            return False
+        if slot.sample is not None and other.sample is not None and np.array_equal(slot.sample, -other.sample):
             return False
         readers = [
             {values.op_of(child).name for child in values.children[n]}
@@ -102,10 +110,17 @@ class Side:
         region, queue = {end}, [end]
         while queue:
             for parent in self.values.slots[queue.pop()].parents:
-                if parent not in region and not self.verdicts.good[parent]:
+                if parent not in region and (not self.verdicts.good[parent] or self._hides(parent)):
                     region.add(parent)
                     queue.append(parent)
         return region
+
+    def _hides(self, index: int) -> bool:
+        """Whether a value agrees only because it was multiplied by ones, or zeros were added: these may be wrong."""
+        twin, parents = self.values.twin, self.values.slots[index].parents
+        others = [parent for parent in parents if twin[parent] != twin[index]]
+        changed = (self.given[parent] and not self.verdicts.good[parent] for parent in others)
+        return len(others) < len(parents) and any(changed) and self.leads[index]
 
     def downstream(self, starts: set[int]) -> list[int]:
         """Return the wrong values that are made of `starts`, these included, in order of execution."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf, isnan
 from typing import TYPE_CHECKING
 
+from torcheer.history.alignment.rounding import MARGIN
 from torcheer.terminal import cut, first_names, format_table, plural
 
 if TYPE_CHECKING:
@@ -17,21 +19,47 @@ MOST_NAMES = 20
 
 
 def describe(comparison: Comparison) -> str:
-    """Return counts, where the two part, and a row for each value that is not equal."""
+    """Return where the two part, counts, and a row for each value that does not agree; if all do, that is not equal."""
     rows = comparison.rows
-    statuses = dict.fromkeys(row.status for row in rows)
-    counts = {status: sum(row.status == status for row in rows) for status in statuses}
     lines = [
-        f"{plural(len(rows), 'tensor')} compared: "
-        + (", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"),
-        f"Structure: {'the same' if comparison.same_structure else 'not the same'}",
-        f"First difference: {comparison.first_difference or 'none'}",
         *_judgement(comparison),
+        f"{plural(len(rows), 'tensor')} compared: {_counts(comparison)}",
+        f"Structure: {'the same' if comparison.same_structure else 'not the same, so values were matched by numbers'}",
+        f"First difference: {_first_difference(comparison)}",
         *_names("Only in the first", comparison.missing),
         *_names("Only in the second", comparison.extra),
+        *(f"Note on {which if which == 'both' else f'the {which}'}: {note}" for which, note in comparison.notes),
     ]
-    shown = [row for row in rows if row.status != "equal"]
-    return "\n".join([*lines, *(cut(_table(shown, comparison.same_structure), MOST_ROWS) if shown else [])])
+    shown = [row for row in rows if row.status != "equal" and not (comparison.divergences and row.agrees)]
+    table = cut(_table(shown, comparison.same_structure), MOST_ROWS) if shown else []
+    return "\n".join([*lines, *table])
+
+
+def _counts(comparison: Comparison) -> str:
+    """Say how many values are equal, how many differ by rounding, and how many otherwise."""
+    counts = Counter(_summary(row) for row in comparison.rows)
+    return ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"
+
+
+def _summary(row: Difference) -> str:
+    if row.status.startswith("shape "):
+        return "of another shape"
+    if " against " in row.status:
+        return "with another number of outputs"
+    return f"{row.status}{_reason(row)}"
+
+
+def _first_difference(comparison: Comparison) -> str:
+    label = comparison.first_difference
+    row = next((row for row in comparison.rows if row.label == label), None)
+    return f"{label}{_reason(row)}" if row else "none"
+
+
+def _reason(row: Difference) -> str:
+    """Say why a value that differs is no fault."""
+    if row.status != "different" or isnan(row.error) or not row.agrees:
+        return ""
+    return " by rounding" if row.error <= MARGIN * row.expected else ", but what is made of it agrees"
 
 
 def _names(title: str, labels: tuple[str, ...]) -> list[str]:
@@ -58,19 +86,26 @@ def _judgement(comparison: Comparison) -> list[str]:
 def divergence_lines(divergence: Divergence) -> list[str]:
     """Say which operations part, what goes in, what comes out and what the difference looks like."""
     inputs = [
-        f"{item.label} = {item.other} ({'axes exchanged, ' if item.order else ''}{item.error:.1g})"
+        f"{item.label} = {item.other} ({'axes exchanged, ' if item.order else ''}{_error_text(item.error)})"
         for item in divergence.inputs
     ]
-    differ = f"differ by {divergence.error:.2g}" if divergence.error < inf else "cannot be compared number by number"
-    expected = f"; rounding explains {divergence.expected:.1g}" if divergence.expected < inf else ""
+    compared = divergence.error < inf
+    differ = f"relative error {divergence.error:.2g}" if compared else "cannot be compared number by number"
+    expected = (
+        f", of which rounding explains {divergence.expected:.1g}" if compared and divergence.expected < inf else ""
+    )
     return [
-        f"They part at {_ends(divergence)}",
-        f"  first:  {_place(divergence.op, divergence.ops)}",
-        f"  second: {_place(divergence.other_op, divergence.other_ops)}",
-        f"  their inputs agree: {first_names(inputs)}" if inputs else "  nothing goes in that could differ",
-        f"  their results {differ}{expected}",
-        *(f"  {hint}" for hint in divergence.hints),
+        f"They part at {_ends(divergence)}: what goes in agrees, what comes out does not",
+        f"  first:   {_place(divergence.op, divergence.ops)}",
+        f"  second:  {_place(divergence.other_op, divergence.other_ops)}",
+        f"  inputs:  {first_names(inputs)}" if inputs else "  inputs:  nothing that could differ",
+        f"  results: {differ}{expected}",
+        *(f"  hint:    {hint}" for hint in divergence.hints),
     ]
+
+
+def _error_text(error: float) -> str:
+    return "equal" if error == 0 else f"relative error {error:.1g}"
 
 
 def _ends(divergence: Divergence) -> str:
@@ -106,5 +141,4 @@ def _cells(row: Difference) -> tuple[str, ...]:
     measured = ["" if isnan(number) else f"{number:.3g}" for number in numbers]
     cosine = "" if isnan(row.cosine) else f"{row.cosine:.6f}"
     odd = f", {plural(row.nan_mismatches, 'place')} with NaN or infinity" if row.nan_mismatches else ""
-    within = "" if row.status != "different" or isnan(row.error) or not row.agrees else ", by rounding"
-    return (row.label, row.status + within + odd, *measured, cosine)
+    return (row.label, row.status + _reason(row) + odd, *measured, cosine)

@@ -188,12 +188,16 @@ class LayerProbes:
         items, has_shape = arrange(tensor, place)
         if not has_shape:
             self._described.is_stale = True
-        self._state.offer(items, place.layer, variable)
+        self._send(items, place.layer, variable)
+
+    def _send(self, value: Tensor, layer: str, variable: str) -> None:
+        state = self._state
+        state.absences.record(layer, variable, self.host.values.offer(state.number, value, layer, variable))
 
     def _record_heads(self, place: Place, output: ModuleOutput) -> None:
         heads = attention_weights(output.module, output.arguments, output.keywords, output.value)
         if heads is not None:
-            self._state.offer(heads, place.layer + SUFFIX, "Act")
+            self._send(heads, place.layer + SUFFIX, "Act")
             self._state.absences.note(place.layer + SUFFIX, "Grad", BESIDE)
 
     def _hook_gradient(self, tensor: Tensor, place: Place) -> None:
@@ -232,10 +236,10 @@ class LayerProbes:
                 continue
             if weight.nbytes <= WHOLE_BYTES and spent + weight.nbytes <= _ALL_WHOLE_BYTES:
                 spent += weight.nbytes
-                self.host.offer(self._state.number, weight, projection.name, "Wt")
+                self.host.values.offer(self._state.number, weight, projection.name, "Wt")
             else:
                 for variable, part in unit_weights(network, projection, weight, wants.units):
-                    self.host.offer(self._state.number, part, projection.name, variable)
+                    self.host.values.offer(self._state.number, part, projection.name, variable)
 
     def drop_layer(self, name: str, error: Exception) -> None:
         """Stop recording a layer whose hook failed; the others stay."""

@@ -19,7 +19,7 @@ from torcheer.history import ModelHistory
 from torcheer.models import unwrapped
 from torcheer.records import Op
 from torcheer.tap.compiled.compiled_parts import ORIGINAL
-from torcheer.tap.compiled.preserved_state import preserved
+from torcheer.tap.compiled.preserved_state import PreservedState
 from torcheer.tap.pass_counter import PassCounter
 from torcheer.tap.probe_hooks import in_backward
 
@@ -71,7 +71,7 @@ def pass_of_models(history: ModelHistory, models: nn.Module) -> ModelPass:
 
 def run_once(model: nn.Module, inputs: Any, keywords: Any = None) -> ModelPass:
     """Capture an extra pass, in evaluation mode, that leaves no trace in the model."""
-    with preserved(model), torch.no_grad():
+    with PreservedState(model).restored(), torch.no_grad():
         model.eval()
         return pass_of(log_forward_pass(unwrapped(model), inputs, input_kwargs=keywords, layers_to_save="none"))
 

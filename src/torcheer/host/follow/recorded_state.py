@@ -1,4 +1,4 @@
-"""The state that is being recorded: its values on their way to the host, what is absent, what it cost."""
+"""The state that is being recorded: its number, what is absent in it, what it cost."""
 
 from __future__ import annotations
 
@@ -26,21 +26,17 @@ class RecordedState:
 
     def begin(self, step: int, counters: Mapping[str, Any], test: bool) -> bool:
         """Begin a state; False where the host has no subscription or no room."""
-        self.number = self._host.begin(step, counters, test)
+        self.number = self._host.values.begin(step, counters, test)
         self.has_inputs = False
         return self.number >= 0
 
     def start_clock(self) -> None:
         """Count what the host spends on its own from now on apart."""
-        self._made_secs = self._host.making_secs
+        self._made_secs = self._host.values.making_secs
 
     def spend(self, began: Any) -> None:
         """Count the time since a `stamp`."""
         self._secs += cost(began)
-
-    def offer(self, value: Any, layer: str, variable: str) -> None:
-        """Send a value to the host."""
-        self.absences.record(layer, variable, self._host.offer(self.number, value, layer, variable))
 
     def finish(self, described: DescribedModel) -> float:
         """Complete the state; the seconds that it cost."""
@@ -51,7 +47,9 @@ class RecordedState:
             return secs
         if host.network is not None:
             unselected = described.places.unselected
-            host.absent(number, self.absences.of(host.network, host.wants.variables, described.hidden, unselected))
-        host.end(number)
-        secs -= host.making_secs - self._made_secs
+            host.values.absent(
+                number, self.absences.of(host.network, host.wants.variables, described.hidden, unselected)
+            )
+        host.values.end(number)
+        secs -= host.values.making_secs - self._made_secs
         return _HIDDEN_SHARE * max(secs, 0.0) + _HIDDEN_SECS

@@ -9,7 +9,7 @@ from typing import Any, Final
 from torcheer.records import garbage_collection_off
 from torcheer.runlog.earlier.old_run import old_files, old_tables
 from torcheer.runlog.follow.followed_writer import FollowedWriter, NewFrame
-from torcheer.runlog.log_frames import COUNTS, LOSSES, METRICS, STATISTICS, STEPS
+from torcheer.runlog.log_frames import COUNTS, EPOCHS, LOSSES, METRICS, STATISTICS, STEPS
 from torcheer.runlog.log_openings import Row, held_rows, rows_of
 from torcheer.runlog.log_reader import TRAIN, column_for, head_of, tested_columns, writers_in
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
@@ -31,6 +31,7 @@ _FRAMES_AT_ONCE, _ROWS_AT_ONCE = 1000, 10_000
 _PARTS_AT_ONCE: Final = 4  # of so many frames or rows in a `refresh`, so that it takes less than a second
 MOST_ALERTS: Final = 2000
 MOST_SAMPLES: Final = 20_000  # then the oldest quarter is left out
+_PARTS: Final = (EPOCHS, STEPS, LOSSES)  # tables that are shown together: `training_tables`
 _MERGED: Final = frozenset((METRICS, "train_step"))  # tables in which a step has one row, whoever logged its cells
 
 Statistics = dict[Key, list[tuple[int, dict[str, Any]]]]
@@ -45,6 +46,7 @@ class FollowedLog:
         self.statistics: dict[str, LongTable] = {}  # those of them that are a watched layer's
         self._writers: dict[Path, FollowedWriter] = {}
         self._old_stamp: tuple[Any, ...] = ()
+        self._cleared_at: dict[tuple[Path, str], int] = {}  # of a part of a shown table, the frame that cleared it last
         self.is_behind = False  # whether there is more than the last call of `refresh` has read
         self._start()
 
@@ -55,6 +57,8 @@ class FollowedLog:
         self._heads: dict[str, dict[str, Any]] = dict(WITHOUT_STEPS)
         self._pipelines: list[str] = []
         self._changed: set[str] = set()
+        self._parts: set[tuple[Path, str]] = set()  # of shown tables, that have rows there
+        self._shows_cleared = False  # whether a table shows rows of a part that was cleared since
 
     @property
     def problems(self) -> list[str]:
@@ -80,7 +84,8 @@ class FollowedLog:
         if self._find_writers():
             self._read_again()
         self._read()
-        if any(writer.is_outdated for writer in self._writers.values()) and not self.is_behind:
+        is_outdated = self._shows_cleared or any(writer.is_outdated for writer in self._writers.values())
+        if is_outdated and not self.is_behind:
             self._read_again()
             self._read()
         return self._changed
@@ -92,7 +97,8 @@ class FollowedLog:
             known = self._writers.get(place.path)
             if known is None or (known.place, known.identity) != (place, place.identity):
                 self._writers[place.path] = FollowedWriter(place)
-                are_others = are_others or known is not None
+                if known is not None:
+                    are_others, self._cleared_at = True, {}
         stamp = () if self.has_training else _stamp(old_files(self.path))
         are_others, self._old_stamp = are_others or stamp != self._old_stamp, stamp
         return are_others
@@ -127,8 +133,10 @@ class FollowedLog:
             later, about = new.later, new.frame["about"]
             for table in about.get("cleared", ()):
                 rows.pop(table, None)
-                self._clear(table)
+                self._clear(writer, table)
             for table, columns in about.get("rows", {}).items():
+                if writer.count <= self._cleared_at.get((writer.place.path, table), 0):
+                    continue
                 rows.setdefault(table, []).extend(held_rows(later, table, rows_of(columns)))
                 count += len(columns["step"])
             if "values" in about:
@@ -138,6 +146,7 @@ class FollowedLog:
                 break
         else:
             number = -1
+        self._parts.update((writer.place.path, table) for table in rows if table.startswith(_PARTS))
         self._put_rows(model, rows)
         self._put_statistics(statistics)
         return number >= 0
@@ -160,10 +169,14 @@ class FollowedLog:
             found = read_samples(archive, frame, writer.problems.append)
             self.samples += [sample for sample in found if later.holds(sample.step, (sample.name, sample.kind))]
 
-    def _clear(self, name: str) -> None:
+    def _clear(self, writer: FollowedWriter, name: str) -> None:
+        """Remove the rows of a table; of a part of one, by reading the log again without the part's earlier rows."""
+        part = (writer.place.path, name)
         if name in self.tables:
             self.tables[name].clear()
             self._changed.add(name)
+        elif part in self._parts and writer.count > self._cleared_at.get(part, 0):
+            self._cleared_at[part], self._shows_cleared = writer.count - 1, True
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

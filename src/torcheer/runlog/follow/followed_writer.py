@@ -38,7 +38,7 @@ class FollowedWriter:
         self._archive: ArchiveStream | None = None
         self._has_begun = self._is_damaged = self.is_outdated = False
         self._reading: Iterator[tuple[ArchiveStream, Frame]] | None = None
-        self._count, self._opening, self._taken = 0, -1, 0
+        self.count, self._opening, self._taken = 0, -1, 0  # `count`: frames yielded so far
 
     def new_frames(self) -> Iterator[NewFrame]:
         """Yield what was committed and not yielded yet; it can be left at any frame."""
@@ -49,8 +49,8 @@ class FollowedWriter:
                 continue
             begins = "opened" in frame["about"] or "cut" in frame["about"] or self._opening < 0
             self._opening += begins
-            self._count += 1
-            if self._count > self._known:
+            self.count += 1
+            if self.count > self._known:
                 self._note(frame, begins)
             if not self._later:
                 self._later = later_openings(self._openings)
@@ -58,7 +58,7 @@ class FollowedWriter:
         self._reading = None
 
     def _note(self, frame: Frame, begins: bool) -> None:
-        self._known = self._count
+        self._known = self.count
         if begins:
             self._openings.append(Opening(frame["about"].get("cut")))
             self._later = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torcheer.control.loop_messages import VERSION, AlertsCame, Moment, ParametersCame, Problem, StateCame
 from torcheer.runlog.table_records import TableHead
@@ -21,17 +21,28 @@ from torcheer.wire.json_codec import serialize
 if TYPE_CHECKING:
     from torcheer.studio.connections.source_pages import Channel
 
+SLOW_SECS: Final = 60.0  # a page that takes longer to read one message is disconnected
 MOST_ANSWERS: Final = 64  # that a page has not read; beyond that its questions wait
 _MOST_ALERTS: Final = 1000
 _MESSAGE_CELLS: Final = 20_000
 _MESSAGE_SAMPLES: Final = 1000
 
 
-class PageConnection:
-    """A connected page; `send` takes text or bytes and waits while the page is slow."""
+class PageSocket(Protocol):
+    """The WebSocket of a page."""
 
-    def __init__(self, send: Callable[[str | bytes], Awaitable[None]]) -> None:
-        self._send = send
+    async def send_text(self, data: str) -> None:
+        """Send a message; waits while the page is slow."""
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send a binary message; waits while the page is slow."""
+
+
+class PageConnection:
+    """A connected page."""
+
+    def __init__(self, socket: PageSocket) -> None:
+        self._socket = socket
         self.channel: Channel | None = None
         self.subscription = Subscription()
         self._replies: deque[Any] = deque()
@@ -106,6 +117,11 @@ class PageConnection:
         if "look" in self._pending:
             self._pending.discard("look")
             await self._write_state()
+
+    async def _send(self, message: str | bytes) -> None:
+        """Send a message; raises `TimeoutError` for a page that does not read it, which ends the connection."""
+        async with asyncio.timeout(SLOW_SECS):
+            await (self._socket.send_text(message) if isinstance(message, str) else self._socket.send_bytes(message))
 
     def _texts(self) -> Iterator[Any]:
         """Yield the pending messages except rows and states; each is built just before it is sent."""
@@ -203,7 +219,7 @@ class PageConnection:
         if moment is None:
             return
         self.subscription.mark_sent(look, moment)
-        for layer, frame in channel.pictures.messages(channel.source, net, look, moment) if net and moment >= 0 else ():
+        for layer, frame in channel.frames.messages(channel.source, net, look, moment) if net and moment >= 0 else ():
             if frame is None:
                 of = (look.layer, look.unit) if look.unit >= 0 else None
                 missing[layer] = channel.source.why(moment, layer, look.variable, look.item, of)

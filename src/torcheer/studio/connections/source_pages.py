@@ -10,7 +10,8 @@ from torcheer.control.parameter_form import check_change
 from torcheer.errors import BadArgument
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.connections.page_connection import PageConnection
-from torcheer.studio.connections.subscriptions import PictureCache, wants_of
+from torcheer.studio.connections.subscriptions import wants_of
+from torcheer.studio.sources.layer_frames import LayerFrames
 from torcheer.studio.sources.source import Source
 
 
@@ -51,7 +52,7 @@ class Channel:
         """`run` is its number; None for the first source, which may become another run."""
         self.source, self.catalog, self._run = source, catalog, run
         self.pages: list[PageConnection] = []
-        self.pictures = PictureCache()
+        self.frames = LayerFrames()
         self.alerts = len(source.alerts)  # total ever received
         self._controller: PageConnection | None = None
         self._wants = Wants()
@@ -112,7 +113,7 @@ class Channel:
             return
         self.alerts += len(changes.alerts)
         if changes.net:
-            self.pictures.clear()
+            self.frames.clear()
             self.update_wants()
             for page in self.pages:
                 page.subscription.resend()
@@ -131,7 +132,7 @@ class Channel:
         source = self.catalog.find_first_run()
         if source is not None:
             self.source, self.alerts, self._wants = source, len(source.alerts), Wants()
-            self.pictures.clear()
+            self.frames.clear()
             self.update_wants()
 
     def _check_names(self) -> None:

@@ -6,19 +6,15 @@ The host receives their union.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from torcheer.control.control_records import Every, Wants
 from torcheer.control.loop_messages import Moment
-from torcheer.network.network_records import Net, PlacedLayer
+from torcheer.network.network_records import Net
 from torcheer.studio.connections.messages import Look, Seen
-from torcheer.studio.server_errors import report_error
-from torcheer.studio.sources.layer_frames import LayerPicture, message_of, picture_of
-from torcheer.studio.sources.moment_queries import Unit
-from torcheer.studio.sources.source import Source
+from torcheer.studio.sources.layer_frames import weight_variables
 
 _MOST_IN_FLIGHT: Final = 4  # states: one for the current look, the others for earlier looks
 _RETRY_SECS: Final = 1.0  # then a page that has not acknowledged an old look is sent the current one
@@ -83,7 +79,7 @@ def wants_of(looks: Iterable[Look], net: Net | None) -> Wants:
     looks = [look for look in looks if look.variable]
     if not looks:
         return Wants()
-    of_weights = _of_weights(net)
+    of_weights = weight_variables(net)
     units = dict.fromkeys(look.variable for look in looks if look.variable not in of_weights)
     weights = [look for look in looks if look.variable in of_weights]
     variables = tuple(units) or _first_variable(net)  # an empty tuple would mean no subscription
@@ -95,10 +91,6 @@ def wants_of(looks: Iterable[Look], net: Net | None) -> Wants:
     )  # fmt: skip
 
 
-def _of_weights(net: Net | None) -> set[str]:
-    return {variable.name for variable in net.variables if variable.of == "weight"} if net else set()
-
-
 def _first_variable(net: Net | None) -> tuple[str, ...]:
     return tuple(variable.name for variable in net.variables if variable.of == "unit")[:1] if net else ()
 
@@ -107,71 +99,3 @@ def _most_often(settings: Iterable[Every]) -> Every:
     """The setting that records most often: each trial before "auto", that before each epoch."""
     rank = {"trial": 0, "auto": 1, "epoch": 2, "off": 3}
     return min(settings, key=lambda every: (rank[every.unit], every.count))
-
-
-class PictureCache:
-    """A cache of encoded layers, shared by all pages; the latest 64 MB of them."""
-
-    MOST_BYTES = 64 << 20
-
-    def __init__(self) -> None:
-        self._cached: OrderedDict[tuple[object, ...], LayerPicture] = OrderedDict()
-        self._bytes = 0
-
-    def messages(self, source: Source, net: Net, look: Look, moment: int) -> Iterator[tuple[str, bytes | None]]:
-        """Yield each layer's name and binary message, None where it has no value."""
-        weights = look.variable in _of_weights(net)
-        of = (look.layer, look.unit) if look.unit >= 0 else None
-        for placed in net.layers:
-            picture = self._picture(source, placed, look, moment, of if weights else None)
-            if picture is None or (weights and of is None):
-                yield placed.layer.name, None
-                continue
-            names = {"layer": placed.layer.name, "variable": look.variable, "item": look.item}
-            message = message_of(picture, look=look.look, moment=moment, raster=look.raster > 0, **names)
-            yield placed.layer.name, message
-
-    def clear(self) -> None:
-        """Empty the cache, for another network."""
-        self._cached.clear()
-        self._bytes = 0
-
-    def _picture(
-        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
-    ) -> LayerPicture | None:
-        newest = (
-            source.moments[-1].id if look.raster and source.moments else -1
-        )  # a raster changes with each new moment, as older ones are removed
-        key = (moment, placed.layer.name, look.variable, look.item, of, look.raster, newest)
-        if key in self._cached:
-            self._cached.move_to_end(key)
-            return self._cached[key]
-        try:
-            picture = self._encode(source, placed, look, moment, of)
-        except Exception as error:  # the other layers are still shown
-            report_error(error)
-            return None
-        if picture is not None:  # a missing value may still arrive
-            self._store(key, picture)
-        return picture
-
-    def _encode(
-        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
-    ) -> LayerPicture | None:
-        name = placed.layer.name
-        if look.raster:
-            rows = source.raster(name, look.variable, look.item, look.raster, of, moment)
-            return None if rows is None or not rows.size else picture_of(rows, (1, 1, *rows.shape), across=False)
-        values = source.units(moment, name, look.variable, look.item, of)
-        return None if values is None or values.size != placed.units else picture_of(values, placed.grid)
-
-    def _store(self, key: tuple[object, ...], picture: LayerPicture) -> None:
-        self._cached[key] = picture
-        self._bytes += _size_bytes(picture)
-        while self._bytes > self.MOST_BYTES:
-            _, old = self._cached.popitem(last=False)
-            self._bytes -= _size_bytes(old)
-
-
-def _size_bytes(picture: LayerPicture) -> int:
-    return picture.payload.nbytes + 1024  # with a key and its objects

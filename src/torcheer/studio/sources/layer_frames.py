@@ -1,20 +1,27 @@
-"""Encodes a layer's values as a binary message: a byte per cell, at most a million cells."""
+"""A layer's values as binary messages to the pages: a byte per cell, at most a million cells."""
 
 from __future__ import annotations
 
 import json
 import struct
+from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import ceil
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.encoding import real_numbers
-from torcheer.network.network_records import GAP_BITS
+from torcheer.network.network_records import GAP_BITS, Net, PlacedLayer
 from torcheer.network.unit_grids import Grid
-from torcheer.studio.connections.messages import FrameHead
+from torcheer.studio.connections.messages import FrameHead, Look
+from torcheer.studio.server_errors import report_error
+
+if TYPE_CHECKING:
+    from torcheer.studio.sources.moment_queries import Unit
+    from torcheer.studio.sources.source import Source
 
 MAGIC: Final = b"TCHF"
 MOST_CELLS: Final = 1 << 20
@@ -40,17 +47,76 @@ class LayerPicture:
     negative_infs: int
 
 
-def frame(values: Array, *, grid: Grid, look: int, moment: int, layer: str, variable: str, item: int = 0) -> bytes:
-    """Encode one value per unit as a message."""
-    picture = picture_of(values, grid)
-    return message_of(picture, raster=False, look=look, moment=moment, layer=layer, variable=variable, item=item)
+class LayerFrames:
+    """The binary messages of a source's layers; the latest 64 MB of pictures are kept for all pages."""
+
+    MOST_BYTES = 64 << 20
+
+    def __init__(self) -> None:
+        self._cached: OrderedDict[tuple[object, ...], LayerPicture] = OrderedDict()
+        self._bytes = 0
+
+    def messages(self, source: Source, net: Net, look: Look, moment: int) -> Iterator[tuple[str, bytes | None]]:
+        """Yield each layer's name and binary message, None where it has no value."""
+        weights = look.variable in weight_variables(net)
+        of = (look.layer, look.unit) if look.unit >= 0 else None
+        for placed in net.layers:
+            picture = self._picture(source, placed, look, moment, of if weights else None)
+            if picture is None or (weights and of is None):
+                yield placed.layer.name, None
+                continue
+            names = {"layer": placed.layer.name, "variable": look.variable, "item": look.item}
+            message = message_of(picture, look=look.look, moment=moment, raster=look.raster > 0, **names)
+            yield placed.layer.name, message
+
+    def clear(self) -> None:
+        """Empty the cache, for another network."""
+        self._cached.clear()
+        self._bytes = 0
+
+    def _picture(
+        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
+    ) -> LayerPicture | None:
+        moments = source.moments if look.raster else []
+        newest = moments[-1].id if moments else -1  # a raster changes with each new moment, as older ones are removed
+        key = (moment, placed.layer.name, look.variable, look.item, of, look.raster, newest)
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
+        try:
+            picture = self._encode(source, placed, look, moment, of)
+        except Exception as error:  # the other layers are still shown
+            report_error(error)
+            return None
+        if picture is not None:  # a missing value may still arrive
+            self._store(key, picture)
+        return picture
+
+    def _encode(
+        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
+    ) -> LayerPicture | None:
+        name = placed.layer.name
+        if look.raster:
+            rows = source.raster(name, look.variable, look.item, look.raster, of, moment)
+            return None if rows is None or not rows.size else picture_of(rows, (1, 1, *rows.shape), across=False)
+        values = source.units(moment, name, look.variable, look.item, of)
+        return None if values is None or values.size != placed.units else picture_of(values, placed.grid)
+
+    def _store(self, key: tuple[object, ...], picture: LayerPicture) -> None:
+        self._cached[key] = picture
+        self._bytes += _size_bytes(picture)
+        while self._bytes > self.MOST_BYTES:
+            _, old = self._cached.popitem(last=False)
+            self._bytes -= _size_bytes(old)
 
 
-def raster_frame(values: Array, *, look: int, moment: int, layer: str, variable: str, item: int = 0) -> bytes:
-    """Encode a row per unit and a column per moment as a message."""
-    rows, columns = values.shape
-    picture = picture_of(values, (1, 1, rows, columns), across=False)
-    return message_of(picture, raster=True, look=look, moment=moment, layer=layer, variable=variable, item=item)
+def _size_bytes(picture: LayerPicture) -> int:
+    return picture.payload.nbytes + 1024  # with a key and its objects
+
+
+def weight_variables(net: Net | None) -> set[str]:
+    """The names of a network's variables that are weights, not units."""
+    return {variable.name for variable in net.variables if variable.of == "weight"} if net else set()
 
 
 def message_of(picture: LayerPicture, *, raster: bool, **names: Any) -> bytes:

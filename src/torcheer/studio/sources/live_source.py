@@ -6,7 +6,6 @@ Until a host answers, and beside it, it shows what lies in the run's folder.
 from __future__ import annotations
 
 import os
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,26 +29,19 @@ from torcheer.control.loop_messages import (
     Subscribe,
     Welcome,
 )  # fmt: skip
-from torcheer.errors import BadArgument, TorcheerError
+from torcheer.errors import BadArgument
+from torcheer.network.network_records import Network, full_name
 from torcheer.network.placement import net_of
 from torcheer.studio.sources.log_source import LogSource, holds_run
-from torcheer.studio.sources.moment_queries import RecordedValue, Values
 from torcheer.studio.sources.recordings import home_of
 from torcheer.studio.sources.source import Changes, Source
-from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Timeline
+from torcheer.studio.sources.timeline import HOSTILE, MOST_BYTES, MOST_STATES, Timeline
 from torcheer.wire.json_codec import parse_message, to_message
-from torcheer.wire.ring import RingReader
-from torcheer.wire.shared_memory import check_sealed
 from torcheer.wire.socket_lines import Wire, connect
 
 _RECONNECT_SECS: Final = 1.0  # between two attempts to connect
 _HANDSHAKE_SECS: Final = 10.0  # timeout for the host's answer; even in a long step its own thread answers
 _MOST_ABSENCES: Final = 2000
-_MOST_WAITING: Final = 512 << 20  # bytes of unannounced states
-_HOSTILE: Final = (
-    TorcheerError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, MemoryError,
-    OSError, struct.error,
-)  # fmt: skip
 
 
 class LiveSource(Source):
@@ -61,21 +53,19 @@ class LiveSource(Source):
     ) -> None:  # fmt: skip
         """`path` is the host's socket, which need not be there yet; `url` the viewer's, sent to the host."""
         self.path, self.url = Path(path), url
-        self.timeline = Timeline(most_bytes, most_states)
+        self.timeline = Timeline(most_bytes, most_states, self._problem)
         super().__init__(title or self.path.parent.name, home_of(self.path), self.timeline)
         self.state = State(message=f"waiting for {self.path.parent.name}")
         self._log = LogSource(self.path.parent)
         self.samples = self._log.samples
         self.tables = self._log.tables
         self._wire: Wire | None = None
-        self._ring: RingReader | None = None
         self._wants = Wants()
-        self._waiting: dict[int, Values] = {}
         self._welcomed, self._said_bye, self._why = False, False, ""
         self._next_try, self._connected_at = 0.0, 0.0
         self._last = -1  # id of the newest state
         self._base = 0  # added to a host's ids, so that those of the next host are larger
-        self._network: Any = NotImplemented  # as received; initially equal to nothing
+        self._network: Network | None = None  # as received
         self.kind = "live"
         if not holds_run(self.path.parent):
             self._log.leave_to_host()
@@ -93,7 +83,7 @@ class LiveSource(Source):
             return
         self._changes.samples |= changes.samples
         self._changes.tables |= changes.tables
-        self._add_alerts(changes.alerts)
+        self._add_alerts(replace(alert, layer=full_name(alert.layer, self._network)) for alert in changes.alerts)
         for text in changes.problems:
             self._problem(text)
 
@@ -143,7 +133,7 @@ class LiveSource(Source):
         if wire is not None:
             for message, fd in wire.receive():
                 self._handle_message(message, fd)
-            self._drain()  # even unannounced values: the host needs the room
+            self.timeline.drain()
             if wire.closed:
                 self._disconnected(wire.why)
             elif not self._welcomed and time.monotonic() > self._connected_at + _HANDSHAKE_SECS:
@@ -158,7 +148,7 @@ class LiveSource(Source):
         if self._wire is not None:
             self._wire.close()
             self._wire = None
-        self._close_ring()
+        self.timeline.close_ring()
 
     # -- connection --------------------------------------------------------------------------------------------------
 
@@ -172,7 +162,6 @@ class LiveSource(Source):
             self._go_live()
         self._welcomed, self._said_bye, self._connected_at = False, False, time.monotonic()
         self._why = ""
-        self._waiting.clear()
         self._wire.send(to_message(Join(VERSION, self.url)))
 
     def _disconnected(self, why: str) -> None:
@@ -180,7 +169,7 @@ class LiveSource(Source):
         if self._wire is not None:
             self._wire.close()
         self._wire, self._next_try = None, time.monotonic() + _RECONNECT_SECS
-        self._close_ring()
+        self.timeline.close_ring()
         if self.busy:
             text = f"another viewer has it: {self.busy}"
         elif self._said_bye:
@@ -191,15 +180,6 @@ class LiveSource(Source):
         self._set_state(replace(self.state, status=status, can=(), message=text))
         self._welcomed = False
 
-    def _close_ring(self) -> None:
-        if self._ring is not None:
-            ring, self._ring = self._ring, None
-            try:
-                ring.close()
-            except (OSError, ValueError, BufferError):
-                pass
-        self._waiting.clear()
-
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _handle_message(self, message: dict[str, Any], fd: int | None) -> None:
@@ -207,11 +187,11 @@ class LiveSource(Source):
         kind = message["kind"]
         try:
             if fd is not None:
-                self._open_ring(fd)
+                self.timeline.open_ring(fd)
             if kind in FROM_HOST and (self._welcomed or FROM_HOST[kind] in (Welcome, Busy)):
                 parsed = parse_message(FROM_HOST, message)
                 _HANDLERS[type(parsed)](self, parsed)
-        except _HOSTILE as error:
+        except HOSTILE as error:
             self._problem(f"the host said something that cannot be understood ({kind[:40]}): {str(error)[:200]}")
 
     def _on_welcome(self, welcome: Welcome) -> None:
@@ -258,67 +238,17 @@ class LiveSource(Source):
         if self._wire is not None:
             self._wire.close("bye")
 
-    # -- values ------------------------------------------------------------------------------------------------------
-
-    def _open_ring(self, fd: int) -> None:
-        """Switch to another ring, after draining the one before."""
-        self._drain()
-        waiting = self._waiting
-        self._waiting = {}
-        self._close_ring()
-        self._waiting = waiting
-        try:
-            check_sealed(fd)
-            self._ring = RingReader(fd)
-        except _HOSTILE as error:
-            os.close(fd)
-            raise BadArgument(f"a ring that cannot be read: {error}") from None
-
-    def _drain(self) -> None:
-        """Read the ring's values, at most one ring size of them."""
-        if self._ring is None:
-            return
-        ring, taken = self._ring, 0
-        try:
-            while taken <= ring.memory.size and (sent := ring.take()) is not None:
-                sample = sent.sample
-                taken += sample.array.nbytes + 256
-                values = self._waiting.setdefault(sample.step, {})
-                name = sample.variable
-                if (sample.layer, name) in values and sample.item >= 0:  # a further item, for another page
-                    name = f"{name}[{sample.item}]"
-                values[sample.layer, name] = RecordedValue(sample.item, sample.array)
-                ring.done()
-        except _HOSTILE as error:
-            self._problem(f"the values of the host cannot be read: {str(error)[:200]}")
-            self._close_ring()
-        self._drop_unannounced()
-
-    def _drop_unannounced(self) -> None:
-        """Drop the oldest unannounced values, so that a faulty host cannot fill the memory."""
-        if len(self._waiting) > 16:
-            sizes = {
-                number: sum(value.array.nbytes for value in values.values()) for number, values in self._waiting.items()
-            }
-            while sum(sizes.values()) > _MOST_WAITING:
-                oldest = min(sizes)
-                del sizes[oldest], self._waiting[oldest]
-
     def _on_moment(self, message: MomentCame) -> None:
         """Add a completed state to the timeline."""
         number = message.moment.id
         if not 0 <= number < 2**52 or self._base + number <= self._last:
             raise BadArgument(f"a moment {str(number)[:40]} after {self._last - self._base}")
-        self._drain()
-        values = self._waiting.pop(number, {})
-        for old in [waiting for waiting in self._waiting if waiting < number]:
-            del self._waiting[old]
         moment = replace(message.moment, id=self._base + number)
         self._last = moment.id
         self._changes.moments_came.append(moment)
         absences = message.absences[:_MOST_ABSENCES]
         reasons = {(layer[:500], variable[:100]): why[:300] for layer, variable, why in absences}
-        evicted = set(self.timeline.add(moment, values, reasons))
+        evicted = set(self.timeline.complete(number, moment, reasons))
         unreported = {added.id for added in self._changes.moments_came}
         self._changes.moments_gone += sorted(evicted - unreported)
         self._changes.moments_came = [added for added in self._changes.moments_came if added.id not in evicted]

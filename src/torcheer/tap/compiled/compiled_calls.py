@@ -96,18 +96,18 @@ class ListenerShare:
     def __init__(self, call: CompiledCall, failed: Failed) -> None:
         self._call, self._failed = call, failed
         self._listeners: list[Listener] = []
-        self.modules: list[nn.Module] = []
+        self._modules: list[nn.Module] = []
         call.shares.append(self)
 
     def add(self, listener: Listener, module: nn.Module) -> None:
         """Listen to one more module."""
         listener.calls = 0
         self._listeners.append(listener)
-        self.modules.append(module)
+        self._modules.append(module)
 
     def attach(self) -> Iterator[Listener]:
         """Attach the listeners; a part that is called again goes on with the numbers of its modules' calls."""
-        for listener, module in zip(self._listeners, self.modules, strict=True):
+        for listener, module in zip(self._listeners, self._modules, strict=True):
             listener.attach(module, listener.calls)
             yield listener
 

@@ -51,9 +51,10 @@ class CompiledPart(NamedTuple):
 
     def refusal(self) -> str:
         """Why its program cannot run a second time beside it; "" where it can."""
-        if any(hasattr(parameter, "_local_tensor") for parameter in self.wrapped.parameters()):
-            return "its weights are shared out among processes"
         for module in self.wrapped.modules():
+            for parameter in module._parameters.values():
+                if hasattr(parameter, "_local_tensor"):
+                    return "its weights are shared out among processes"
             if type(module).__name__ == _SHARDED or (isinstance(module, nn.SyncBatchNorm) and rank_of()[1] > 1):
                 return f"{type(module).__name__} waits for other processes"
         return ""
@@ -72,7 +73,7 @@ def compiled_parts(model: nn.Module) -> list[CompiledPart]:
         if (part := part_at(module)) is not None:
             parts.append(part)
         else:
-            modules += module.children()
+            modules += [child for child in module._modules.values() if child is not None]
     return parts
 
 

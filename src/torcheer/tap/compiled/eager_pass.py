@@ -8,15 +8,15 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
+from torch import Tensor
+from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torcheer.tap.compiled.compiled_parts import CompiledPart
 from torcheer.tap.compiled.eager_stance import EAGER_STANCE
-from torcheer.tap.compiled.preserved_state import preserved
-from torcheer.tap.probe_hooks import ProbeHook
+from torcheer.tap.compiled.gradient_edges import CollectedEdges
+from torcheer.tap.compiled.preserved_state import PreservedState
 from torcheer.tap.tensor_copies import rank_of, tensors_in
 
 _USABLE_SHARE: Final = 0.95  # of a GPU's memory
@@ -24,8 +24,6 @@ _USABLE_SHARE: Final = 0.95  # of a GPU's memory
 
 class Share(Protocol):
     """What one sink wants of the modules inside a compiled part."""
-
-    modules: list[nn.Module]
 
     def attach(self) -> Iterable[Any]:
         """Register hooks on its modules for one pass; returns their handles."""
@@ -45,33 +43,26 @@ class EagerPass:
         self._part, self._shares = part, tuple(shares)
         self._edges: list[Any] = []  # where a hook waits for a gradient
         self._output: Any = None
+        self._state: PreservedState | None = None
 
     def run(self, compiled: Callable[..., Any], arguments: Any, keywords: Any) -> None:
         """Run the program that was compiled; its outputs go to those who share it."""
-        if any(is_lazy(parameter) for parameter in self._part.inner.parameters()):
+        state = PreservedState(self._part.inner)
+        if any(map(is_lazy, state.parameters)):
             return  # they are made, and random numbers drawn, by the first pass
-        room = _Room(self._part.inner)
+        room = _Room(state.parameters)
         arguments, keywords = copied((arguments, keywords), {})
         try:
-            with self._alone(), self._hooked():
-                self._output = self._part.run_eagerly(compiled, arguments, keywords)
+            with _alone(state), self._hooked(), CollectedEdges(self._edges):
+                output = self._part.run_eagerly(compiled, arguments, keywords)
         except Exception:
             self._edges.clear()
             raise
         if self._edges and not room.suffices():
             self._edges.clear()
             self._fail(MemoryError("gradients need the memory of a second pass until backward, which may not be free"))
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Leave no trace: neither in the model nor in torch."""
-        caches = torch.is_autocast_cache_enabled()
-        with preserved(self._part.inner), EAGER_STANCE, _alone_in_world():
-            torch.set_autocast_cache_enabled(False)  # else casts of weights would go from here into the user's graph
-            try:
-                yield
-            finally:
-                torch.set_autocast_cache_enabled(caches)
+        if self._edges:  # else its graph is free before the compiled pass needs memory
+            self._output, self._state = output, state
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -79,8 +70,6 @@ class EagerPass:
         try:
             for share in self._shares:
                 handles += share.attach()
-            for module in {id(module): module for share in self._shares for module in share.modules}.values():
-                handles.append(module.register_forward_hook(_EdgeHook(self._edges)))  # after theirs
             yield
         finally:
             for handle in reversed(handles):
@@ -102,13 +91,13 @@ class EagerPass:
 
     def _send_back(self, outputs: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """Run the pass backward, once; its graph is freed."""
-        edges, self._edges = self._edges, []
+        edges, state, self._edges, self._state = self._edges, self._state, [], None
         given = [(out, gradient) for out, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
         outputs.clear()
-        if not edges or not given:
+        if not edges or not given or state is None:
             return
         try:
-            with self._alone():  # checkpointing computes parts of it again
+            with _alone(state):  # checkpointing computes parts of it again
                 torch.autograd.grad(
                     [out for out, _ in given], edges, [gradient.detach() for _, gradient in given], allow_unused=True
                 )
@@ -120,18 +109,16 @@ class EagerPass:
             share.fail(error)
 
 
-class _EdgeHook(ProbeHook):
-    """Notes which tensors that a module returned are waited for."""
-
-    __slots__ = ("_edges",)
-
-    def __init__(self, edges: list[Any]) -> None:
-        self._edges = edges
-
-    def __call__(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        for _, tensor in tensors_in(output, ""):
-            if tensor.grad_fn is not None and tensor._backward_hooks:
-                self._edges.append(get_gradient_edge(tensor))  # of its value now: it may be overwritten
+@contextmanager
+def _alone(state: PreservedState) -> Iterator[None]:
+    """Leave no trace: neither in the model nor in torch."""
+    caches = torch.is_autocast_cache_enabled()
+    with state.restored(), EAGER_STANCE, _alone_in_world():
+        torch.set_autocast_cache_enabled(False)  # else casts of weights would go from here into the user's graph
+        try:
+            yield
+        finally:
+            torch.set_autocast_cache_enabled(caches)
 
 
 class _Alone(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -150,19 +137,24 @@ def _alone_in_world() -> Any:
 class _Room:
     """Whether the graph of a pass may stay in a GPU's memory until the step's backward."""
 
-    def __init__(self, model: nn.Module) -> None:
-        device = next((parameter.device for parameter in model.parameters()), None)
-        self._device = device if device is not None and device.type == "cuda" else None
-        self._before = torch.cuda.memory_allocated(self._device) if self._device is not None else 0
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._device = parameters[0].device if parameters and parameters[0].is_cuda else None
+        self._before = self._allocated()["current"] if self._device is not None else 0
 
     def suffices(self) -> bool:
         """True if the step that follows finds the memory that its steps have needed so far, or as much again."""
         if self._device is None:
             return True
-        held = torch.cuda.memory_allocated(self._device) - self._before
-        needed = max(torch.cuda.max_memory_allocated(self._device), self._before + 2 * held)
+        now = self._allocated()
+        held = now["current"] - self._before
+        needed = max(now["peak"], self._before + 2 * held)
         total = torch.cuda.get_device_properties(self._device).total_memory
         return needed + held <= _USABLE_SHARE * total
+
+    def _allocated(self) -> dict[str, int]:
+        """Bytes of the device, now and at most; a third of the cost of asking for each."""
+        numbers: dict[str, int] = torch.cuda.memory_stats_as_nested_dict(self._device)["allocated_bytes"]["all"]
+        return numbers
 
 
 def copied(value: Any, memo: dict[int, Any]) -> Any:

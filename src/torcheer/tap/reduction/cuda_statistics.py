@@ -14,10 +14,10 @@ from torch import Tensor
 from torcheer.encoding import MemoryCopy
 from torcheer.samples import Key
 from torcheer.tap.device_copies import host_copy
-from torcheer.tap.reduction.fused_batch import FusedValue, Moment
+from torcheer.tap.reduction.fused_batch import FusedValue, Moment, row_of
 from torcheer.tap.reduction.fused_values import FusedValues
 from torcheer.tap.reduction.outbox import Outbox
-from torcheer.tap.reduction.postponed_values import Layout, Postponed
+from torcheer.tap.reduction.postponed_values import Layout, Postponed, signature_of
 from torcheer.tap.reduction.reduction_batch import (
     SAMPLE,
     WIDTH,
@@ -69,7 +69,7 @@ class Fetcher:
     def layout_of(self, tensor: Tensor, key: Key) -> Layout | None:
         """How a key's values are taken, where they were before and have not changed their shape since."""
         layout = self._layouts.get(key)
-        return layout if layout is not None and layout.fits(tensor) else None
+        return layout if layout is not None and layout.signature == signature_of(tensor) else None
 
     def make_layout(self, tensor: Tensor, key: Key, limit_bytes: int | None) -> Layout:
         """The same, made where there is none."""
@@ -87,24 +87,19 @@ class Fetcher:
         """A value for `fetch_fused`; None where it must be fetched in another way."""
         if minus is not None and (minus.numel() != layout.count or minus.dtype != tensor.dtype):
             return None
-        row = self._fused.rows.row(tensor, key, layout, flags, keep_all)
+        row = row_of(tensor, key, layout, flags, keep_all)
         return None if row is None else FusedValue(tensor.detach(), layout, row, moment, minus)
 
     def can_fuse(self, tensor: Tensor, key: Key, layout: Layout) -> bool:
         """Whether a value can be part of a batch."""
-        return self._fused.rows.row(tensor, key, layout, (), False) is not None
+        return row_of(tensor, key, layout) is not None
 
     def fetch_fused(self, value: FusedValue, message: str) -> None:
         """Sum up a value, together with those that follow; at once where it may be overwritten."""
-        tensor, key, postponed = value.tensor, value.row.key, self._postponed
-        if message != self._fused.message or postponed.must_go_before(tensor):
+        if message != self._fused.message or self._postponed.must_go_before(value.tensor):
             self._take_postponed()
             self._fused.message = message
-        postponed.add(tensor, key, value)
-        if not postponed.accepts(key):
-            postponed.observe(key, tensor)
-            self._take_postponed()
-        elif postponed.is_full:
+        if self._postponed.add(value.tensor, value.row.key, value):
             self._take_postponed()
 
     def fetch_fused_together(self, values: Sequence[FusedValue], message: str) -> None:
@@ -129,11 +124,10 @@ class Fetcher:
         if not layout.can_group or not self._postponed.accepts(key):
             self._postponed.observe(key, tensor)
             self.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, **header)
-        else:
-            if self._postponed.must_go_before(tensor):
-                self._take_postponed()
-            self._postponed.add(tensor, key, (tensor, layout, self._described(layout, header)))
-        if self._postponed.is_full:
+            return
+        if self._postponed.must_go_before(tensor):
+            self._take_postponed()
+        if self._postponed.add(tensor, key, (tensor, layout, self._described(layout, header))):
             self._take_postponed()
 
     def _take_postponed(self) -> None:

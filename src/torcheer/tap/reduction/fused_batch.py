@@ -48,21 +48,14 @@ class FusedValue(NamedTuple):
     minus: Tensor | None = None  # flat, subtracted from the numbers that are summed up
 
 
-class BatchRows:
-    """The rows of all keys, each made once for a layout."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[Key, bool, tuple[str, ...]], tuple[Layout, BatchRow | None]] = {}
-
-    def row(
-        self, tensor: Tensor, key: Key, layout: Layout, flags: tuple[str, ...], keep_all: bool
-    ) -> BatchRow | None:  # fmt: skip
-        """The row of a key's value; None where it cannot be part of a batch. `keep_all`: not only a sample is kept."""
-        known = self._rows.get((key, keep_all, flags))
-        if known is None or known[0] is not layout:
-            row = _row(key, layout, flags, keep_all) if _can_fuse(tensor, layout) else None
-            known = self._rows[key, keep_all, flags] = (layout, row)
-        return known[1]
+def row_of(
+    tensor: Tensor, key: Key, layout: Layout, flags: tuple[str, ...] = (), keep_all: bool = False
+) -> BatchRow | None:
+    """The row of a key's value; None where it cannot be part of a batch. `keep_all`: not only a sample is kept."""
+    rows, kind = layout.rows, (keep_all, flags)
+    if kind not in rows:
+        rows[kind] = _row(key, layout, flags, keep_all) if _can_fuse(tensor, layout) else None
+    return rows[kind]
 
 
 def _row(key: Key, layout: Layout, flags: tuple[str, ...], keep_all: bool) -> BatchRow:
@@ -97,18 +90,18 @@ class FusedBatch:
         tables: dict[torch.dtype, tuple[list[int], list[int]]] = {}  # entries, and counts of numbers to be checked
         added = 0
         for tensor, layout, row, moment, minus in values[: _ROWS - len(self.rows)]:
-            if self._sample_bytes + aligned(row.size_bytes) > _SAMPLE_BYTES:
+            if self._sample_bytes + row.batch_bytes > _SAMPLE_BYTES:
                 break
-            entries, checked = tables.setdefault(tensor.dtype, ([], []))
-            checked.append(tensor.numel() if minus is None and layout.stride > 1 else 0)
-            subtracted, place = 0 if minus is None else minus.data_ptr(), self._sample_bytes // tensor.element_size()
+            kind = tensor.dtype
+            entries, checked = tables.get(kind) or tables.setdefault(kind, ([], []))
+            checked.append(layout.whole_count if minus is None and layout.stride > 1 else 0)
             entries += (
-                tensor.data_ptr(), subtracted, layout.count, layout.stride, row.sampled, row.kept, place, checked[-1],
-                len(self.rows),
+                tensor.data_ptr(), 0 if minus is None else minus.data_ptr(), layout.count, layout.stride, row.sampled,
+                row.kept, self._sample_bytes // layout.number_bytes, checked[-1], len(self.rows),
             )  # fmt: skip
             self.rows.append(row)
             self._moments.extend(moment)
-            self._sample_bytes += aligned(row.size_bytes)
+            self._sample_bytes += row.batch_bytes
             added += 1
         for kind, (entries, checked) in tables.items():
             table = fused_kernels.table_on(self.device, entries)

@@ -1,4 +1,4 @@
-"""The batch that is being filled with values of a GPU, and the rows of all keys."""
+"""The batch that is being filled with values of a GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torcheer.tap.reduction.fused_batch import BatchRows, FusedBatch, FusedValue
+from torcheer.tap.reduction.fused_batch import FusedBatch, FusedValue
 from torcheer.tap.reduction.outbox import Outbox
 from torcheer.tap.reduction.reduction_batch import raw_stream
 
@@ -16,7 +16,7 @@ class FusedValues:
     """Fills one batch after the other; one that is full, or that other values interrupt, is fetched."""
 
     def __init__(self, outbox: Outbox) -> None:
-        self._outbox, self.rows = outbox, BatchRows()
+        self._outbox = outbox
         self._batch: FusedBatch | None = None
         self._order = 0  # of the batch among all that is sent
         self.message = ""  # what the user wants to see beside the values

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from torcheer.encoding import to_bytes
 from torcheer.tap.reduction.cuda_statistics import Fetcher
-from torcheer.tap.ring_turns import RingSink
 from torcheer.tap.sending.byte_limits import ByteLimits, ring_for
 from torcheer.tap.sending.sent_keys import SentKeys
-from torcheer.tap.tensor_copies import local_shard
+from torcheer.tap.tensor_copies import GroupSink, local_shard
 
 _NUMBER = struct.Struct("<d")
 
@@ -24,7 +23,7 @@ _NUMBER = struct.Struct("<d")
 class LoggedValues:
     """Sends numbers, and arrays in full; what cannot be sent is reported."""
 
-    def __init__(self, link: RingSink, fetcher: Fetcher, limits: ByteLimits, keys: SentKeys) -> None:
+    def __init__(self, link: GroupSink, fetcher: Fetcher, limits: ByteLimits, keys: SentKeys) -> None:
         self._link, self._fetcher, self._limits, self._keys = link, fetcher, limits, keys
 
     def report_shape(self, name: str, value: Tensor) -> None:

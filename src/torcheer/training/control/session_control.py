@@ -314,9 +314,10 @@ class Control:
             self._send_state("done", event.reason)
 
     def report_alert(self, alert: WatchAlert) -> None:
-        """Forward an alert of the watch to the viewer."""
-        layer = full_name(alert.layer, self.host.network)
-        self.host.alert(str(alert), alert.severity, alert.step, alert.rule, layer, id=alert.id)
+        """Send the viewer an alert that no log of the run has."""
+        if not alert.id:
+            layer = full_name(alert.layer, self.host.network)
+            self.host.alert(str(alert), alert.severity, alert.step, alert.rule, layer)
 
     def result(self) -> dict[str, Any]:
         """Return the result of the run that has ended; also a row in the table of runs."""

@@ -72,10 +72,14 @@ class BatchSpikes:
         self._session, self._reader = session, LossReader()
         self._settings: Any = None
         self._levels: dict[str, LossLevel] = {}  # by pipeline
+        self._earlier: dict[str, list[float]] | None = None  # losses before the first batch, as far as they were logged
         self._told = 0
 
     def add(self, batch: Batch) -> None:
         """Add the next batch."""
+        if self._earlier is None:
+            log = self._session.run_log
+            self._earlier = log.last_losses(batch.step) if log is not None and batch.step > 0 else {}
         self._reader.add(batch)
 
     def alerts(self, *, wait: bool = False) -> Iterator[tuple[Batch, AlertRecord]]:
@@ -98,7 +102,9 @@ class BatchSpikes:
             self._settings = settings
             self._levels.clear()
         if pipeline not in self._levels:
-            self._levels[pipeline] = LossLevel(settings)
+            level = self._levels[pipeline] = LossLevel(settings)
+            for loss in (self._earlier or {}).pop(pipeline, ()):
+                level.add(loss)
         return self._levels[pipeline]
 
     def _is_remainder(self, batch: Batch) -> bool:

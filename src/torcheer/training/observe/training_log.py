@@ -24,6 +24,7 @@ from torcheer.training.checkpoints.earlier_runs import earlier_results
 from torcheer.training.loop.events import StepDone
 from torcheer.training.observe.metric_csv import EpochTables, StepTable
 
+_RECENT: Final = 1000  # losses that a run that goes on knows of those before
 _PENDING: Final = 256  # steps whose losses are not read yet, at most
 _CELLS: Final = (bool, int, float, str, type(None))
 
@@ -65,6 +66,14 @@ class TrainingLog:
             return WriterLog(self._path).tail(count)
         except TorcheerError:  # damaged near its end
             return {}
+
+    def last_losses(self, step: int) -> dict[str, list[float]]:
+        """The losses of each pipeline that the log has up to a step, oldest first; about the last thousand."""
+        tables, losses = tables_at(self.tail(_RECENT), step, 0), dict[str, dict[int, float]]()
+        for number, _, pipeline, loss in (*step_losses(tables), *step_losses(tables, LOSSES)):
+            if isinstance(loss, float):
+                losses.setdefault(pipeline, {})[number] = loss
+        return {pipeline: [known[number] for number in sorted(known)] for pipeline, known in losses.items()}
 
     def alerts(self) -> list[Alert]:
         """The session's alerts that the log holds."""
@@ -214,18 +223,22 @@ class TrainingLog:
             self._unwritten.append((event.step, event.epoch, event.pipeline, loss))
 
     def show_steps(self, steps: Sequence[StepDone]) -> None:
-        """Log the losses of steps that were computed a while ago, for a page; every n-th alone, if those are logged."""
-        if self._writer is not None and self._steps_every:
+        """Log the losses of steps that were computed a while ago, for a page; every n-th is there anyway."""
+        if self._writer is not None:
             self._log_pending(self._writer, steps[-1].step)
-        elif self._writer is not None:
-            self._losses += [event for event in steps if event.step > self._last_loss]
+            self._losses += self._looked_at(steps)
             self._flush_losses(self._writer)
 
     def add_losses(self, steps: Iterable[StepDone]) -> None:
-        """Log the losses of steps that a page or a watch looks at, unless every n-th is logged; read with the next."""
-        if not self._steps_every and self._writer is not None:
+        """Log the losses of steps that a page or a watch looks at; read with the next."""
+        if self._writer is not None:
             self._flush_losses(self._writer)
-            self._losses = [event for event in steps if event.step > self._last_loss]
+            self._losses = self._looked_at(steps)
+
+    def _looked_at(self, steps: Iterable[StepDone]) -> list[StepDone]:
+        """The steps whose losses are not logged yet, nor will be for the CSV file."""
+        every = self._steps_every
+        return [event for event in steps if event.step > self._last_loss and not (every and event.step % every == 0)]
 
     def _flush_losses(self, writer: LogWriter) -> None:
         losses, self._losses = self._losses, []

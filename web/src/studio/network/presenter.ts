@@ -66,7 +66,7 @@ export class NetworkPresenter {
     this.unsubscribers.push(
       store.net.subscribe((net) => this.receiveNet(net)),
       store.hello.subscribe(() => this.values.clear()), // another source may reuse the moments' ids
-      store.onFrame((head, bytes) => this.receiveFrame(head, bytes)),
+      store.socket.onFrame((head, bytes) => this.receiveFrame(head, bytes)),
       store.onShown((shown) => this.receiveShown(shown)),
       store.selection.subscribe((unit) => this.scene.select(unit)),
       store.viewSettings.subscribe(() => this.scene.setAppearance(this.appearance())),

@@ -93,11 +93,6 @@ class EditTargets:
             places = tuple(self._with_heads(place, selector) for place in places or self._places_of(selector))
         elif edit.at == "input":
             places = tuple(self._input_of(place) for place in places)
-        if edit.at == "input" and selector.form not in ("module", "class", "pattern", "role"):
-            raise BadArgument(
-                f"edits[{selector.key!r}]: an operation's input is another operation's output, so edit that; "
-                "at='input' is for modules"
-            )
         apart = [place for place in places if edit.head is not None and not place.heads]
         self.all.append(EditTarget(selector, edit, places, inside=apart[0].attention if apart else ""))
 

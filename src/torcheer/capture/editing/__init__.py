@@ -1,0 +1,1 @@
+"""Where edits apply while a model runs: at modules and operations, to heads and positions."""
