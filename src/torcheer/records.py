@@ -134,6 +134,7 @@ class Op:
     note: str = ""  # remark for the reader: "fused path opened", why it is unseen, …
     written: tuple[TensorMeta, ...] = ()  # arguments it wrote to and did not return: batch norm's running statistics
     backward: BackwardStep | None = None  # its step of a readable backward pass
+    returned_at: tuple[int | str, ...] = ()  # of an output, its place in what the model returned: ("cache", 0, "keys")
 
     @property
     def tensors(self) -> tuple[TensorMeta, ...]:

@@ -67,6 +67,11 @@ def human_shape(shape: Iterable[int | None]) -> str:
     return "×".join("?" if length is None else str(length) for length in shape) or "scalar"
 
 
+def human_place(path: Iterable[int | str]) -> str:
+    """Format where a value stands in nested containers: "past_key_values.layers[0].keys"."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
 def plural(count: int, noun: str, ending: str = "s") -> str:
     """Format a count with its noun: "1 layer", "2,000 layers"."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"

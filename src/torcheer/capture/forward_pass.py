@@ -21,7 +21,7 @@ from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.partial_recorder import PartialRecorder
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import capture_caller
-from torcheer.capture.record.tensor_trees import direct_tensors, replace_by_id, tensors_in
+from torcheer.capture.record.tensor_trees import Path, direct_tensors, replace_by_id, tensors_in
 from torcheer.capture.special_cases.generator_forward import run_to_end
 from torcheer.capture.torch_state import EAGER, Swaps, anything_compiled, dynamo_frames
 from torcheer.capture.values.save_policy import Save, StopEarly
@@ -72,8 +72,11 @@ def log_forward_pass(
         except Exception as error:
             _explain_arguments(error, model, args, kwargs, has_run=recorder.count > len(tensors))
             raise
-        for tensor in tensors_in(out):
-            recorder.add("output", tensor, [recorder.ref_of(tensor)])
+        paths: list[Path] = []
+        for tensor, path in zip(tensors_in(out, paths), paths, strict=True):
+            ref = recorder.ref_of(tensor)  # may add a row, if nothing is known of it
+            recorder.returned_at[recorder.count] = path
+            recorder.add("output", tensor, [ref])
     return session.history
 
 

@@ -33,6 +33,7 @@ class Leaf(Protocol):
     stored: tuple[Stored, ...]
     badge: str  # leaves that share weights have the same one
     at: int  # its position in the box around it
+    joins: bool  # all that it reads is one net: an output that stands for many tensors
 
     @property
     def identity(self) -> object:
@@ -79,6 +80,7 @@ class Fold(Generic[L]):
         self.leaves = leaves
         self.near_readers: dict[int, int] = {}  # leaf -> how many of its readers are in the same box
         self.used: dict[int, list[int]] = {}  # leaf -> the indices of its results that are read
+        self._joined: dict[int, dict[Net, Net]] = {}  # leaf -> a net that it joins -> its result
         self._numbers: dict[object, int] = {}
         self.root: Box[L] = Box("", "", "root")
         self._cut_edges(self._sort(times))
@@ -123,6 +125,7 @@ class Fold(Generic[L]):
         leaves, near_readers, used = self.leaves, self.near_readers, self.used
         for leaf in leaves:
             target = around[leaf.number]
+            joins = (leaf.number, 0) if leaf.joins else None
             for net, _ in leaf.parents:
                 number, output = net
                 outputs = used.get(number)
@@ -132,6 +135,9 @@ class Fold(Generic[L]):
                     outputs.append(output)
                     outputs.sort()
                 source = around[number]
+                if joins is not None:
+                    self._joined.setdefault(number, {}).setdefault(joins, net)
+                    net = joins
                 if source is target:
                     target[-1].edges[leaves[number].at, net, leaf.at] = None
                     near_readers[number] = near_readers.get(number, 0) + 1
@@ -210,8 +216,12 @@ class Fold(Generic[L]):
                 exits.append(number_nets(member.exits) if len(member.exits) > 1 else None)
                 continue
             parents, outputs = member.parents, used.get(member.number, ())
-            entries.append(number_nets([net for net, _ in parents]) if len(parents) > 1 else None)
-            exits.append(number_nets([(member.number, n) for n in outputs]) if len(outputs) > 1 else None)
+            several = len(parents) > 1 and not member.joins
+            entries.append(number_nets([net for net, _ in parents]) if several else None)
+            ports = number_nets([(member.number, n) for n in outputs]) if len(outputs) > 1 else None
+            if ports:
+                ports |= {net: ports[result] for net, result in self._joined.get(member.number, {}).items()}
+            exits.append(ports)
         return entries, exits
 
 
@@ -247,11 +257,13 @@ def _wiring(
 ) -> tuple[int, ...] | None:
     """Return how `after` follows `before`, a box that is alike; None if it does not.
 
-    The result is, for each entry, the exit of `before` that feeds it, or -1 where both read the same net.
+    The result is, for each entry, the exit of `before` that feeds it, or -1 where both read the same net. A net that
+    leaves both is joined outside of them, and read by neither.
     """
     if before.computes != after.computes or (before.alike != after.alike and after.exits):
         return None
     exits = number_nets(before.exits)
+    passed_on = {number for net, number in exits.items() if net not in after.exits}
     wiring: list[int] = []
     for earlier_net, net in zip(before.entries, after.entries):
         if net in exits and readers[before.at, net] == [after.at]:
@@ -260,7 +272,7 @@ def _wiring(
             wiring.append(-1)
         else:
             return None
-    return tuple(wiring) if set(range(len(exits))) <= set(wiring) and exits else None
+    return tuple(wiring) if passed_on and passed_on <= set(wiring) else None
 
 
 def add_badges(leaves: Iterable[Leaf]) -> None:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.function_frames import FUNCTION, Paths, paths_with_functions
 from torcheer.network.rolled_passes import rolled_passes
-from torcheer.records import ModuleCall, Op
+from torcheer.records import Edge, ModuleCall, Op
 
 Path = tuple[ModuleCall, ...]
+HANDFUL = 4  # outputs in a part without a name that are shown one by one
 
 
 class Place(NamedTuple):
@@ -39,13 +40,28 @@ class Places:
         stacks = _stacks(ops, self._counters)
         self._leaves = leaf_modules(stacks)
         self._paths: Paths = {} if facts.backward else paths_with_functions(ops, self.info)
-        self.passes = rolled_passes(facts) if rolled else list(zip(range(len(ops))))
+        self._outputs = {op.index: op for op in ops if op.kind == "output"}
+        passes: list[tuple[int, ...]] = rolled_passes(facts) if rolled else list(zip(range(len(ops))))
+        parts = _returned_parts(ops) if self._outputs else []
+        self.passes = _join(passes, parts) if parts else passes
+        self._joined = {ops[part[0]].index for part in parts}
         self._first_calls = _same_calls(map(self._path, ops), self.passes) if rolled else {}
         self.times: Mapping[ModuleCall, int] = Counter(self._first_calls.values())  # calls that a box stands for
         self._several = several_calls(self._first_calls.get(modules[-1], modules[-1]) for modules in stacks)
         self._places: dict[Path, Place] = {}
         self._shared: dict[Path, Path] = {}  # one object for equal paths: readers compare by identity first
         self._last: tuple[Path | None, Place] = (None, Place((), None))  # the path and place of the last operation
+
+    def joins(self, op: Op) -> bool:
+        """True for the first of several outputs that are shown as one."""
+        return op.index in self._joined
+
+    def read_by(self, op: Op) -> tuple[Edge, ...]:
+        """Return what an output reads: of a tensor that was returned before, what that output reads."""
+        parents = op.parents
+        while parents and (before := self._outputs.get(parents[0].parent)) is not None and before.parents:
+            parents = before.parents
+        return parents
 
     def is_counter(self, op: Op) -> bool:
         """True for the counter of a module that has no other operation but one: part of that module's box."""
@@ -94,6 +110,30 @@ def _same_calls(paths: Iterable[Path], passes: Iterable[tuple[int, ...]]) -> dic
                 low, high = sorted((find(call), find(later_call)))
                 first[high] = low
     return {call: find(call) for call in {*first, *first.values()}}
+
+
+def _returned_parts(ops: list[Op]) -> list[tuple[int, ...]]:
+    """Return the positions of outputs that are shown as one: parts of what the model returned that hold several.
+
+    Of a cache or of all hidden states nobody wants to see each tensor; of an LSTM's pair of states they do.
+    """
+    parts: dict[int | str, list[int]] = {}
+    for position, op in enumerate(ops):
+        if len(op.returned_at) > 1:
+            parts.setdefault(op.returned_at[0], []).append(position)
+    return [
+        tuple(part)
+        for name, part in parts.items()
+        if len(part) > 1
+        and (isinstance(name, str) or len(part) > HANDFUL or any(len(ops[n].returned_at) > 2 for n in part))
+    ]
+
+
+def _join(passes: list[tuple[int, ...]], parts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Replace the outputs of each part by all of them together, where the last of them stands."""
+    last = {part[-1]: part for part in parts}
+    inside = {position for part in parts for position in part[:-1]}
+    return [last.get(members[0], members) for members in passes if members[0] not in inside]
 
 
 def several_calls(calls: Iterable[ModuleCall]) -> set[tuple[str, str]]:

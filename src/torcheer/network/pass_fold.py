@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.fold import Fold, Net, add_badges
 from torcheer.network.op_places import Path, Places
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored, garbage_collection_off
+
+PARENTS = attrgetter("parents")
 
 
 class OpForms:
@@ -58,6 +61,7 @@ class OpLeaf:
     parents: list[tuple[Net, str]] = field(default_factory=list)
     badge: str = ""
     at: int = 0
+    joins: bool = False
 
     @property
     def identity(self) -> object:
@@ -85,14 +89,17 @@ def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
         numbers = tuple(dict.fromkeys([forms.number(facts.ops[index], place.kind) for index in members]))
         shapes = tuple([meta.shape for meta in op.outputs])
         leaf = OpLeaf(len(leaves), place.name, members, place.path, place.leaf, numbers, _marks(op), shapes, op.stored)
+        leaf.joins = places.joins(op)
         leaves.append(leaf)
         leaf_of.update(dict.fromkeys([facts.ops[index].index for index in members], leaf.number))
     for leaf in leaves:
         outputs: dict[object, int] = {}  # of `unbind`, each pass may read another
         nets: dict[Net, None] = {}
-        for edge in [edge for index in leaf.ops for edge in facts.ops[index].parents if edge.parent in leaf_of]:
+        parents_of = places.read_by if "output" in leaf.marks else PARENTS
+        for edge in [edge for n in leaf.ops for edge in parents_of(facts.ops[n]) if edge.parent in leaf_of]:
             source = leaf_of[edge.parent]
-            nets[source, outputs.setdefault((source, edge.where), edge.output)] = None
+            argument = (source, edge.where, edge.output if leaf.joins else -1)
+            nets[source, outputs.setdefault(argument, edge.output)] = None
         leaf.parents = [(net, "") for net in nets]
     add_badges(leaves)
     return Fold(leaves, places.times)

@@ -230,6 +230,7 @@ class LiveTrace:
             edited=recorder.edited.get(node, ""),
             note=recorder.notes.get(node, ""),
             written=tuple(meta_of(tensor) for tensor in tensors[returned:]),
+            returned_at=recorder.returned_at.get(node, ()),
         )
 
     def output_metas(self, node: int) -> tuple[TensorMeta, ...]:

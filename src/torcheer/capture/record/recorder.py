@@ -145,6 +145,7 @@ class Recorder(TorchFunctionMode):
         self.outer_modes = function_modes()  # active before this recorder: they see each call after it
         self.callers: dict[int, Any] = {}  # node -> the user's calling code, where torch's own code made the call
         self.notes: dict[int, str] = {}  # node -> `Op.note`
+        self.returned_at: dict[int, tuple[int | str, ...]] = {}  # node of an output -> `Op.returned_at`
         self.inplace_nodes: set[int] = set()  # nodes that wrote to their arguments
         self.extra_writes: dict[int, tuple[Tensor, ...]] = {}  # node -> tensors it wrote but did not return
         self.run_notes: list[str] = []  # `RunInfo.notes`

@@ -106,8 +106,8 @@ def direct_tensors(value: Any) -> list[Tensor]:
         return []
 
 
-def tensors_in(value: Any) -> list[Tensor]:
-    """Return the tensors in containers of any kind and in plain objects.
+def tensors_in(value: Any, paths: list[Path] | None = None) -> list[Tensor]:
+    """Return the tensors in containers of any kind and in plain objects; append where each stands to `paths`.
 
     A container is walked as often as it occurs, an object once; a container that contains itself, once. No recursion:
     a tree of objects may be deeper than Python's stack.
@@ -116,10 +116,14 @@ def tensors_in(value: Any) -> list[Tensor]:
     objects: dict[int, Any] = {}  # kept alive, so that their ids are not reused
     open_containers: set[int] = set()
     stack: list[Any] = [value]
+    places: list[Path] = [()]  # of the items on the stack, where they are asked for
     while stack:
         item = stack.pop()
+        place = places.pop() if paths is not None else ()
         if isinstance(item, Tensor):
             tensors.append(item)
+            if paths is not None:
+                paths.append(place)
         elif type(item) is _ContainerEnd:
             open_containers.discard(item.key)
         elif type(item) not in ATOMS and id(item) not in objects and id(item) not in open_containers:
@@ -129,7 +133,10 @@ def tensors_in(value: Any) -> list[Tensor]:
             else:
                 open_containers.add(id(item))
                 stack.append(_ContainerEnd(id(item), item))
+                places.append(place)
             stack += reversed(parts)
+            if paths is not None:
+                places += [(*place, name) for name in reversed(_part_names(item, len(parts)))]
     return tensors
 
 
@@ -152,6 +159,21 @@ def _parts(value: Any) -> list[Any] | None:
         if isinstance(value, Mapping):
             return list(value.values())
     return None
+
+
+def _part_names(value: Any, count: int) -> list[int | str]:
+    """Return the keys, fields or attributes of the parts of a container or object; their positions if it has none."""
+    names: list[Any] = []
+    if isinstance(value, Mapping):
+        with suppress(Exception):  # user-defined code
+            names = list(value)
+    elif isinstance(value, tuple):
+        names = list(getattr(value, "_fields", ()))
+    elif not isinstance(value, (list, set, frozenset, deque)):
+        names = list(attributes(value))
+    if len(names) != count:
+        return list(range(count))
+    return [name if isinstance(name, (int, str)) else str(name) for name in names]
 
 
 def attributes(value: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from torcheer.network.fold import Net, add_badges
 from torcheer.network.op_places import Path, Place, Places, address_of
 from torcheer.network.pass_fold import OpForms, shown_parameters
 from torcheer.records import BESIDE, ModuleCall, Op, Stored
+from torcheer.terminal import plural
 
 
 def items_of(history: ModelHistory, *, rolled: bool) -> tuple[list[Item], Mapping[ModuleCall, int]]:
@@ -81,7 +82,9 @@ class _ItemBuilder:
             if standalone:
                 item.parents = [((number, 0), "") for number in standalone]
         for item in self.items:
-            if len(item.ops) == 1 and len(edges := ops[item.ops[0]].parents) == 1:  # the common case
+            if item.look == "output":
+                item.parents = self._parents(item) + item.parents
+            elif len(item.ops) == 1 and len(edges := ops[item.ops[0]].parents) == 1:  # the common case
                 item.parents.insert(0, ((self.item_of[edges[0].parent], edges[0].output), ""))
             elif item.ops:
                 item.parents = self._parents(item) + item.parents
@@ -93,9 +96,10 @@ class _ItemBuilder:
         number = self.numbers.number(op, place.kind)
         form = self.forms.get(number) or self._new_form(op, place.kind, number)
         if op.kind in ("input", "output"):
-            several = self.ends[op.kind] > 1
-            form = form._replace(look=op.kind, kind=self._end_name(op) if several else op.name, body="")
+            form = form._replace(look=op.kind, kind=self._end_name(op), body="")
             item = Item(-1, "", members, (), *form)
+            if self.places.joins(op):
+                return self._joined(item)
         else:
             item = Item(-1, place.name, members, place.path, *form)
             item.form = number
@@ -145,10 +149,24 @@ class _ItemBuilder:
         )  # fmt: skip
         return form
 
+    def _joined(self, item: Item) -> Item:
+        """Return the item of several outputs that are drawn as one."""
+        ops = [self.facts.ops[index] for index in item.ops]
+        part = ops[0].returned_at[0]
+        item.kind = part if isinstance(part, str) else f"{item.kind} … {self._number(ops[-1])}"
+        item.joins, item.body, item.shapes = True, plural(len(ops), "tensor"), ()
+        item.carries = (max(FLOWS if meta.requires_grad else STILL for op in ops for meta in op.outputs),)
+        return item
+
     def _end_name(self, op: Op) -> str:
-        """Return the name of one of several inputs or outputs, with its number."""
+        """Return the name of an input or output: its field in what was returned, or its number if of several."""
+        if len(op.returned_at) == 1 and isinstance(op.returned_at[0], str):
+            return op.returned_at[0]
+        return f"{op.name} {self._number(op)}" if self.ends[op.kind] > 1 else op.name
+
+    def _number(self, op: Op) -> int:
         layers = self.facts.layers
-        return f"{op.name} {layers.all[layers.of[op.index]].number}"
+        return layers.all[layers.of[op.index]].number
 
     def _standalone_items(self, op: Op, place: Place) -> list[int]:
         """Add small items for parameters and buffers that are not part of a function's box."""
@@ -176,13 +194,14 @@ class _ItemBuilder:
     def _parents(self, item: Item) -> list[tuple[Net, str]]:
         ops, item_of = self.facts.ops, self.item_of
         labels_by_net: dict[Net, list[str]] = {}
-        outputs: dict[tuple[int, tuple[int | str, ...]], int] = {}  # of `unbind`, each pass may read another
+        outputs: dict[object, int] = {}  # of `unbind`, each pass may read another
         for index in item.ops:
             op = ops[index]
             names = argument_names(op) if item.look not in ("input", "output") else {}
-            for edge in op.parents:
+            for edge in self.places.read_by(op) if item.look == "output" else op.parents:
                 source = item_of[edge.parent]
-                labels = labels_by_net.setdefault((source, outputs.setdefault((source, edge.where), edge.output)), [])
+                argument = (source, edge.where, edge.output if item.joins else -1)
+                labels = labels_by_net.setdefault((source, outputs.setdefault(argument, edge.output)), [])
                 label = names.get(edge.where, "")
                 if label and label not in labels[-3:]:
                     labels.append(label)

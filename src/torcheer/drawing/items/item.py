@@ -65,6 +65,7 @@ class Item:
     fill: str = ""
     stroke: str = ""
     at: int = 0  # its position in the box around it
+    joins: bool = False  # several outputs of the model that are drawn as one
     form: int = -1  # the same number for the same function, settings and results; -1 for none
     varies: bool = False  # later passes have other shapes
     label: str = ""  # its hover text, if it stands for no operation of a history
@@ -115,6 +116,8 @@ def label_of(history: ModelHistory, item: Item) -> str:
     if not item.ops:
         return item.label
     layers = history.facts.layers
+    if item.joins:
+        return f"{layers.label(item.ops[0])} … {layers.label(item.ops[-1])}"
     return layers.all[layers.of[item.ops[0]]].label if len(item.ops) > 1 else layers.label(item.ops[0])
 
 
@@ -150,8 +153,9 @@ def face_of(item: Item, exits: list[int], show_shapes: bool) -> Face:
         notes = tuple(
             [(f"{n}: " if several else "") + human_shape(shapes[n]) + suffix if n < len(shapes) else "" for n in exits]
         )
-    names = tuple([name for _, name in item.parents])
+    names = ("",) if item.joins else tuple([name for _, name in item.parents])
+    passes = 1 if item.joins else len(item.ops) or 1
     return Face(
-        item.look, item.kind, item.body, item.family, len(item.ops) or 1, names, notes, item.badge, item.marks,
+        item.look, item.kind, item.body, item.family, passes, names, notes, item.badge, item.marks,
         item.fill, item.stroke, even=item.notes is not None,
     )  # fmt: skip

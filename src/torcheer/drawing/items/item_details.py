@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import isfinite, isnan
 from typing import Any
 
@@ -13,7 +14,7 @@ from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import BackwardFlow
 from torcheer.history.text.latex_text import latex_to_text
 from torcheer.records import BackwardStep, Op
-from torcheer.terminal import human_bytes, human_secs, human_shape
+from torcheer.terminal import cut, human_bytes, human_place, human_secs, human_shape
 
 MAX_LABELLED = 20_000  # operations; in a longer history, computing all labels takes longer than drawing
 
@@ -22,6 +23,8 @@ def hover_label(history: ModelHistory, item: Item) -> str:
     """Return an item's label for its hover text; in a very long history, its index."""
     if item.step >= 0:
         return item.label  # of a backward rule, why it is so
+    if item.joins:
+        return "\n".join([label_of(history, item), *_joined_shapes(history, item)])
     if len(history.facts.ops) > MAX_LABELLED and item.ops:
         return f"operation {item.ops[0]}"
     return label_of(history, item)
@@ -48,13 +51,29 @@ def details_of(history: ModelHistory, item: Item) -> ItemDetails:
     return label, around, details
 
 
+def _joined_shapes(history: ModelHistory, item: Item) -> list[str]:
+    """Return the shapes of outputs that are drawn as one, each with how often it occurs."""
+    shapes = Counter(meta.shape for index in item.ops for meta in history.facts.ops[index].outputs)
+    return cut([f"{shape} ×{count}" for shape, count in shapes.items()], 6)
+
+
+def _joined_details(history: ModelHistory, item: Item) -> list[tuple[str, str]]:
+    places = [human_place(history.facts.ops[index].returned_at) for index in (item.ops[0], item.ops[-1])]
+    size = sum(meta.bytes for index in item.ops for meta in history.facts.ops[index].outputs)
+    results = [("result", text) for text in _joined_shapes(history, item)]
+    return [("returned as", " … ".join(places)), ("tensors", f"{len(item.ops):,}, {human_bytes(size)}"), *results]
+
+
 def _op_details(history: ModelHistory, op: Op, item: Item) -> list[tuple[str, str]]:
+    if item.joins:
+        return _joined_details(history, item)
     facts, passes = history.facts, len(item.ops)
     details = [("function", op.function or op.name)] if op.kind == "op" else []
     details += [
         ("result", f"{meta.shape} {meta.dtype.removeprefix('torch.')} on {meta.device}, {human_bytes(meta.bytes)}")
         for meta in op.outputs[:6]
     ]
+    details += [("returned as", human_place(op.returned_at))] if op.returned_at else []
     details += [("passes", str(passes))] if passes > 1 else []
     if op.kind == "op" and op.backward is None:  # a tape takes no times
         details += [("time", human_secs(sum(facts.ops[n].elapsed_secs for n in item.ops)))]

@@ -254,6 +254,7 @@ def _routes(
     nets: dict[tuple[int, int], list[LayoutEdge]] = {}
     for edge in edges:
         nets.setdefault((edge[0], edge[1]), []).append(edge)
+    _join_nets(nets)
     gutters: dict[tuple[int, str], list[tuple[int, int, int]]] = {}  # column, side -> (first row, last row, request)
     routes: list[Route] = []
     requests: list[list[Route]] = []
@@ -278,7 +279,7 @@ def _routes(
             column = columns[last.target]
             side = "left" if back or columns[last.source] < column else "right"
             low = (
-                min(rows[route.target] for route in group) - 1 if back else rows[last.source]
+                min(rows[route.target] for route in group) - 1 if back else min(rows[route.source] for route in group)
             )  # a loop enters from above
             high = rows[last.source] if back else rows[last.target]
             gutters.setdefault((column, side), []).append((low, high, len(requests)))
@@ -312,6 +313,17 @@ def _routes(
         if route.lane == -2:
             route.lane = new_columns[route.source]
     return routes, start, new_columns
+
+
+def _join_nets(nets: dict[tuple[int, int], list[LayoutEdge]]) -> None:
+    """Let edges from several nodes into one entry share their path, if their nets go nowhere else."""
+    into: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for net, members in nets.items():
+        if len(members) == 1:
+            into.setdefault(members[0][2:], []).append(net)
+    for first, *others in into.values():
+        for net in others:
+            nets[first] += nets.pop(net)
 
 
 def _one_per_side(routes: list[Route]) -> None:
@@ -371,7 +383,7 @@ def _cuts(rows: list[int], routes: list[Route], row_count: int) -> list[int]:
             loops[high + 1] -= 1
         else:
             span = reach.setdefault(route.net, [low, high])
-            span[1] = max(span[1], high)
+            span[0], span[1] = min(span[0], low), max(span[1], high)
     for low, high in reach.values():
         change[low] += 1
         change[high] -= 1

@@ -14,7 +14,7 @@ from torcheer.history.backward_flow import rule_text
 from torcheer.network.fold import Box, Fold
 from torcheer.network.pass_fold import OpLeaf, fold_pass
 from torcheer.records import BESIDE, ModuleCall, Op
-from torcheer.terminal import human_bytes, human_shape
+from torcheer.terminal import cut, human_bytes, human_place, human_shape, plural
 
 
 def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = None, repeats_once: bool = False) -> str:
@@ -86,6 +86,8 @@ class _TreeLines:
 
     def op(self, leaf: OpLeaf) -> str:
         """Return the line of an operation."""
+        if leaf.joins:
+            return self._joined(leaf)
         index, inside = leaf.ops[0], leaf.call
         op, flow = self._facts.ops[index], self._flow
         shapes = " ".join(human_shape(meta.shape) for meta in op.outputs)
@@ -106,6 +108,18 @@ class _TreeLines:
         ]
         self._above = index
         return "".join(parts)
+
+    def _joined(self, leaf: OpLeaf) -> str:
+        """Return the line of several outputs that are shown as one."""
+        ops, sources = [self._facts.ops[index] for index in leaf.ops], self._sources(leaf)
+        ends = " … ".join(dict.fromkeys([*sources[:1], *sources[-1:]]))
+        shapes = dict.fromkeys(human_shape(meta.shape) for op in ops for meta in op.outputs)
+        self._above = leaf.ops[-1]
+        return (
+            f"{self._name(leaf.ops[0])} … {self._name(leaf.ops[-1])}  {human_place(ops[0].returned_at[:1])}: "
+            f"{plural(len(ops), 'tensor')} {' '.join(cut(list(shapes), 4))}"
+            f"{f'  ← {ends}' if ends else ''}"
+        )
 
     def skip(self, boxes: Sequence[Box[OpLeaf]]) -> None:
         """Note that the line above covers these boxes."""

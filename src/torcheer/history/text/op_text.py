@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from torcheer.errors import ValueUnavailable
 from torcheer.history.backward_flow import rule_text
 from torcheer.history.value_arrays import excerpt
-from torcheer.records import ModuleCall, Stored
-from torcheer.terminal import cut, human_bytes
+from torcheer.records import ModuleCall, Op, Stored
+from torcheer.terminal import cut, human_bytes, human_place
 
 if TYPE_CHECKING:
     from torcheer.history.op_views import LayerView, OpView
@@ -33,7 +33,7 @@ def describe(op: OpView) -> str:
         f"\tParams: {_params(record.stored)}",
         f"\tParent Layers: {', '.join(op.parent_layers) or 'no parent layers'}",
         f"\tChild Layers: {', '.join(op.child_layers) or 'no child layers'}",
-        f"\tFunction: {NO_FUNCTION.get(record.kind) or f'{record.name} (gradfunc={record.grad_fn or None})'}",
+        f"\tFunction: {_function(record)}",
         f"\tComputed inside module: {_call(op, record.modules[-1]) if record.modules else 'none'}",
         f"\tTime elapsed: {record.elapsed_secs: .3E}s",
         f"\tOutput of modules: {', '.join(_call(op, call) for call in record.output_of) or 'none'}",
@@ -44,6 +44,12 @@ def describe(op: OpView) -> str:
     lines += [f"\tNote: {record.note}"] if record.note else []
     lines.append(f"\tLookup keys: {', '.join(map(str, op.lookup_keys))}")
     return "\n".join(lines)
+
+
+def _function(record: Op) -> str:
+    if record.returned_at:
+        return f"{NO_FUNCTION['output']}: {human_place(record.returned_at)}"
+    return NO_FUNCTION.get(record.kind) or f"{record.name} (gradfunc={record.grad_fn or None})"
 
 
 def _backward(op: OpView) -> list[str]:
