@@ -135,6 +135,7 @@ def test_an_extraction_of_the_eager_model_is_gone_on_with_by_the_compiled_one(tm
     assert open_extraction(tmp_path / "x").plan.model == "Net"
 
 
+@pytest.mark.slow
 def test_workers_read_inside_too(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match=SAID):
         values: Any = tl.extract(

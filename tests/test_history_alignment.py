@@ -19,6 +19,7 @@ import comparison_unseen_ports as unseen
 import comparison_vision_ports as vision
 import pytest
 import torch
+from fast_cases import fast_first
 from tiny_decoders import transformers
 from torch import nn
 
@@ -207,7 +208,10 @@ def test_nor_does_the_reference_against_its_port(family: str) -> None:
     assert record(port(family), inputs).compare(record(model, inputs)).agrees
 
 
-NARROW = [family for family in FAMILIES if family not in ("rotary", "buckets", "memory")]  # these mix in float32
+# Without those that mix in float32.
+NARROW = fast_first([family for family in FAMILIES if family not in ("rotary", "buckets", "memory")], 3)
+    [family for family in FAMILIES if family not in ("rotary", "buckets", "memory")], 3
+)  # which mix in float32
 
 
 @pytest.mark.parametrize("family", NARROW)

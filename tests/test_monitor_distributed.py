@@ -186,7 +186,7 @@ tell(plain=trained(make, {net}), watched=trained(make, {net}, "run"))
 @pytest.mark.parametrize(
     "make",
     [
-        "lambda net: DDP(compiled(net, fullgraph=True))",
+        pytest.param("lambda net: DDP(compiled(net, fullgraph=True))", marks=pytest.mark.slow),
         pytest.param("lambda net: compiled(DDP(net))", marks=pytest.mark.slow),
         pytest.param("lambda net: DDP(in_place(net, fullgraph=True))", marks=pytest.mark.slow),
         pytest.param("lambda net: DDP(compiled(net, 'inductor', fullgraph=True))", marks=pytest.mark.slow),
