@@ -106,6 +106,24 @@ def test_a_layer_is_found_and_the_view_goes_there(view: View) -> None:
     until(view, "Input", "stem", "h.0–11 ×12", "head")
 
 
+def test_what_an_alert_names_is_unfolded_and_selected(open_page: Pages) -> None:
+    model = Blocks()
+    with tl.live(model, browser=False) as live:
+        view = View(open_page(live.url))
+
+        def step() -> bool:
+            model(torch.rand(2, 4)).square().mean().backward()
+            return bool(view.page.evaluate("window.__studio?.seen().moment >= 0"))
+
+        wait_until(step, "values", page=view.page)
+        live.host.alert("look here", layer="h.4.first")
+        view.page.get_by_role("button", name="Alerts").click()
+        view.page.get_by_role("button", name="h.4.first").click()
+        wait_until(lambda: "h.4.first" in [item["layer"] for item in view.ask("shown")], "it unfolded", page=view.page)
+        wait_until(lambda: "h.4.first" in view.page.locator(".network-unit").inner_text(), "it", page=view.page)
+        view.page.close()
+
+
 def test_a_search_without_a_match_says_what_to_try_and_escape_ends_it(view: View) -> None:
     view.page.keyboard.press("/")
     view.page.keyboard.type("no such layer")
@@ -173,4 +191,29 @@ def test_a_live_model_folds_too_and_what_is_opened_has_values_from_then_on(open_
         wait_until(
             lambda: step() and len(titles(view)) == 15 and view.ask("seen")["missing"] == [], "values", page=view.page
         )
+        view.page.close()
+
+
+class Breaks(Blocks):
+    """The sixth block divides zero by zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for number, block in enumerate(self.h):
+            x = block(x)
+            x = x / 0 * 0 if number == 5 else x
+        out: Tensor = self.head(x)
+        return out
+
+
+def test_what_is_not_a_number_glows_and_the_first_layer_with_it_is_named(open_page: Pages) -> None:
+    with tl.show(Breaks(), torch.rand(2, 4), browser=False, block=False) as viewer:
+        view = View(open_page(viewer.url))
+        wait_until(lambda: view.moment >= 0, "values", page=view.page)
+        names = [item["layer"] for item in view.ask("shown")]
+        faults = view.ask("faults")
+        assert faults and next(iter(faults)) == next(name for name in names if name in faults)
+        assert [text.startswith("first NaN") for text in faults.values()] == [True] + [False] * (len(faults) - 1)
+        marks = view.page.locator(".network-label:not([hidden]) em")
+        wait_until(lambda: any("first NaN" in text for text in marks.all_inner_texts()), "the mark", page=view.page)
         view.page.close()

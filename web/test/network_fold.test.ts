@@ -2,7 +2,9 @@
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
-import type { ModuleNode, Net, PlacedLayer, Projection } from "../src/studio/messages";
+import type { AlertSeen, FrameHead, ModuleNode, Net, PlacedLayer, Projection } from "../src/studio/messages";
+import { findFaults } from "../src/studio/network/fold/faults";
+import type { Frame } from "../src/studio/network/values/value_ranges";
 import { findNodes } from "../src/studio/network/fold/node_search";
 import { Folding } from "../src/studio/network/fold/folding";
 import { buildTree, canFold, walk } from "../src/studio/network/fold/scene_tree";
@@ -148,4 +150,15 @@ test("thousands of blocks that differ stay closed, each its own slab", () => {
   const folding = new Folding();
   folding.setNet(net);
   equal(folding.visible.get()!.net.layers.length, net.layers.length - 4000);
+});
+
+test("the first slab with NaN is named so, later ones and alerts inside of closed modules are marked", () => {
+  const folding = new Folding();
+  folding.setNet(blocks(12));
+  const frame = (nans: number, infs = 0): Frame => ({ head: { nans, infs, negative_infs: 0 } as FrameHead, bytes: new Uint8Array() });
+  const frames = new Map([["Input", frame(0)], ["stem", frame(0)], ["h.11", frame(2)], ["head", frame(1, 1)]]); // prettier-ignore
+  const alert = (layer: string, step: number, severity = "warning"): AlertSeen => ({ text: "", severity, step, rule: "", layer, id: "" });
+  const alerts = [alert("h.3.a", 5), alert("h.3.a", 9), alert("stem", 7, "info")];
+  const faults = findFaults(folding.visible.get()!, frames, alerts, 6);
+  deepEqual([...faults], [["h.11", { text: "first NaN · 1 alert", isFirst: true }], ["head", { text: "NaN, ∞", isFirst: false }]]); // prettier-ignore
 });

@@ -13,6 +13,7 @@ import { saveSettings, rangeSetting, loadSettings, type Settings } from "./setti
 import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
 import { Folding } from "./fold/folding";
+import { findFaults } from "./fold/faults";
 import type { TreeNode } from "./fold/scene_tree";
 import type { VisibleNet } from "./fold/visible_net";
 
@@ -75,7 +76,8 @@ export class NetworkPresenter {
       store.hello.subscribe(() => this.values.clear()), // another source may reuse the moments' ids
       store.socket.onFrame((head, bytes) => this.receiveFrame(head, bytes)),
       store.onShown((shown) => this.receiveShown(shown)),
-      store.selection.subscribe((unit) => this.scene.select(unit)),
+      store.selection.subscribe((unit) => this.showSelection(unit)),
+      store.alerts.subscribe(() => this.markFaults()),
       store.viewSettings.subscribe(() => this.scene.setAppearance(this.appearance())),
       this.settings.subscribe((settings) => this.receiveSettings(settings)),
       theme.subscribe(() => this.scene.setAppearance(this.appearance())),
@@ -112,8 +114,8 @@ export class NetworkPresenter {
   goTo(node: TreeNode): void {
     this.folding.reveal(node);
     const layer = node.face?.layer.name;
-    if (node.sort === "layer" && layer) this.select({ layer, unit: 0 });
     if (layer && this.scene instanceof Scene) this.scene.flyTo(layer);
+    if (node.sort === "layer" && layer) this.select({ layer, unit: 0 });
   }
 
   /** Open the closed module that shows this layer; false where it is none. */
@@ -188,6 +190,23 @@ export class NetworkPresenter {
     return { palette: this.palette(), dark: theme.get() === "dark", labels, arrows, mode, height, lean };
   }
 
+  private markFaults(): void {
+    const visible = this.folding.visible.get();
+    const { moment } = this.displayed.get();
+    const step = this.store.moments.get().find(({ id }) => id === moment)?.step ?? Infinity;
+    if (visible && this.scene instanceof Scene) this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), step));
+  }
+
+  // What an alert, a table or a key selects may be folded away.
+  private showSelection(unit: Unit | null): void {
+    const node = unit && this.folding.find(unit.layer);
+    if (node && !this.folding.visible.get()?.items.has(unit.layer)) {
+      this.folding.reveal(node);
+      if (this.scene instanceof Scene) this.scene.flyTo(unit.layer);
+    }
+    this.scene.select(unit);
+  }
+
   // The name of a closed module opens it, the title of an open one closes it.
   private clickLabel(key: string): void {
     const [name, part] = key.split("\0");
@@ -198,7 +217,7 @@ export class NetworkPresenter {
 
   private netKey = "";
   private paletteKey = "";
-  private cachedPalette: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
+  private cachedPalette: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb", wrong: "#b3261e" };
 
   private palette(): ScenePalette {
     const style = getComputedStyle(this.host);
@@ -209,7 +228,7 @@ export class NetworkPresenter {
     const palette: ScenePalette = {
       plane: read("--net-plane", "#eef1f5"), rim: read("--net-rim", "#aab4c0"), blank: read("--net-blank", "#a2a8b0"),
       nan: read("--nan", "#c2187f"), plus: read("--plus", "#111827"), minus: read("--minus", "#00897b"),
-      green: read("--net-green", "#12b76a"), accent: read("--net-accent", "#2a6fdb"),
+      green: read("--net-green", "#12b76a"), accent: read("--net-accent", "#2a6fdb"), wrong: read("--bad", "#b3261e"),
     }; // prettier-ignore
     const text = JSON.stringify(palette);
     if (text !== this.paletteKey) [this.paletteKey, this.cachedPalette] = [text, palette];
@@ -262,6 +281,7 @@ export class NetworkPresenter {
     if (this.store.tab.get() === "network") {
       this.scene.setRange(this.range());
       this.scene.setFrames(frames);
+      this.markFaults();
       this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
       if (this.hovered.get()) this.refreshHover();
     }

@@ -21,6 +21,7 @@ export function exposeTestHooks(presenter: NetworkPresenter): () => void {
     shown: () => [...(presenter.folding.visible.get()?.items.entries() ?? [])].map(([layer, { title, detail, canOpen, count }]) => ({ layer, title, detail, canOpen, count })),
     frames: () => presenter.folding.visible.get()?.frames.map(({ node, members }) => ({ title: node.title, members })) ?? [],
     arrows: () => presenter.folding.visible.get()?.net.projections.map(({ sender, receiver, type }) => [sender, receiver, type]) ?? [],
+    faults: () => (scene instanceof Scene ? Object.fromEntries([...scene.faults].map(([layer, { text }]) => [layer, text])) : {}),
     pose: () => ({ ...presenter.pose() }),
     memory: () => (scene instanceof Scene ? scene.memory() : {}),
   });

@@ -3,6 +3,7 @@ import { Vector3 } from "three";
 import { sentCellFraction, tileName } from "./unit_grid";
 import type { LabelSpot, LabelRequest } from "./labels";
 import type { LayerMesh } from "./layer_mesh";
+import type { Fault } from "../fold/faults";
 import type { SceneItem } from "../fold/visible_net";
 
 const MIN_NAMED_PX = 14; // minimum size in pixels of a plane that gets a name
@@ -22,7 +23,7 @@ export interface LabelViewport {
 }
 
 /** The label requests of a layer and its tiles. */
-export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isSelected: boolean, item?: SceneItem): LabelRequest[] {
+export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isSelected: boolean, item?: SceneItem, fault?: Fault): LabelRequest[] {
   const { layer, place, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
     viewport.onScreen(new Vector3(place[0] + a * (size[0] / 2 + 0.35), place[1], place[2] + c * (size[1] / 2 + 0.35)));
@@ -34,8 +35,8 @@ export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isS
   if (Math.max(wide, high) < MIN_NAMED_PX) return tiles;
   const emptyText = viewport.hasValues && !layerMesh.frame ? " · no values" : "";
   const detail = viewport.isCrowded && !isSelected ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
-  const request = { key: layer.name, title: shortTitle(item?.title ?? layer.name), detail, canOpen: item?.canOpen ?? false, spots: labelSpots(quad), isSelected, quad };
-  return [{ ...request, weight: (isSelected ? 1e9 : 0) + wide }, ...tiles];
+  const request = { key: layer.name, title: shortTitle(item?.title ?? layer.name), detail, canOpen: item?.canOpen ?? false, fault: fault?.text ?? "", spots: labelSpots(quad), isSelected, quad };
+  return [{ ...request, weight: (isSelected ? 1e9 : fault ? 1e7 : 0) + wide }, ...tiles];
 }
 
 /** Shorten a layer's name: "…denselayer3.conv" for a long path. */

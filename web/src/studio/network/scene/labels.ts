@@ -9,6 +9,7 @@ export interface LabelRequest {
   spots: LabelSpot[]; // candidate positions, best first
   isSelected: boolean;
   canOpen?: boolean; // a closed module
+  fault?: string; // what is wrong with it
   isFrame?: boolean; // the title of an open one
   quad?: { x: number; y: number }[]; // the labelled plane on the screen; other labels avoid it if they can
 }
@@ -71,12 +72,12 @@ export class Labels {
   }
 
   private labelFor(request: LabelRequest): { element: HTMLElement; width: number; height: number } {
-    const text = `${request.title}\n${request.detail}`;
+    const text = `${request.title}\n${request.detail}\n${request.fault ?? ""}`;
     const cached = this.labels.get(request.key);
     if (cached && cached.text === text && cached.width) return cached;
     const element = cached?.element ?? document.createElement("div");
     element.className = "network-label";
-    element.replaceChildren(textElement("b", request.title), ...(request.detail ? [textElement("span", request.detail)] : []));
+    element.replaceChildren(textElement("b", request.title), ...(request.detail ? [textElement("span", request.detail)] : []), ...(request.fault ? [textElement("em", request.fault)] : []));
     element.hidden = false;
     if (!cached) {
       this.host.append(element);

@@ -5,6 +5,7 @@ import {
   type IUniform, type Texture,
 } from "three"; // prettier-ignore
 import type { PlacedLayer } from "../../messages";
+import type { Fault } from "../fold/faults";
 import { parseColour } from "../values/colour_maps";
 import { cellsOf, gapOf, layoutOf, cellOfUnit, sentCellOf, spanOf, type FrameLayout } from "./unit_grid";
 import { baselineOf, valueOf, type Frame } from "../values/value_ranges";
@@ -22,6 +23,7 @@ export interface ScenePalette {
   minus: string;
   green: string;
   accent: string;
+  wrong: string; // outlines of layers with faults
 }
 
 const PLANE_MARGIN = 0.35; // width of the plane's rim around its cells
@@ -136,6 +138,7 @@ export class LayerMesh {
     set(this.plane.material.uniforms.fill, palette.plane);
     set(this.plane.material.uniforms.rim, palette.rim);
     set(this.plane.material.uniforms.glow, palette.accent);
+    set(this.plane.material.uniforms.wrong, palette.wrong);
   }
 
   /** Highlight cells; -1 for none. */
@@ -143,6 +146,11 @@ export class LayerMesh {
     this.uniforms.chosen.value = selectedCell;
     this.uniforms.pointed.value = hoveredCell;
     this.plane.material.uniforms.lit.value = selectedCell >= 0 || hoveredCell >= 0 ? 1 : 0;
+  }
+
+  /** Outline the layer in the colour of faults; null if nothing is wrong with it. */
+  setFault(fault: Fault | null): void {
+    this.plane.material.uniforms.fault.value = fault ? (fault.isFirst ? 2 : 1) : 0;
   }
 
   /** Set the draw order: bars and cells before their plane, so that bars hanging below are visible through it. */
@@ -224,7 +232,7 @@ function planeMaterial({ size }: PlacedLayer): ShaderMaterial {
   const uniforms = {
     size: { value: new Vector2(size[0] + 2 * PLANE_MARGIN, size[1] + 2 * PLANE_MARGIN) }, round: { value: PLANE_MARGIN },
     fill: { value: new Vector3() }, rim: { value: new Vector3() }, glow: { value: new Vector3() },
-    cover: { value: 0.62 }, lit: { value: 0 },
+    cover: { value: 0.62 }, lit: { value: 0 }, fault: { value: 0 }, wrong: { value: new Vector3() },
   }; // prettier-ignore
   return makeMaterial(uniforms, PLANE_VERTEX, PLANE_FRAGMENT);
 }

@@ -12,6 +12,7 @@ import { interpolatePose, CORNERS, sortFarFirst, minLevelGap, diagonalOf } from 
 import { labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
 import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
+import type { Fault } from "../fold/faults";
 import type { SceneItem, VisibleNet } from "../fold/visible_net";
 import { FrameBoxes } from "./frame_boxes";
 
@@ -45,6 +46,7 @@ export class Scene {
   readonly layerMeshes = new Map<string, LayerMesh>();
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
+  faults: ReadonlyMap<string, Fault> = new Map();
   drawCount = 0; // number of renders so far
   onLabelClick: (key: string) => void = () => {};
   private readonly renderer: WebGLRenderer;
@@ -133,6 +135,13 @@ export class Scene {
     this.updateForms();
     this.updateRanges();
     this.updateHighlights();
+  }
+
+  /** Mark layers with something wrong. */
+  setFaults(faults: ReadonlyMap<string, Fault>): void {
+    this.faults = faults;
+    for (const [name, view] of this.layerMeshes) view.setFault(faults.get(name) ?? null);
+    this.requestDraw();
   }
 
   setRange(setting: RangeSetting): void {
@@ -411,7 +420,7 @@ export class Scene {
     const isCrowded = this.layerMeshes.size > CROWDED_LAYERS;
     const viewport: LabelViewport = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, isCrowded, hasValues: this.frames.size > 0 };
     for (const [name, view] of this.appearance.labels ? this.layerMeshes : []) {
-      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.hovered?.layer === name, this.items.get(name)));
+      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.hovered?.layer === name, this.items.get(name), this.faults.get(name)));
     }
     if (this.appearance.labels) requests.push(...this.boxes.labelRequests(onScreen));
     const overlays = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];

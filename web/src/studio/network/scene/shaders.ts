@@ -182,6 +182,8 @@ export const PLANE_FRAGMENT = /* glsl */ `
   uniform vec3 glow;
   uniform float cover;
   uniform float lit; // 1 where the layer is pointed at or chosen
+  uniform float fault; // 1 where something is wrong with it, 2 where that is the first
+  uniform vec3 wrong;
   in vec2 spot;
   out vec4 seen;
   void main() {
@@ -190,9 +192,10 @@ export const PLANE_FRAGMENT = /* glsl */ `
     float pixel = max(length(vec2(dFdx(away), dFdy(away))), 1e-6);
     float inside = 1.0 - smoothstep(-pixel, 0.0, away);
     if (inside <= 0.0) discard;
-    float edge = smoothstep(-pixel * (2.0 + lit), -pixel, away);
-    float alpha = mix(cover, 0.55 + 0.45 * lit, edge) * inside;
-    seen = vec4(mix(fill, mix(rim, glow, lit), edge) * alpha, alpha);
+    float edge = smoothstep(-pixel * (2.0 + lit + 2.0 * fault), -pixel, away);
+    float alpha = mix(cover, 0.55 + 0.45 * max(lit, min(fault, 1.0)), edge) * inside;
+    vec3 line = mix(mix(rim, glow, lit), wrong, min(fault, 1.0));
+    seen = vec4(mix(fill, line, edge) * alpha, alpha);
   }
 `;
 
