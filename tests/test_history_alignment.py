@@ -210,8 +210,6 @@ def test_nor_does_the_reference_against_its_port(family: str) -> None:
 
 # Without those that mix in float32.
 NARROW = fast_first([family for family in FAMILIES if family not in ("rotary", "buckets", "memory")], 3)
-    [family for family in FAMILIES if family not in ("rotary", "buckets", "memory")], 3
-)  # which mix in float32
 
 
 @pytest.mark.parametrize("family", NARROW)

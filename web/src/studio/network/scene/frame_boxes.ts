@@ -46,9 +46,11 @@ export class FrameBoxes {
     return [...this.boxes].flatMap(([{ node, depth }, box]) => {
       const [corner, back] = [onScreen(cornerOf(box, 2)), onScreen(cornerOf(box, 6))];
       if (!corner || !back) return [];
-      const spots = [corner, back].flatMap(({ x, y }) => [{ x: x - 4, y: y - 10, align: "right" as const }, { x, y: y - 12, align: "left" as const }]);
+      const spots = [0, -14, 14, -28].flatMap((down) =>
+        [corner, back].flatMap(({ x, y }) => [{ x: x - 4, y: y - 10 + down, align: "right" as const }, { x, y: y - 12 + down, align: "left" as const }]),
+      );
       const title = node.count > 1 ? `${node.title} ×${node.count}` : node.title;
-      return [{ key: `${node.key}\0frame`, title, detail: node.kind, weight: 1e6 - depth, spots, isSelected: false, isFrame: true }];
+      return [{ key: `${node.key}\0frame`, title, detail: node.kind, weight: -1 - depth, spots, isSelected: false, isFrame: true }];
     });
   }
 

@@ -56,6 +56,13 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
     { x: left.x - 6, y: left.y + 16, align: "right" },
     { x: front.x, y: front.y + 3, align: "centre" },
     { x: right.x + 6, y: right.y, align: "left" },
+    { x: left.x - 6, y: left.y - 32, align: "right" },
+    { x: right.x + 6, y: right.y + 18, align: "left" },
+    { x: left.x - 50, y: left.y, align: "right" },
+    { x: front.x + 20, y: front.y + 20, align: "left" },
+    { x: right.x + 50, y: right.y + 10, align: "left" },
+    { x: left.x - 110, y: left.y, align: "right" },
+    { x: right.x + 110, y: right.y + 10, align: "left" },
   ];
 }
 
