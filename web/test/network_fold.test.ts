@@ -65,6 +65,14 @@ test("a closed module shows what it returned, a closed run what its last module 
   deepEqual(net.layers.map(({ layer }) => layer.name), ["Input", "stem", "h.2", "head"]); // prettier-ignore
 });
 
+test("a closed module whose result no layer has says whose values it shows", () => {
+  const net = blocks(1);
+  net.modules = net.modules.map((module) => ({ ...module, output: "" }));
+  net.layers = net.layers.filter(({ layer }) => !layer.holds);
+  const details = [...foldNet(net, buildTree(net), new Set([""])).items.values()].map(({ detail }) => detail);
+  deepEqual(details, ["Linear · 4", "Linear · 4", "Block · 4 · values of h.0.b", "Linear · 4"]);
+});
+
 test("arrows go between what is shown, each once, and none inside of what is closed", () => {
   const { net } = foldNet(blocks(3), buildTree(blocks(3)), new Set([""]));
   deepEqual(net.projections.map(({ sender, receiver }) => [sender, receiver]), [["Input", "stem"], ["stem", "h.2"], ["h.2", "head"]]); // prettier-ignore

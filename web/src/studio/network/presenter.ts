@@ -37,6 +37,7 @@ export interface HoverTarget {
 
 const NOTHING_DISPLAYED: DisplayedState = { look: -1, moment: -1, variable: "", item: 0, missing: new Map() };
 const HOVER_WAIT_MS = 60;
+const MAX_NAMES_LENGTH = 30_000; // of open layers in a message, which may have 64 KB; beyond, all are asked for
 
 /** State of the Network tab that is not in the store. */
 export class NetworkPresenter {
@@ -252,7 +253,8 @@ export class NetworkPresenter {
     this.scene.setRange(this.range());
     const all = this.store.net.get()?.layers.length ?? 0;
     const names = visible?.net.layers.map(({ layer }) => layer.name) ?? [];
-    this.store.openLayers.set(names.length < all ? names : []);
+    const isShort = names.length < all && names.join().length < MAX_NAMES_LENGTH;
+    this.store.openLayers.set(isShort ? names : []);
   }
 
   private receiveSettings(settings: Settings): void {

@@ -11,6 +11,7 @@ export interface TreeNode {
   parent: TreeNode | null;
   children: TreeNode[]; // in the order in which they ran
   face: PlacedLayer | null; // the layer whose values it shows while it is closed
+  hasOutput: boolean; // whether these are what it returned, not only those of its last layer
 }
 
 /** The tree of a network. */
@@ -113,7 +114,7 @@ class TreeBuilder {
   }
 
   private node(key: string, sort: TreeNode["sort"], title: string, kind: string, count: number, parent: TreeNode | null): TreeNode {
-    const node: TreeNode = { key, sort, title, kind, count, parent, children: [], face: null };
+    const node: TreeNode = { key, sort, title, kind, count, parent, children: [], face: null, hasOutput: sort === "layer" };
     this.nodes.set(key, node);
     return node;
   }
@@ -155,7 +156,9 @@ class TreeBuilder {
     const owner = node.sort === "run" ? node.children[node.children.length - 1] : node;
     const output = this.modules.get(owner.key)?.output;
     const flowing = faces.filter(({ layer }) => !layer.relation); // not attention's weights beside it
-    return faces.find(({ layer }) => layer.name === output) ?? flowing[flowing.length - 1] ?? faces[0] ?? null;
+    const returned = faces.find(({ layer }) => layer.name === output);
+    node.hasOutput ||= returned !== undefined;
+    return returned ?? flowing[flowing.length - 1] ?? faces[0] ?? null;
   }
 }
 

@@ -80,8 +80,9 @@ export function foldNet(net: Net, tree: SceneTree, open: ReadonlySet<string>): V
 
 function itemOf(node: TreeNode): SceneItem {
   const shape = node.face!.layer.shape.join(" × ");
+  const source = node.hasOutput ? "" : `values of ${node.face!.layer.name}`; // its own are not known
   const count = node.count > 1 ? ` ×${node.count}` : "";
-  return { node, title: `${node.title}${count}`, detail: [node.kind, shape].filter(Boolean).join(" · "), canOpen: node.children.length > 0, count: node.count };
+  return { node, title: `${node.title}${count}`, detail: [node.kind, shape, source].filter(Boolean).join(" · "), canOpen: node.children.length > 0, count: node.count };
 }
 
 // Projections between slabs; of several between the same two the one with weights.
