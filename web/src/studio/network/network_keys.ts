@@ -41,7 +41,7 @@ export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
       key(`Shift+${name}`, n ? "" : "Move the picture", () => moveCamera(presenter, "pan", right * PAN, down * PAN), "Shift ← → ↑ ↓")),
     key("[", "To the layer below", () => changeLayer(presenter, -1)),
     key("]", "To the layer above", () => changeLayer(presenter, 1)),
-    key("/", "Find a layer and go there", () => presenter.isSearching.set(true)),
+    key("/", "Find a layer and go there", () => presenter.searchField?.focus()),
     key("Enter", "Open the module of the selected layer", () => openSelected(presenter)),
     key("Escape", "Clear the selection; where there is none, out of the open module", () => stepOut(presenter), "Esc"),
   ];

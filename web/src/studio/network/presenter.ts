@@ -46,7 +46,7 @@ export class NetworkPresenter {
   readonly hovered = new Signal<HoverTarget | null>(null);
   readonly isPlaying = new Signal(false);
   readonly folding = new Folding();
-  readonly isSearching = new Signal(false); // the field that finds a layer was asked for
+  searchField: HTMLInputElement | null = null; // the field that finds a layer
   readonly isContextLost = new Signal(false); // the browser dropped the WebGL context, and may restore it
   readonly scene: Scene | FlatScene;
   readonly webgl: boolean;

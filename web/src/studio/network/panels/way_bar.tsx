@@ -1,5 +1,5 @@
 // Where the view is in the network: breadcrumbs of open modules, and a field that finds a layer and goes there.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useValue } from "../../store";
 import { findNodes } from "../fold/node_search";
 import { pathTo, type TreeNode } from "../fold/scene_tree";
@@ -39,15 +39,14 @@ function LayerSearch({ presenter }: { presenter: NetworkPresenter }) {
   const [query, setQuery] = useState("");
   const [current, setCurrent] = useState(0);
   const field = useRef<HTMLInputElement>(null);
-  const isAsked = useValue(presenter.isSearching);
-  useEffect(() => {
-    if (isAsked) field.current?.focus();
-  }, [isAsked]);
+  useLayoutEffect(() => {
+    presenter.searchField = field.current; // the key that asks for it focuses it at once, so that no letter is lost
+    return () => void (presenter.searchField = null);
+  }, [presenter]);
   const { tree } = presenter.folding;
   const matches = tree && query.trim() ? findNodes(tree, query) : [];
   const end = (): void => {
     setQuery("");
-    presenter.isSearching.set(false);
     field.current?.blur();
   };
   const choose = (node: TreeNode): void => {
@@ -67,7 +66,7 @@ function LayerSearch({ presenter }: { presenter: NetworkPresenter }) {
     <div class="network-search">
       <input
         ref={field} type="search" placeholder="Find a layer   /" aria-label="Find a layer by name, type or shape" autocomplete="off" spellcheck={false}
-        value={query} onKeyDown={handleKey} onBlur={() => presenter.isSearching.set(false)}
+        value={query} onKeyDown={handleKey}
         onInput={(event) => { setQuery(event.currentTarget.value); setCurrent(0); }}
       />
       {query.trim() && (
