@@ -221,9 +221,9 @@ def test_a_page_sees_the_form_the_logs_and_the_patterns(task: Task) -> None:
     with running(sim) as client:
         client.until(lambda: len(client.rows("patterns").get("Name", ())) == 2 and client.rows("train_epoch"))
         assert client.rows("patterns")["Input"][1] == np.eye(4).reshape(2, 2, 4)[1].tolist()
-        assert client.rows("train_epoch")["Epoch"] == [0, 1]
+        client.until(lambda: client.rows("train_epoch")["Epoch"] == [0, 1])
         assert client.source.tables["train_epoch"].head.legend == "Run"
-        assert client.parameters["epochs"] == 100 and client.source.state.items == 3
+        client.until(lambda: client.parameters.get("epochs") == 100 and client.source.state.items == 3)
 
 
 def test_train_and_stop(task: Task) -> None:
@@ -300,7 +300,7 @@ def test_tests_of_an_item_and_of_all(task: Task) -> None:
         client.press("test_item", item=2)
         client.until(lambda: client.source.moments and client.source.moments[-1].test)
         client.until(lambda: set(client.newest("Hidden", "Act")) == {-2.0})
-        assert "item 2" in client.source.state.message
+        client.until(lambda: "item 2" in client.source.state.message)
         for item in (0, 1, 2, 0):  # the next one, and round again
             client.press("test_trial")
             client.until(lambda item=item: client.source.moments[-1].counters["Name"] == f"item {item}")
@@ -321,7 +321,7 @@ def test_init_and_new_seed(task: Task) -> None:
         client.press("init")
         client.until(lambda: ("init", client.parameters["seed"]) in task.asked)
         client.until(lambda: not client.rows("train_epoch").get("Epoch"))
-        assert client.source.state.counters["Epoch"] == 0
+        client.until(lambda: client.source.state.counters["Epoch"] == 0)
 
 
 def test_a_parameter_changes_while_it_runs(task: Task) -> None:
