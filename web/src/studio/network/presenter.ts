@@ -55,6 +55,7 @@ export class NetworkPresenter {
   private pendingFrames = new Map<string, Frame>();
   private pendingState = ""; // look number and moment of the pending frames
   private timer = 0;
+  private shownStep = Infinity; // of the displayed moment; where its message has not come yet, that of the one before
   private shownMoments: readonly Moment[] = []; // the list of moments at the time the displayed state was sent
 
   constructor(
@@ -194,8 +195,9 @@ export class NetworkPresenter {
   private markFaults(): void {
     const visible = this.folding.visible.get();
     const { moment } = this.displayed.get();
-    const step = this.store.moments.get().find(({ id }) => id === moment)?.step ?? Infinity;
-    if (visible && this.scene instanceof Scene) this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), step));
+    const isLive = this.store.viewSettings.get().moment === -1;
+    this.shownStep = this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
+    if (visible && this.scene instanceof Scene) this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
   }
 
   // What an alert, a table or a key selects may be folded away.
