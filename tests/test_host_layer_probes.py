@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from host_viewer import ALL, Viewer
+from models import SkipBlock
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from waiting import wait_until
@@ -132,19 +133,8 @@ def test_what_may_not_be_looked_at_is_not(host: Host, causal: bool) -> None:
     assert (found[:, :, 0, 1] == 0).all() == causal
 
 
-class Block(nn.Module):
-    """Two layers and a way around them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(self.first(x))
-
-
 def test_a_block_shows_what_it_returned_and_its_gradient(host: Host) -> None:
-    model, x = nn.Sequential(Block(), nn.Linear(4, 2)), torch.rand(3, 4)
+    model, x = nn.Sequential(SkipBlock(4), nn.Linear(4, 2)), torch.rand(3, 4)
     viewer, number, _ = looked_at(host, model, ALL, x)
     between = model[0](x).detach().requires_grad_()
     model[1](between).square().sum().backward()
@@ -154,7 +144,7 @@ def test_a_block_shows_what_it_returned_and_its_gradient(host: Host) -> None:
 
 
 def test_of_what_every_page_has_folded_nothing_is_copied(host: Host) -> None:
-    viewer, _, _ = looked_at(host, Block(), Wants(("Act", "Grad"), layers=("second",)), torch.rand(3, 4))
+    viewer, _, _ = looked_at(host, SkipBlock(4), Wants(("Act", "Grad"), layers=("second",)), torch.rand(3, 4))
     assert {key[1] for key in viewer.values} == {"second", "Input"}
     absences = {(layer, variable): why for layer, variable, why in viewer.last("moment_came")["absences"]}
     assert absences["first", "Act"] == absences["first", "Grad"] == FOLDED

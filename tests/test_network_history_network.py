@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fast_cases import fast_first
+from models import SkipBlock
 from network_models import ARCHITECTURES
 from torch import Tensor, nn
 
@@ -227,19 +228,11 @@ def test_models_of_the_libraries_are_one_network_too(name: str, mode: str, tmp_p
 # -- what modules return that hold others ----------------------------------------------------------------------------
 
 
-class _Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(self.first(x))
-
-
 class _Blocks(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b, self.plain = _Block(), _Block(), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2), nn.Dropout())
+        self.a, self.b = SkipBlock(4), SkipBlock(4)
+        self.plain = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2), nn.Dropout())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.plain(self.b(self.a(x)))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import SkipBlock
 from studio_pages import Pages, opened  # noqa: F401
 from studio_scene import View
 from torch import Tensor, nn
@@ -19,20 +20,11 @@ import torcheer as tl
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(torch.relu(self.first(x)))
-
-
 class Blocks(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.stem, self.h, self.head = nn.Linear(4, 8), nn.ModuleList(Block() for _ in range(12)), nn.Linear(8, 3)
+        self.stem, self.h, self.head = nn.Linear(4, 8), nn.ModuleList(SkipBlock(8) for _ in range(12)), nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -67,7 +59,7 @@ def label(view: View, text: str) -> Any:
 
 def test_equal_blocks_are_one_stack_with_the_values_of_the_last(view: View) -> None:
     until(view, "Input", "stem", "h.0–11 ×12", "head")
-    assert [item["detail"] for item in view.ask("shown")] == ["Input · 4", "Linear · 8", "Block · 8", "Linear · 3"]
+    assert [item["detail"] for item in view.ask("shown")] == ["Input · 4", "Linear · 8", "SkipBlock · 8", "Linear · 3"]
     assert view.ask("arrows") == [
         ["Input", "stem", "forward"],
         ["stem", "h.11", "forward"],
@@ -101,7 +93,8 @@ def test_a_layer_is_found_and_the_view_goes_there(view: View) -> None:
     panel = view.page.locator(".network-unit")
     wait_until(lambda: "h.7.second" in panel.inner_text(), "the layer's panel", page=view.page)
     crumbs = view.page.locator(".network-way li button")
-    assert crumbs.all_inner_texts() == ["Blocks", "h.0–11 ×12", "h.7"]
+    way = ["Blocks", "h.0–11 ×12", "h.7"]
+    wait_until(lambda: crumbs.all_inner_texts() == way, "the way there", page=view.page)
     crumbs.first.click()
     until(view, "Input", "stem", "h.0–11 ×12", "head")
 
@@ -120,7 +113,9 @@ def test_what_an_alert_names_is_unfolded_and_selected(open_page: Pages) -> None:
         view.page.get_by_role("button", name="Alerts").click()
         view.page.get_by_role("button", name="h.4.first").click()
         wait_until(lambda: "h.4.first" in [item["layer"] for item in view.ask("shown")], "it unfolded", page=view.page)
-        wait_until(lambda: "h.4.first" in view.page.locator(".network-unit").inner_text(), "it", page=view.page)
+        panel = view.page.locator(".network-unit")
+        wait_until(lambda: "h.4.first" in panel.inner_text(), "the layer's panel", page=view.page)
+        assert {"title": "h.4", "members": ["h.4.first", "h.4.second", "h.4"]} in view.ask("frames")
         view.page.close()
 
 
