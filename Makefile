@@ -79,6 +79,7 @@ check-map: setup
 	@$(python) -m pytest -q -k import_map
 
 check-page: setup $(node_modules)
+	@$(with_node) node web/node_modules/prettier/bin/prettier.cjs --check --log-level warn --ignore-path web/.prettierignore web
 	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
 	@$(with_node) node web/build.mjs --check
 

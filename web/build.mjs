@@ -41,7 +41,8 @@ async function writeBundle(bundled, content, source) {
   const current = await readText(file);
   if (content === current) return;
   if (check) {
-    const problem = current === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
+    const problem =
+      current === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
     console.error(`${bundled} ${problem}: run \`make web\` and commit it`);
     process.exitCode = 1;
   } else {

@@ -82,5 +82,8 @@ test("a busy run can be stopped and nothing else; a page without control can do 
 });
 
 test("a number field holds a whole number of its range", () => {
-  deepEqual([clampInteger("7.6", 0, 10), clampInteger("-3", 1, 10), clampInteger("99", 1, 10), clampInteger("x", 1, 10)], [8, 1, 10, 1]);
+  deepEqual(
+    [clampInteger("7.6", 0, 10), clampInteger("-3", 1, 10), clampInteger("99", 1, 10), clampInteger("x", 1, 10)],
+    [8, 1, 10, 1],
+  );
 });

@@ -201,7 +201,9 @@ export class App {
 
   colourBy(quantity: string): void {
     const values = this.details?.overlays[quantity];
-    this.colourScale = values ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange) : null;
+    this.colourScale = values
+      ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange)
+      : null;
     this.redraw();
     this.emit("layout");
     this.emit("selection");

@@ -42,7 +42,8 @@ function findBinding({ key, shiftKey }: KeyboardEvent, currentTab: TabName): Key
 // Home and End, radio buttons the arrows, a check box none of them.
 function isHandledByTarget({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
-  if (target.closest("input:not([type=checkbox],[type=radio],[type=range]), select, textarea, [contenteditable]")) return true;
+  if (target.closest("input:not([type=checkbox],[type=radio],[type=range]), select, textarea, [contenteditable]"))
+    return true;
   if ((key === " " || key === "Enter") && target.closest("button, a, summary, input, [role=button]")) return true;
   if (key.startsWith("Arrow") && target.closest("input[type=radio]")) return true;
   return /^(Arrow|Page|Home|End)/.test(key) && !!target.closest("[role=tab], [role=grid], input[type=range]");

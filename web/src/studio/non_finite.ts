@@ -5,7 +5,11 @@ export type NonFinite = "nan" | "plus" | "minus";
 
 export const NON_FINITE_NAMES: Record<NonFinite, string> = { nan: "NaN", plus: "∞", minus: "−∞" };
 
-const JSON_NUMBERS: ReadonlyMap<Json, number> = new Map([["NaN", NaN], ["Infinity", Infinity], ["-Infinity", -Infinity]]);
+const JSON_NUMBERS: ReadonlyMap<Json, number> = new Map([
+  ["NaN", NaN],
+  ["Infinity", Infinity],
+  ["-Infinity", -Infinity],
+]);
 
 /** The kind of a non-finite number; null for finite ones. */
 export function nonFiniteKind(value: number): NonFinite | null {

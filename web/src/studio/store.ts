@@ -1,6 +1,18 @@
 // The page's state as signals, and the messages it sends; every tab reads and writes it here.
 import type {
-  Act, AskAnalysis, AskSample, AskTrace, AskValue, Every, FromPage, Hello, Json, Look, SampleFrame, Shown, ToPage,
+  Act,
+  AskAnalysis,
+  AskSample,
+  AskTrace,
+  AskValue,
+  Every,
+  FromPage,
+  Hello,
+  Json,
+  Look,
+  SampleFrame,
+  Shown,
+  ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
@@ -43,12 +55,18 @@ export interface SampleBytes {
   bytes: Uint8Array;
 }
 
-type Question = Omit<AskSample, "question"> | Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
+type Question =
+  Omit<AskSample, "question"> | Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
 type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
-  variable: "", item: 0, moment: -1, raster: 0, mode: "auto",
-  train: { unit: "auto", count: 1 }, test: { unit: "trial", count: 1 },
+  variable: "",
+  item: 0,
+  moment: -1,
+  raster: 0,
+  mode: "auto",
+  train: { unit: "auto", count: 1 },
+  test: { unit: "trial", count: 1 },
 };
 const TABLES_WAIT_MS = 50; // tables and plots re-render once per burst of rows
 const MAX_TABLES_WAIT_MS = 1000;
@@ -102,7 +120,8 @@ export class Store {
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers]) signal.subscribe(() => this.sendLook());
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers])
+      signal.subscribe(() => this.sendLook());
   }
 
   /** Connect, and reconnect when the connection is lost. */
@@ -180,7 +199,7 @@ export class Store {
     const { moment } = this.viewSettings.get();
     if (moment === this.followedMoment) return;
     this.followedMoment = moment;
-    this.sampleStep.set(moment < 0 ? -1 : this.moments.get().find(({ id }) => id === moment)?.step ?? -1);
+    this.sampleStep.set(moment < 0 ? -1 : (this.moments.get().find(({ id }) => id === moment)?.step ?? -1));
   }
 
   /** Request an action of the run; if no page has control, this one gets it. */
@@ -325,7 +344,17 @@ export class Store {
     const isHidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
     if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
     const selection = this.isWeight(variable) ? this.selection.get() : null;
-    return { variable, item, moment, layer: selection?.layer ?? "", unit: selection?.unit ?? -1, raster, train, test, layers: this.openLayers.get() };
+    return {
+      variable,
+      item,
+      moment,
+      layer: selection?.layer ?? "",
+      unit: selection?.unit ?? -1,
+      raster,
+      train,
+      test,
+      layers: this.openLayers.get(),
+    };
   }
 
   private isWeight(variable: string): boolean {

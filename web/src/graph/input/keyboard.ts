@@ -22,8 +22,7 @@ export function attachKeyboard(app: App, search: HTMLInputElement): void {
     else if (event.key === "Escape") {
       app.select("");
       isLeaving = true;
-    }
-    else if (event.key === "+" || event.key === "=") app.camera.zoom(1.25);
+    } else if (event.key === "+" || event.key === "=") app.camera.zoom(1.25);
     else if (event.key === "-") app.camera.zoom(0.8);
     else if (event.key === "0") app.fit();
     else if (document.activeElement !== app.screen || (isLeaving && event.key === "Tab")) return;

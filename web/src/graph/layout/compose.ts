@@ -311,7 +311,12 @@ class Composition {
         const isOwnLane = route.lane === layout.columns[route.source] && band === this.bandOf[low] && !route.back;
         const offset = isOwnLane ? this.exits[route.source][route.exit] - this.anchors[route.source] : 0;
         const last = Math.min(high, this.last[band]);
-        stretches[band][route.lane].push({ first, last, before: metrics.lane / 2 - offset, after: metrics.lane / 2 + offset });
+        stretches[band][route.lane].push({
+          first,
+          last,
+          before: metrics.lane / 2 - offset,
+          after: metrics.lane / 2 + offset,
+        });
       }
     }
     return stretches;
@@ -380,7 +385,11 @@ class Composition {
       }
     });
     spans.forEach((nets, channel) => {
-      const [tracks, count] = assignTracks(orderNets(nets, above[channel], below[channel]), nets, this.metrics.lane / 2);
+      const [tracks, count] = assignTracks(
+        orderNets(nets, above[channel], below[channel]),
+        nets,
+        this.metrics.lane / 2,
+      );
       this.trackOf.push(tracks);
       this.trackCount.push(count);
     });
@@ -506,7 +515,8 @@ function orderNets(nets: Map<number, Point>, above: Map<number, number>, below: 
     }
   }
   const order = new Set<number>();
-  const byStart = (first: number, second: number): number => nets.get(first)![0] - nets.get(second)![0] || first - second;
+  const byStart = (first: number, second: number): number =>
+    nets.get(first)![0] - nets.get(second)![0] || first - second;
   for (const net of [...nets.keys()].sort(byStart)) {
     const stack = [net];
     const pending = new Set<number>();
@@ -528,7 +538,8 @@ function assignTracks(order: number[], nets: Map<number, Point>, spacing: number
   for (const net of order) {
     const [low, high] = nets.get(net)!;
     let track = tracks.length;
-    while (track > 0 && tracks[track - 1].every(([start, end]) => end + spacing <= low || high + spacing <= start)) track--;
+    while (track > 0 && tracks[track - 1].every(([start, end]) => end + spacing <= low || high + spacing <= start))
+      track--;
     if (track === tracks.length) tracks.push([]);
     tracks[track].push([low, high]);
     trackOf.set(net, track);

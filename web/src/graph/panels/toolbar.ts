@@ -50,7 +50,12 @@ function zoomGroup(app: App): HTMLElement {
   const scale = makeButton("100 %", "Show at its own size", () => app.camera.zoom(1 / app.camera.k));
   scale.classList.add("scale");
   app.on("camera", () => (scale.textContent = `${Math.round(app.camera.k * 100)} %`));
-  return h("div", { class: "group" }, makeButton("Fit", "Show all of it (0)", () => app.fit()), scale);
+  return h(
+    "div",
+    { class: "group" },
+    makeButton("Fit", "Show all of it (0)", () => app.fit()),
+    scale,
+  );
 }
 
 function directionGroup(app: App): HTMLElement {

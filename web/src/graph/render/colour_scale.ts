@@ -61,7 +61,8 @@ export class ColourScale {
 
   formatValue(value: number): string {
     if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : "∞";
-    if (this.quantity === "time") return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
+    if (this.quantity === "time")
+      return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
     if (this.quantity === "memory") return formatBytes(Math.round(value));
     return this.quantity === "flops" ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
   }
@@ -106,7 +107,13 @@ function formatBytes(size: number): string {
 }
 
 export function formatCount(value: number): string {
-  for (const [size, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]] as const) { // prettier-ignore
+  for (const [size, unit] of [
+    [1e12, "T"],
+    [1e9, "B"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ] as const) {
+    // prettier-ignore
     const scaled = value / size;
     if (scaled >= 1) return (scaled < 99.95 ? scaled.toFixed(1) : scaled.toFixed(0)).replace(/\.0$/, "") + unit;
   }

@@ -15,7 +15,8 @@ export function GraphTab({ store }: { store: Store }) {
     if (isOpen && hello && !isPass) store.tab.set("network"); // another run is open now
   }, [isOpen, hello, isPass]);
   useEffect(
-    () => (isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined),
+    () =>
+      isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined,
     [isPass],
   );
   return isPass ? <DrawingFrame address={`/graph?run=${run}`} open={isOpen} /> : null;
@@ -28,14 +29,25 @@ function DrawingFrame({ address, open }: { address: string; open: boolean }) {
   const themeName = useValue(theme);
   useEffect(() => {
     const isSame = source.split("#")[0] === address;
-    if (isSame) frame.current?.contentWindow?.location.replace(`${address}#${themeName}`); // changing only the fragment does not reload
+    if (isSame)
+      frame.current?.contentWindow?.location.replace(`${address}#${themeName}`); // changing only the fragment does not reload
     else setSource(open ? `${address}#${themeName}` : "");
   }, [address, open, themeName]);
   if (!source) return null;
   return (
     <div class="graph">
-      {loaded !== source && <p class="soft" role="status">Drawing the graph…</p>}
-      <iframe ref={frame} src={source} title="The network's graph" sandbox="allow-scripts allow-downloads" onLoad={() => setLoaded(source)} />
+      {loaded !== source && (
+        <p class="soft" role="status">
+          Drawing the graph…
+        </p>
+      )}
+      <iframe
+        ref={frame}
+        src={source}
+        title="The network's graph"
+        sandbox="allow-scripts allow-downloads"
+        onLoad={() => setLoaded(source)}
+      />
     </div>
   );
 }

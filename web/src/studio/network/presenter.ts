@@ -135,7 +135,12 @@ export class NetworkPresenter {
     if (!target || !point) return this.hovered.set(null);
     const previous = this.hovered.get();
     const isSame = previous?.target.layer === target.layer && previous.target.unit === target.unit && previous.target.column === target.column; // prettier-ignore
-    this.hovered.set({ target, ...point, exact: isSame ? previous.exact : null, approximate: this.approximate(target) });
+    this.hovered.set({
+      target,
+      ...point,
+      exact: isSame ? previous.exact : null,
+      approximate: this.approximate(target),
+    });
     if (!isSame) this.scheduleValue();
   }
 
@@ -196,8 +201,10 @@ export class NetworkPresenter {
     const visible = this.folding.visible.get();
     const { moment } = this.displayed.get();
     const isLive = this.store.viewSettings.get().moment === -1;
-    this.shownStep = this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
-    if (visible && this.scene instanceof Scene) this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
+    this.shownStep =
+      this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
+    if (visible && this.scene instanceof Scene)
+      this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
   }
 
   // What an alert, a table or a key selects may be folded away.
@@ -220,7 +227,17 @@ export class NetworkPresenter {
 
   private netKey = "";
   private paletteKey = "";
-  private cachedPalette: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb", wrong: "#b3261e" };
+  private cachedPalette: ScenePalette = {
+    plane: "#ffffff",
+    rim: "#888888",
+    blank: "#999999",
+    nan: "#c2187f",
+    plus: "#111827",
+    minus: "#00897b",
+    green: "#19c37d",
+    accent: "#2a6fdb",
+    wrong: "#b3261e",
+  };
 
   private palette(): ScenePalette {
     const style = getComputedStyle(this.host);

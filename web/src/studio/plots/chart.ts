@@ -45,7 +45,7 @@ export class Chart {
   /** Put the cursor on a row, as the mouse would; null removes it. */
   point(index: number | null): void {
     const x = index === null ? undefined : this.view.x[index];
-    const left = x === undefined ? -10 : this.plot?.valToPos(x, "x") ?? -10;
+    const left = x === undefined ? -10 : (this.plot?.valToPos(x, "x") ?? -10);
     this.plot?.setCursor({ left, top: left < 0 ? -10 : this.plot.over.clientHeight / 2 });
   }
 
@@ -93,20 +93,41 @@ export class Chart {
 
   private axes(): uPlot.Axis[] {
     const { view } = this;
-    const axisStyle = { font: FONT, labelFont: FONT, stroke: themeColour("--soft"), ticks: { stroke: themeColour("--line"), size: 4 } };
+    const axisStyle = {
+      font: FONT,
+      labelFont: FONT,
+      stroke: themeColour("--soft"),
+      ticks: { stroke: themeColour("--line"), size: 4 },
+    };
     const values: uPlot.Axis["values"] = (_plot, splits) => tickTexts(splits);
     const filter: uPlot.Axis["filter"] = (_plot, splits) => splits;
-    const splits = (log: boolean, room: number): uPlot.Axis["splits"] => (plot, axis, low, high) => {
-      const pixels = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
-      return ticks(low, high, pixels / room, log, axis === 0 && this.view.xIsInteger);
-    };
+    const splits =
+      (log: boolean, room: number): uPlot.Axis["splits"] =>
+      (plot, axis, low, high) => {
+        const pixels = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
+        return ticks(low, high, pixels / room, log, axis === 0 && this.view.xIsInteger);
+      };
     const grid = { stroke: themeColour("--grid"), width: 1 };
     const bottom: uPlot.Axis = {
-      ...axisStyle, values, filter, grid, label: view.xLabel, labelSize: 20, labelGap: 0, size: 28, splits: splits(view.logX, 96),
+      ...axisStyle,
+      values,
+      filter,
+      grid,
+      label: view.xLabel,
+      labelSize: 20,
+      labelGap: 0,
+      size: 28,
+      splits: splits(view.logX, 96),
     };
     const sides = view.scales.slice(0, 2).map(({ key, label }, index): uPlot.Axis => ({
-      ...axisStyle, values, filter, scale: key, side: index ? 1 : 3, grid: index ? { show: false } : grid,
-      splits: splits(view.logY, 40), size: (_plot, texts) => 16 + 7 * Math.max(2, ...(texts ?? []).map((text) => text.length)),
+      ...axisStyle,
+      values,
+      filter,
+      scale: key,
+      side: index ? 1 : 3,
+      grid: index ? { show: false } : grid,
+      splits: splits(view.logY, 40),
+      size: (_plot, texts) => 16 + 7 * Math.max(2, ...(texts ?? []).map((text) => text.length)),
       ...(label && view.scales.length > 1 ? { label, labelSize: 20, labelGap: 0 } : {}),
     }));
     return [bottom, ...sides];
@@ -127,7 +148,8 @@ export class Chart {
   private drawMarks(plot: uPlot, index: number, theme: Theme): void {
     const line = this.view.lines[index - 1 - rawCount(this.view)];
     if (line) drawNonFinite(plot, line.nonFinite, lineStroke(line.number, theme).colour);
-    if (line?.error) drawErrorBars(plot, line, scaleKeyOf(this.view, line.column), lineStroke(line.number, theme).colour);
+    if (line?.error)
+      drawErrorBars(plot, line, scaleKeyOf(this.view, line.column), lineStroke(line.number, theme).colour);
   }
 }
 
@@ -146,13 +168,25 @@ function rawCount(view: PlotView): number {
 }
 
 function seriesOf(view: PlotView, theme: Theme): uPlot.Series[] {
-  const rawLines = view.lines.filter((line) => line.raw).map((line): uPlot.Series => ({
-    label: line.label, scale: scaleKeyOf(view, line.column), width: 1, stroke: lineStroke(line.number, theme).colour + RAW_ALPHA,
-    points: { show: false },
-  }));
+  const rawLines = view.lines
+    .filter((line) => line.raw)
+    .map((line): uPlot.Series => ({
+      label: line.label,
+      scale: scaleKeyOf(view, line.column),
+      width: 1,
+      stroke: lineStroke(line.number, theme).colour + RAW_ALPHA,
+      points: { show: false },
+    }));
   const lines = view.lines.map((line): uPlot.Series => {
     const { colour, dash } = lineStroke(line.number, theme);
-    return { label: line.label, scale: scaleKeyOf(view, line.column), width: 1.75, stroke: colour, dash, points: { size: 5, fill: colour } };
+    return {
+      label: line.label,
+      scale: scaleKeyOf(view, line.column),
+      width: 1.75,
+      stroke: colour,
+      dash,
+      points: { size: 5, fill: colour },
+    };
   });
   return [...rawLines, ...lines];
 }

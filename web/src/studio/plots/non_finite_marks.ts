@@ -24,7 +24,8 @@ export function drawNonFinite(plot: uPlot, values: readonly (number | null | und
     const edge = kind === "plus" ? bbox.top + size + 2 : bbox.top + bbox.height - size - 2;
     ctx.beginPath();
     if (kind === "nan") {
-      for (const slope of [1, -1]) [ctx.moveTo(centre - size, edge - slope * size), ctx.lineTo(centre + size, edge + slope * size)];
+      for (const slope of [1, -1])
+        [ctx.moveTo(centre - size, edge - slope * size), ctx.lineTo(centre + size, edge + slope * size)];
       ctx.stroke();
     } else {
       const tip = kind === "plus" ? -size : size;

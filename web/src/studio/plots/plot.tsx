@@ -90,18 +90,34 @@ function PlotTools({ name, title, view, zoomed, canvas }: PlotProps & { canvas: 
   return (
     <div class="tools">
       <div class="group" role="group" aria-label="Zoom">
-        <button class="quiet" aria-label="Zoom in" title="Zoom in (+); or drag on the plot" disabled={isEmpty} onClick={zoom(0.5)}>
+        <button
+          class="quiet"
+          aria-label="Zoom in"
+          title="Zoom in (+); or drag on the plot"
+          disabled={isEmpty}
+          onClick={zoom(0.5)}
+        >
           <Icon name="plus" />
         </button>
         <button class="quiet" aria-label="Zoom out" title="Zoom out (-)" disabled={isEmpty} onClick={zoom(2)}>
           <Icon name="minus" />
         </button>
-        <button class="quiet" aria-label="Show everything" title="Show everything (0, or double click)" disabled={!zoomed} onClick={() => updateChoices(name, { zoom: FULL_ZOOM })}>
+        <button
+          class="quiet"
+          aria-label="Show everything"
+          title="Show everything (0, or double click)"
+          disabled={!zoomed}
+          onClick={() => updateChoices(name, { zoom: FULL_ZOOM })}
+        >
           <Icon name="whole" />
         </button>
       </div>
       <div class="row end" role="group" aria-label="Export plot">
-        <button class="quiet" disabled={isEmpty} onClick={() => download(`${name}_plot.csv`, plotCsv(view), "text/csv")}>
+        <button
+          class="quiet"
+          disabled={isEmpty}
+          onClick={() => download(`${name}_plot.csv`, plotCsv(view), "text/csv")}
+        >
           <Icon name="down" /> CSV
         </button>
         <button class="quiet" disabled={isEmpty} onClick={saveAs(saveSvg)}>
@@ -141,14 +157,24 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
 function moveReadout(key: string, current: number | null, [first, last]: [number, number]): number | null | undefined {
   if (first >= last) return undefined;
   const row = current ?? last;
-  const target = { ArrowLeft: row - 1, ArrowRight: row + 1, PageUp: row - 10, PageDown: row + 10, Home: first, End: last - 1 }[key];
+  const target = {
+    ArrowLeft: row - 1,
+    ArrowRight: row + 1,
+    PageUp: row - 10,
+    PageDown: row + 10,
+    Home: first,
+    End: last - 1,
+  }[key];
   if (target !== undefined) return Math.min(last - 1, Math.max(first, target));
   return key === "Escape" && current !== null ? null : undefined;
 }
 
 function describeRow(view: PlotView, row: number): string {
   const values = valuesAt(view, row);
-  return [`${view.xLabel} ${formatValue(view.x[row])}`, ...view.lines.map(({ label }, line) => `${label} ${values[line]}`)].join(", ");
+  return [
+    `${view.xLabel} ${formatValue(view.x[row])}`,
+    ...view.lines.map(({ label }, line) => `${label} ${values[line]}`),
+  ].join(", ");
 }
 
 function valuesAt(view: PlotView, row: number): string[] {

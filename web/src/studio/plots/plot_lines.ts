@@ -102,7 +102,8 @@ interface XPositions {
 
 function xPositions(table: Table, groups: Group[], xName: string, log: boolean, remarks: string[]): XPositions {
   const cells = xName ? (table.columns[xName] as number[]) : null;
-  const value = (group: Group, index: number): number => (cells ? cells[group.rows ? group.rows[index] : index] : index + (log ? 1 : 0));
+  const value = (group: Group, index: number): number =>
+    cells ? cells[group.rows ? group.rows[index] : index] : index + (log ? 1 : 0);
   const length = (group: Group): number => group.rows?.length ?? table.count;
   let dropped = 0;
   const isPlottable = (number: number): boolean => !log || number > 0;
@@ -132,22 +133,45 @@ function xPositions(table: Table, groups: Group[], xName: string, log: boolean, 
   return { x, of: (group) => (position) => index.get(value(group, position)) ?? -1 };
 }
 
-function lineOf(table: Table, column: Column, group: Group, groups: Group[], positions: XPositions, choices: LineChoices, number: number): Line {
+function lineOf(
+  table: Table,
+  column: Column,
+  group: Group,
+  groups: Group[],
+  positions: XPositions,
+  choices: LineChoices,
+  number: number,
+): Line {
   const position = positions.of(group);
   const aligned = alignColumn(table, column.name, group, position, positions.x.length);
   const values = aligned.map((value) => (typeof value === "number" && !Number.isFinite(value) ? null : value));
   const names = [groups.length > 1 || group.name ? group.name : "", column.name].filter(Boolean);
   const errors = choices.error ?? column.error;
-  const finite = (value: number | null | undefined): number | null | undefined => (Number.isFinite(value ?? 0) ? value : null);
-  const error = errors && table.columns[errors] ? alignColumn(table, errors, group, position, positions.x.length).map(finite) : null;
+  const finite = (value: number | null | undefined): number | null | undefined =>
+    Number.isFinite(value ?? 0) ? value : null;
+  const error =
+    errors && table.columns[errors]
+      ? alignColumn(table, errors, group, position, positions.x.length).map(finite)
+      : null;
   const smoothed = choices.smoothing > 0 ? smooth(values, choices.smoothing) : null;
   return {
-    label: names.reverse().join(" · "), column: column.name, number,
-    values: smoothed ?? values, raw: smoothed ? values : null, nonFinite: aligned.map((value, index) => (values[index] === value ? undefined : value)), error,
+    label: names.reverse().join(" · "),
+    column: column.name,
+    number,
+    values: smoothed ?? values,
+    raw: smoothed ? values : null,
+    nonFinite: aligned.map((value, index) => (values[index] === value ? undefined : value)),
+    error,
   };
 }
 
-function alignColumn(table: Table, name: string, group: Group, position: (index: number) => number, length: number): Cells {
+function alignColumn(
+  table: Table,
+  name: string,
+  group: Group,
+  position: (index: number) => number,
+  length: number,
+): Cells {
   const cells = table.columns[name] ?? [];
   const count = group.rows?.length ?? table.count;
   const aligned: Cells = new Array(length).fill(undefined);
@@ -192,7 +216,9 @@ function remarkNonFinite({ label, nonFinite }: Line, remarks: string[]): void {
   const values = nonFinite.filter((value) => typeof value === "number");
   if (!values.length) return;
   const names = [...new Set(values.map((value) => formatValue(value ?? null)))].join(" or ");
-  remarks.push(`${label} is ${names} at ${values.length} ${values.length === 1 ? "point" : "points"}, marked at the edge.`);
+  remarks.push(
+    `${label} is ${names} at ${values.length} ${values.length === 1 ? "point" : "points"}, marked at the edge.`,
+  );
 }
 
 function remarkDropped(count: number, axis: string, remarks: string[]): void {

@@ -84,7 +84,10 @@ function LinesPanel({ table }: { table: Table }) {
   const { zoom, ...lineChoices } = choices;
   const key = JSON.stringify(lineChoices, (_name, value) => (value instanceof Map ? [...value] : value));
   const lines = useMemo(() => buildLines(table, effectiveChoices(table, choices)), [table, key]);
-  const view = useMemo(() => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom), [lines, zoom]);
+  const view = useMemo(
+    () => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom),
+    [lines, zoom],
+  );
   return (
     <div class="plot-lines">
       <PlotOptions table={table} choices={choices} view={view} />

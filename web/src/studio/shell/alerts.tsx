@@ -62,7 +62,9 @@ function AlertList({ alerts, count, store }: { alerts: AlertSeen[]; count: numbe
 
 function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
   if (!alert.layer) return null;
-  const placed = store.net.get()?.layers.find(({ layer }) => layer.name === alert.layer || layer.also.includes(alert.layer));
+  const placed = store.net
+    .get()
+    ?.layers.find(({ layer }) => layer.name === alert.layer || layer.also.includes(alert.layer));
   if (!placed) return <> · {alert.layer}</>;
   const show = (): void => {
     store.selection.set({ layer: placed.layer.name, unit: 0 });

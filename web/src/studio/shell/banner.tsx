@@ -11,8 +11,8 @@ export function Banner({ store }: { store: Store }) {
     return (
       <div class="banner bad" role="alert">
         <p>
-          <strong>This page is not let in any more.</strong> The studio was started again, with a new key. Open the address that
-          torcheer printed last: it has the new key in it.
+          <strong>This page is not let in any more.</strong> The studio was started again, with a new key. Open the
+          address that torcheer printed last: it has the new key in it.
         </p>
       </div>
     );
@@ -46,7 +46,8 @@ function LostMessage({ store, ended }: { store: Store; ended: Ended | null }) {
   }
   return (
     <>
-      <strong>Connection to the viewer lost{reason && `: ${reason}`}.</strong> {source === "live" ? trainingOutcome(state) : ""}
+      <strong>Connection to the viewer lost{reason && `: ${reason}`}.</strong>{" "}
+      {source === "live" ? trainingOutcome(state) : ""}
     </>
   );
 }

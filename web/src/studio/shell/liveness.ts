@@ -2,7 +2,12 @@
 import type { State } from "../messages";
 import { useValue, type Store } from "../store";
 
-const SOURCE_LABELS = new Map([["recording", "Recording"], ["run", "Run"], ["pass", "Pass"], ["nothing", "Waiting"]]);
+const SOURCE_LABELS = new Map([
+  ["recording", "Recording"],
+  ["run", "Run"],
+  ["pass", "Pass"],
+  ["nothing", "Waiting"],
+]);
 
 /** The label of a source: "Live" only while more data can come. */
 export function livenessLabel(source: string, status: State["status"], connection: string): string {

@@ -17,7 +17,9 @@ export function RunChooser({ store }: { store: Store }) {
   };
   return (
     <select class="runs" aria-label="Run" value={String(run)} onChange={({ currentTarget }) => choose(currentTarget)}>
-      {runs.every(({ id }) => id !== run) && <option value={String(run)}>{run < 0 ? "Choose a run…" : "not there any more"}</option>}
+      {runs.every(({ id }) => id !== run) && (
+        <option value={String(run)}>{run < 0 ? "Choose a run…" : "not there any more"}</option>
+      )}
       {runs.map(({ id, name, status, summary }) => (
         <option key={id} value={String(id)}>
           {[name, status === "live" ? "live" : "", summary].filter(Boolean).join(" · ")}

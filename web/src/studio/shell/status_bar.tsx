@@ -4,7 +4,12 @@ import { useTableOnly } from "../tables/table_chooser";
 import { formatValue } from "../tables/value_format";
 
 const STATUS_LABELS = new Map([
-  ["running", "Running"], ["paused", "Paused"], ["testing", "Testing"], ["done", "Done"], ["idle", "Idle"], ["lost", "Lost"],
+  ["running", "Running"],
+  ["paused", "Paused"],
+  ["testing", "Testing"],
+  ["done", "Done"],
+  ["idle", "Idle"],
+  ["lost", "Lost"],
 ]);
 
 const FINAL_STATUSES = new Set(["done", "lost"]); // these stay true after the connection is lost
@@ -28,7 +33,11 @@ export function StatusBar({ store }: { store: Store }) {
           <span class="soft">{name}</span> <b>{formatValue(value)}</b>
         </span>
       ))}
-      {state.message && <span class="message" title={state.message}>{state.message}</span>}
+      {state.message && (
+        <span class="message" title={state.message}>
+          {state.message}
+        </span>
+      )}
     </footer>
   );
 }

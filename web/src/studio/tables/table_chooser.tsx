@@ -7,7 +7,17 @@ import { groupByLayer, layerKey, tableFor, titleOf, variableOf } from "./table_g
 import type { Table } from "./table_rows";
 
 const chosenTable = new Signal("");
-const TABLE_ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns", "metric", "", "system"]; // "": all others
+const TABLE_ORDER = [
+  "train_epoch",
+  "test_epoch",
+  "test_trial",
+  "run",
+  "train_step",
+  "patterns",
+  "metric",
+  "",
+  "system",
+]; // "": all others
 const MAX_BUTTONS = 24; // a watch has a table for each layer and variable
 
 /** The table to show: the chosen one, else the first log with rows; it stays when it is emptied for a new run. */
@@ -43,7 +53,11 @@ export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
   const value = table.head.layer ? layerKey(table.head.layer) : table.head.name;
   return (
     <div class="chooser">
-      <select aria-label="Table" value={value} onChange={({ currentTarget }) => chosenTable.set(tableFor(all, table, currentTarget.value))}>
+      <select
+        aria-label="Table"
+        value={value}
+        onChange={({ currentTarget }) => chosenTable.set(tableFor(all, table, currentTarget.value))}
+      >
         {groups.map(({ label, choices }) => (
           <optgroup key={label} label={label}>
             {choices.map((choice) => (
@@ -59,7 +73,12 @@ export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
   );
 }
 
-interface TableButtonsProps { label: string; tables: Table[]; table: Table; title: (table: Table) => string }
+interface TableButtonsProps {
+  label: string;
+  tables: Table[];
+  table: Table;
+  title: (table: Table) => string;
+}
 
 function TableButtons({ label, tables, table, title }: TableButtonsProps) {
   return (

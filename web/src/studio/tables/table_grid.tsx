@@ -31,13 +31,21 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
   useStickToEnd(box, order.length, sort);
   useEffect(() => watchSize(box.current!, setViewport), []);
   const scrollRange = Math.max(1, scrollHeight - viewport.height);
-  const offset = fullHeight > scrollHeight ? (viewport.top / scrollRange) * (fullHeight - viewport.height) : viewport.top;
+  const offset =
+    fullHeight > scrollHeight ? (viewport.top / scrollRange) * (fullHeight - viewport.height) : viewport.top;
   const first = Math.max(0, Math.floor(offset / rowHeight) - OVERSCAN_ROWS);
   const last = Math.min(order.length, Math.ceil((offset + viewport.height) / rowHeight) + OVERSCAN_ROWS);
   const shift = viewport.top + first * rowHeight - offset;
   const rows = Array.from(order.subarray(first, last));
   return (
-    <div class="grid-box" ref={box} tabIndex={0} role="region" aria-label={table.head.title} onScroll={({ currentTarget }) => readViewport(currentTarget, setViewport)}>
+    <div
+      class="grid-box"
+      ref={box}
+      tabIndex={0}
+      role="region"
+      aria-label={table.head.title}
+      onScroll={({ currentTarget }) => readViewport(currentTarget, setViewport)}
+    >
       <table class="grid" aria-rowcount={order.length + 1} style={{ height: `${scrollHeight + 30}px` }}>
         <thead>
           <tr aria-rowindex={1}>
@@ -49,9 +57,20 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
         <tbody>
           <tr class="spare" aria-hidden="true" style={{ height: `${shift}px` }} />
           {rows.map((number, index) => (
-            <tr key={number} aria-rowindex={first + index + 2} style={{ height: `${rowHeight}px` }} class={(first + index) % 2 ? "odd" : undefined}>
+            <tr
+              key={number}
+              aria-rowindex={first + index + 2}
+              style={{ height: `${rowHeight}px` }}
+              class={(first + index) % 2 ? "odd" : undefined}
+            >
               {table.head.columns.map((column) => (
-                <Cell key={column.name} column={column} cells={table.columns[column.name]} row={number} height={rowHeight - 8} />
+                <Cell
+                  key={column.name}
+                  column={column}
+                  cells={table.columns[column.name]}
+                  row={number}
+                  height={rowHeight - 8}
+                />
               ))}
             </tr>
           ))}
@@ -82,29 +101,53 @@ function useStickToEnd(box: { current: HTMLDivElement | null }, count: number, s
   }, [count]);
 }
 
-function HeaderCell({ column, sort, setSort, compare }: Pick<TableGridProps, "sort" | "setSort" | "compare"> & { column: Column }) {
+function HeaderCell({
+  column,
+  sort,
+  setSort,
+  compare,
+}: Pick<TableGridProps, "sort" | "setSort" | "compare"> & { column: Column }) {
   const activeSort = sort?.column === column.name ? sort : null;
   const numeric = column.type === "int" || column.type === "float";
   if (column.type === "tensor") {
     return (
       <th scope="col">
-        <button title={`Compare the rows of ${column.name}: similarity, principal components, clusters`} onClick={() => compare(column.name)}>
+        <button
+          title={`Compare the rows of ${column.name}: similarity, principal components, clusters`}
+          onClick={() => compare(column.name)}
+        >
           {column.name} <Icon name="matrix" />
         </button>
       </th>
     );
   }
   return (
-    <th scope="col" class={numeric ? "numeric" : undefined} aria-sort={activeSort ? (activeSort.down ? "descending" : "ascending") : "none"}>
+    <th
+      scope="col"
+      class={numeric ? "numeric" : undefined}
+      aria-sort={activeSort ? (activeSort.down ? "descending" : "ascending") : "none"}
+    >
       <button onClick={() => setSort(nextSort(sort, column.name))}>
         {column.name}
-        <span class="arrow" aria-hidden="true">{activeSort ? (activeSort.down ? "▼" : "▲") : ""}</span>
+        <span class="arrow" aria-hidden="true">
+          {activeSort ? (activeSort.down ? "▼" : "▲") : ""}
+        </span>
       </button>
     </th>
   );
 }
 
-function Cell({ column, cells, row, height }: { column: Column; cells: Json[] | undefined; row: number; height: number }) {
+function Cell({
+  column,
+  cells,
+  row,
+  height,
+}: {
+  column: Column;
+  cells: Json[] | undefined;
+  row: number;
+  height: number;
+}) {
   const cell = cells?.[row] ?? null;
   const numeric = column.type === "int" || column.type === "float";
   if (cell === null) return <td class={numeric ? "numeric missing" : "missing"}>–</td>;
@@ -116,6 +159,11 @@ function Cell({ column, cells, row, height }: { column: Column; cells: Json[] | 
     );
   }
   const text = formatValue(cell);
-  if (typeof cell === "number") return <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>{text}</td>;
+  if (typeof cell === "number")
+    return (
+      <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>
+        {text}
+      </td>
+    );
   return <td title={text}>{text}</td>;
 }

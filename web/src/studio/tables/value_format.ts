@@ -17,5 +17,8 @@ export function formatNumber(value: number, digits = 6): string {
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const magnitude = Math.abs(value);
   if (magnitude >= 1e-4 && magnitude < 1e9) return String(Number(value.toPrecision(digits)));
-  return value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e");
+  return value
+    .toExponential(digits - 1)
+    .replace(/\.?0+e/, "e")
+    .replace("e+", "e");
 }

@@ -12,14 +12,22 @@ export interface Fault {
 }
 
 /** The faults of what is shown, by the layer's name; alerts of later steps do not count. */
-export function findFaults(visible: VisibleNet, frames: ReadonlyMap<string, Frame>, alerts: readonly AlertSeen[], step: number): Map<string, Fault> {
+export function findFaults(
+  visible: VisibleNet,
+  frames: ReadonlyMap<string, Frame>,
+  alerts: readonly AlertSeen[],
+  step: number,
+): Map<string, Fault> {
   const faults = new Map<string, Fault>();
   const alerted = countAlerts(alerts, step);
   let isFirst = true;
   for (const { layer } of visible.net.layers) {
     const frame = frames.get(layer.name);
     const kinds = (frame ? nonFiniteIn([frame]) : []).map((kind) => NON_FINITE_NAMES[kind]);
-    const count = namesIn(visible.items.get(layer.name)?.node ?? null, layer.name, layer.also).reduce((sum, name) => sum + (alerted.get(name) ?? 0), 0);
+    const count = namesIn(visible.items.get(layer.name)?.node ?? null, layer.name, layer.also).reduce(
+      (sum, name) => sum + (alerted.get(name) ?? 0),
+      0,
+    );
     if (!kinds.length && !count) continue;
     const values = kinds.length ? `${isFirst ? "first " : ""}${kinds.join(", ")}` : "";
     const words = count ? `${count} alert${count > 1 ? "s" : ""}` : "";

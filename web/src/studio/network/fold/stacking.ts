@@ -15,7 +15,7 @@ export function levelsOf(names: readonly string[], projections: readonly Project
     const [from, to] = [order.get(sender) ?? -1, order.get(receiver) ?? -1];
     if (from < 0 || to < 0 || from === to) continue;
     connected.add(from).add(to);
-    if (from < to) senders[to].add(from), receivers[from].add(to);
+    if (from < to) (senders[to].add(from), receivers[from].add(to));
   }
   const levels: number[] = [];
   names.forEach((_, n) => {

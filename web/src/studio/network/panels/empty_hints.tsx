@@ -11,14 +11,14 @@ export function EmptyHints({ presenter }: { presenter: NetworkPresenter }) {
     <>
       {!presenter.webgl && (
         <p class="network-flat" role="note">
-          This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on hardware
-          acceleration in its settings usually helps.
+          This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on
+          hardware acceleration in its settings usually helps.
         </p>
       )}
       {isContextLost && (
         <p class="network-flat" role="status">
-          The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some again;
-          if it does not, load the page again.
+          The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some
+          again; if it does not, load the page again.
         </p>
       )}
       <EmptyReason presenter={presenter} />
@@ -40,7 +40,8 @@ function EmptyReason({ presenter }: { presenter: NetworkPresenter }) {
   if (presenter.isWeight(settings.variable) && !selection) {
     return (
       <Hint title="Click a unit" small>
-        {settings.variable} are the weights {settings.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
+        {settings.variable} are the weights {settings.variable.startsWith("r") ? "into" : "out of"} the unit that you
+        click.
       </Hint>
     );
   }
@@ -56,9 +57,7 @@ function NoNetwork({ presenter, source }: { presenter: NetworkPresenter; source:
   if (source === "pass") return <Hint title="No network">Of this pass no layer was recorded.</Hint>;
   if (source === "run") {
     return (
-      <Hint title="No network">
-        This run kept none, and is not training now. Its numbers are in Plots and Tables.
-      </Hint>
+      <Hint title="No network">This run kept none, and is not training now. Its numbers are in Plots and Tables.</Hint>
     );
   }
   if (source === "live" && tables.size && !can.length && status === "idle") {
@@ -116,7 +115,11 @@ function NoVariable({ presenter }: { presenter: NetworkPresenter }) {
   }
   return (
     <Hint title={item ? `No ${variable} of item ${item} at this moment` : `No ${variable} at this moment`} small>
-      {reasons.length === 1 && reasons[0] ? `${sentence(reasons[0])} ` : reasons.length > 1 ? "Point at a layer to read why. " : ""}
+      {reasons.length === 1 && reasons[0]
+        ? `${sentence(reasons[0])} `
+        : reasons.length > 1
+          ? "Point at a layer to read why. "
+          : ""}
       {isLive ? "Go to a newer moment, or let the run take a step while you look." : "Try another moment."}
     </Hint>
   );

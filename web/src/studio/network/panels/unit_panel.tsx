@@ -22,7 +22,12 @@ export function UnitPanel({ presenter }: { presenter: NetworkPresenter }) {
           <h2>{placed.layer.name}</h2>
           <p class="soft">{[placed.layer.kind, placed.layer.shape.join(" × ")].filter(Boolean).join(" · ")}</p>
         </div>
-        <button class="quiet" aria-label="Clear the selection" title="Clear the selection (Escape)" onClick={() => presenter.select(null)}>
+        <button
+          class="quiet"
+          aria-label="Clear the selection"
+          title="Clear the selection (Escape)"
+          onClick={() => presenter.select(null)}
+        >
           <Icon name="close" />
         </button>
       </header>
@@ -32,7 +37,15 @@ export function UnitPanel({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-function UnitFacts({ presenter, selection, placed }: { presenter: NetworkPresenter; selection: Selection; placed: PlacedLayer }) {
+function UnitFacts({
+  presenter,
+  selection,
+  placed,
+}: {
+  presenter: NetworkPresenter;
+  selection: Selection;
+  placed: PlacedLayer;
+}) {
   const displayed = useValue(presenter.displayed);
   const exact = useExactValue(presenter, selection);
   const tile = tileName(placed.layer, placed.grid, cellAt(placed.grid, selection.unit).tile);

@@ -9,7 +9,15 @@ import type { Fault } from "../fold/faults";
 import { parseColour } from "../values/colour_maps";
 import { cellsOf, gapOf, layoutOf, cellOfUnit, sentCellOf, spanOf, type FrameLayout } from "./unit_grid";
 import { baselineOf, valueOf, type Frame } from "../values/value_ranges";
-import { NAN_HEIGHT, BAR_FRAGMENT, BAR_VERTEX, CELL_FRAGMENT, CELL_VERTEX, PLANE_FRAGMENT, PLANE_VERTEX } from "./shaders";
+import {
+  NAN_HEIGHT,
+  BAR_FRAGMENT,
+  BAR_VERTEX,
+  CELL_FRAGMENT,
+  CELL_VERTEX,
+  PLANE_FRAGMENT,
+  PLANE_VERTEX,
+} from "./shaders";
 
 export type LayerForm = "bars" | "cells";
 

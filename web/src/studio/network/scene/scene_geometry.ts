@@ -40,6 +40,8 @@ export function minLevelGap(views: LayerMesh[]): number {
 /** Sort by distance, farthest first: planes are translucent. */
 export function sortFarFirst(views: LayerMesh[], eye: Vector3): LayerMesh[] {
   const distance = ({ placed: { place } }: LayerMesh): number => eye.distanceTo(new Vector3(...place));
-  const sorted = views.map((view) => ({ view, distance: distance(view) })).sort((first, second) => second.distance - first.distance);
+  const sorted = views
+    .map((view) => ({ view, distance: distance(view) }))
+    .sort((first, second) => second.distance - first.distance);
   return sorted.map(({ view }) => view);
 }
