@@ -302,8 +302,8 @@ export class NetworkPresenter {
     if (this.store.tab.get() === "network") {
       this.scene.setRange(this.range());
       this.scene.setFrames(frames);
-      this.markFaults();
       this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+      this.markFaults();
       if (this.hovered.get()) this.refreshHover();
     }
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));
