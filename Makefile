@@ -33,8 +33,8 @@ test test-python test-forking test-browser: export OMP_NUM_THREADS = 1
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
 
-# Where tests with a browser may stand (tests/conftest.py says so): collecting all the others takes as long as they do.
-browser_files := $(wildcard tests/test_browser.py tests/test_drawing_*.py tests/test_host_*.py tests/test_studio_*.py)
+# Tests with a browser stand in these (tests/conftest.py insists): collecting all the others takes as long as they do.
+browser_files = $(shell grep -lE 'open_page|browser_page|mark\.browser|\bbrowser: ' tests/test_*.py)
 
 test: test-page test-python test-forking test-browser ## the fast tests
 
