@@ -81,6 +81,7 @@ check-map: setup
 check-page: setup $(node_modules)
 	@$(with_node) node web/node_modules/prettier/bin/prettier.cjs --check --log-level warn --ignore-path web/.prettierignore web
 	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
+	@$(with_node) && cd web && node node_modules/eslint/bin/eslint.js .
 	@$(with_node) node web/build.mjs --check
 
 web: .venv/$(stamp) $(node_modules) ## bundle the pages' TypeScript into src/torcheer

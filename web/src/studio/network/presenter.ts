@@ -296,7 +296,7 @@ export class NetworkPresenter {
     if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
     const frames = this.pendingFrames;
     if (`${look} ${moment}` !== this.pendingState) frames.clear(); // no frame of this state arrived
-    [this.pendingFrames, this.pendingState] = [new Map(), ""];
+    [this.pendingFrames, this.pendingState] = [new Map<string, Frame>(), ""];
     this.shownMoments = this.store.moments.get();
     const { variable, item } = this.store.viewSettings.get();
     if (this.store.tab.get() === "network") {
