@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
-from torcheer.drawing.items.box_text import parameter_text
 from torcheer.drawing.items.families import FAMILY_OF, family_of_class
 from torcheer.drawing.items.item import STILL, Item
 from torcheer.network.network_records import Layer, ModuleNode, Network, Projection
@@ -74,8 +72,6 @@ class _ItemBuilder:
             parts.append(f"{weight.shape[1]}→{weight.shape[0]}")
         elif weight is not None and weight.kind == "conv":
             parts.append(_conv_text(weight))
-        if weight is not None and weight.shape:
-            parts.append(parameter_text(prod(weight.shape), (True,)))
         return " · ".join(parts)
 
 
