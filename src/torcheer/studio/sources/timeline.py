@@ -13,6 +13,7 @@ from typing import Final
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
+from torcheer.studio.sources.numpy_code import Opening
 from torcheer.wire.ring import RingReader
 from torcheer.wire.shared_memory import check_sealed
 
@@ -139,6 +140,15 @@ class Timeline:
         """The reason for a missing value, or "" if none was given."""
         state = self._states.get(moment)
         return "" if state is None else state.absences.get((layer, variable), "")
+
+    def names(self, moment: int) -> list[tuple[str, str]]:
+        """The layer, projection or parameter, and variable, of each value of a moment."""
+        state = self._states.get(moment)
+        return [] if state is None else list(state.values)
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """Say that these values are in no file."""
+        return Opening(note="the states of a live run are in this viewer's memory only: save a recording and open it")
 
     def values(self, moment: int) -> Values:
         """All values of a moment."""
