@@ -3,6 +3,9 @@ import type {
   Act,
   AskAnalysis,
   AskSample,
+  AskSlice,
+  AskStatistics,
+  AskTensors,
   AskTrace,
   AskValue,
   Every,
@@ -12,6 +15,7 @@ import type {
   Look,
   SampleFrame,
   Shown,
+  SliceFrame,
   ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
@@ -50,14 +54,25 @@ export interface Notice {
 }
 
 /** A binary answer: its header and its payload. */
-export interface SampleBytes {
-  head: SampleFrame;
+export interface BinaryAnswer<Head> {
+  head: Head;
   bytes: Uint8Array;
 }
+export type SampleBytes = BinaryAnswer<SampleFrame>;
+export type SliceBytes = BinaryAnswer<SliceFrame>;
 
+/** A question without its number. */
+export type Unnumbered<T> = Omit<T, "question">;
 type Question =
-  Omit<AskSample, "question"> | Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
-type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
+  | Unnumbered<AskSample>
+  | Unnumbered<AskValue>
+  | Unnumbered<AskTrace>
+  | Unnumbered<AskAnalysis>
+  | Unnumbered<AskTensors>
+  | Unnumbered<AskSlice>
+  | Unnumbered<AskStatistics>;
+type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
+type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
   variable: "",
@@ -116,7 +131,7 @@ export class Store {
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
-      onSample: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
+      onBinaryAnswer: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
@@ -156,6 +171,11 @@ export class Store {
     };
   }
 
+  /** Ask for the state again with the next look, even if that is the same. */
+  forgetLook(): void {
+    this.lastLook = "";
+  }
+
   /** Send a message; a notice tells the user if not connected. */
   send(message: FromPage): boolean {
     const isSent = this.socket.send(message);
@@ -171,10 +191,15 @@ export class Store {
 
   /** Request the content of a sample: binary for images and sound, JSON for the others. */
   askSample(id: number): Promise<Json | SampleBytes> {
-    return this.askAny({ kind: "ask_sample", id });
+    return this.askAny({ kind: "ask_sample", id }) as Promise<Json | SampleBytes>;
   }
 
-  private askAny(question: Question): Promise<Json | SampleBytes> {
+  /** Request a slice of a tensor. */
+  askSlice(question: Unnumbered<AskSlice>): Promise<SliceBytes> {
+    return this.askAny(question) as Promise<SliceBytes>;
+  }
+
+  private askAny(question: Question): Promise<AnyAnswer> {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });

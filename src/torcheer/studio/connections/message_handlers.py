@@ -51,7 +51,7 @@ class Hub:
         self._readers: dict[int, Channel] = {}  # descriptors registered with the event loop
         self._ticks = self._called = 0
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
-        self._cutting, self._cuts = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._cutting, self._counting, self._cuts = asyncio.Lock(), asyncio.Lock(), set[asyncio.Task[None]]()
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -237,22 +237,29 @@ class Hub:
         page.reply(Answer(request.question, asdict(tensors)))
 
     def _answer_slice(self, page: PageConnection, request: messages.AskSlice) -> None:
-        self._cut(page, request.question, answer_slice(_channel(page).source, request))
+        self._answer_in_thread(page, request.question, answer_slice(_channel(page).source, request), self._cutting)
 
     def _answer_statistics(self, page: PageConnection, request: messages.AskStatistics) -> None:
         describe = answer_statistics(_channel(page).source, request)
-        self._cut(page, request.question, lambda: Answer(request.question, asdict(describe())))
 
-    def _cut(self, page: PageConnection, question: int, make: Callable[[], Answer | bytes]) -> None:
+        def make() -> Answer:
+            return Answer(request.question, asdict(describe()))
+
+        self._answer_in_thread(page, request.question, make, self._counting)  # slices do not wait for statistics
+
+    def _answer_in_thread(
+        self, page: PageConnection, question: int, make: Callable[[], Answer | bytes], turn: asyncio.Lock
+    ) -> None:
         """Make an answer in a thread, one at a time: a tensor may have a billion numbers."""
         if len(self._cuts) >= _MOST_CUTS:
             raise BadArgument("many parts of tensors are asked for at once; ask for this one again")
-        self._start(self._answer_in_thread(page, question, make), self._cuts)
 
-    async def _answer_in_thread(self, page: PageConnection, question: int, make: Callable[[], Answer | bytes]) -> None:
-        with _reporting_errors(page, question):
-            async with self._cutting:
-                page.reply(await asyncio.to_thread(make))
+        async def work() -> None:
+            with _reporting_errors(page, question):
+                async with turn:
+                    page.reply(await asyncio.to_thread(make))
+
+        self._start(work(), self._cuts)
 
     def _save_recording(self, page: PageConnection, save: messages.SaveRecording) -> None:
         source = _channel(page).source

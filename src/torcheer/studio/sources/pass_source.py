@@ -145,8 +145,8 @@ class PassValues(StoredMoments):
         lines: tuple[str, ...]
         lines, note = ("import torcheer as tl", f"history = tl.load({str(self._path.resolve())!r})"), ""
         if home_of(self._path) != self._path.parent / "recordings":  # a temporary folder, which goes with this viewer
-            lines = ("history = …  # what tl.show was given; of a model, tl.log_forward_pass(model, inputs)",)
-            note = "save the history, history.save(path, parameters=True), to open it elsewhere"
+            lines = ("history = …  # as given to tl.show",)
+            note = "of a model that was shown, history = tl.log_forward_pass(model, inputs) records it again"
         contents = "grad_contents" if variable in ("Grad", "WtGrad") else "tensor_contents"
         return Opening(lines, f"{self._item(entry)}.{contents}", torch=True, note=note)
 

@@ -42,20 +42,23 @@ class _Summary:
         self.least = self.most = self._mean = self._squares = self._raw = 0.0
 
     def add(self, numbers: Array) -> None:
-        finite = numbers[np.isfinite(numbers)]
-        self.nans += int(np.count_nonzero(np.isnan(numbers)))
-        self.plus += int(np.count_nonzero(np.isposinf(numbers)))
-        self.minus += int(np.count_nonzero(np.isneginf(numbers)))
+        finite = _finite(numbers)
+        if finite.size < numbers.size:
+            self.nans += int(np.count_nonzero(np.isnan(numbers)))
+            self.plus += int(np.count_nonzero(np.isposinf(numbers)))
+            self.minus += int(np.count_nonzero(np.isneginf(numbers)))
         self.zeros += finite.size - int(np.count_nonzero(finite))
         if not finite.size:
             return
         least, most, mean = float(finite.min()), float(finite.max()), float(finite.mean())
         self.least = min(self.least, least) if self.finite else least
         self.most = max(self.most, most) if self.finite else most
-        total, shift = self.finite + finite.size, mean - self._mean
-        self._squares += float(np.square(finite - mean).sum()) + shift * shift * self.finite * finite.size / total
-        self._raw += float(np.square(finite).sum())
-        self._mean += shift * finite.size / total
+        size, shift = finite.size, mean - self._mean
+        total = self.finite + size
+        self._raw += float(finite @ finite)
+        finite = finite - mean
+        self._squares += float(finite @ finite) + shift * shift * self.finite * size / total
+        self._mean += shift * size / total
         self.finite = total
 
     @property
@@ -76,17 +79,22 @@ def _as_floats(piece: Array) -> Array:
     return real_numbers(piece).astype(np.float64)
 
 
+def _finite(numbers: Array) -> Array:
+    """The finite numbers: all of them, without a copy, where the extremes are."""
+    if numbers.size and np.isfinite(numbers.min()) and np.isfinite(numbers.max()):  # both propagate NaN
+        return numbers
+    return numbers[np.isfinite(numbers)]
+
+
 def _histogram(array: Array, least: float, most: float) -> tuple[list[int], list[float]]:
     """Counts of the finite numbers in equal bins from the least to the most; one bin where these are equal."""
-    span = most - least
-    if not array.size or not 0 < span < np.inf:
-        finite = sum(int(np.count_nonzero(np.isfinite(_as_floats(piece)))) for piece in pieces(array))
-        return ([finite], [least, most]) if finite else ([], [])
-    edges, counts = np.linspace(least, most, BINS + 1), np.zeros(BINS, np.int64)
+    bins = BINS if 0 < most - least < np.inf else 1
+    counts, scale = np.zeros(bins, np.int64), bins / (most - least) if bins > 1 else 0.0
     for piece in pieces(array):
-        numbers = _as_floats(piece)
-        counts += np.histogram(numbers[np.isfinite(numbers)], edges)[0]
-    return counts.tolist(), edges.tolist()
+        finite = _finite(_as_floats(piece))
+        places = ((finite - least) * scale).astype(np.int64) if bins > 1 else np.zeros(finite.size, np.int64)
+        counts += np.bincount(np.minimum(places, bins - 1), minlength=bins)
+    return (counts.tolist(), np.linspace(least, most, bins + 1).tolist()) if counts.any() else ([], [])
 
 
 def _dead_units(array: Array, axis: int) -> Array:
