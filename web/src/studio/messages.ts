@@ -384,6 +384,8 @@ export interface Look {
   unit?: number;
   raster?: number; // number of moments along an axis; 0: no raster
   layers?: string[]; // those that are open; empty: all
+  inspected?: string; // a layer whose parameters are asked for, too; "": none
+  also?: string; // a further variable of units that is asked for
   train?: Every;
   test?: Every;
 }

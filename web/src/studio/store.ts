@@ -46,6 +46,10 @@ export interface ViewSettings {
   test: Every;
 }
 
+/** The layer whose parameters are looked at, and a variable beside that of the Network tab; "": none. */
+export type Inspected = Required<Pick<Look, "inspected" | "also">>;
+const NOTHING_INSPECTED: Inspected = { inspected: "", also: "" };
+
 /** A message to the user that disappears by itself. */
 export interface Notice {
   id: number;
@@ -111,6 +115,7 @@ export class Store {
   readonly selection = new Signal<Selection | null>(null);
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
+  readonly inspected = new Signal<Inspected>(NOTHING_INSPECTED); // what the inspector needs of a live run
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -135,7 +140,7 @@ export class Store {
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers])
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers, this.inspected])
       signal.subscribe(() => this.sendLook());
   }
 
@@ -379,6 +384,7 @@ export class Store {
       train,
       test,
       layers: this.openLayers.get(),
+      ...this.inspected.get(),
     };
   }
 

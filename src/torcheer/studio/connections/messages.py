@@ -272,6 +272,8 @@ class Look:
     unit: int = -1
     raster: Annotated[int, Between(0, 10_000)] = 0  # number of moments along an axis; 0: no raster
     layers: tuple[str, ...] = ()  # those that are open; empty: all
+    inspected: str = ""  # a layer whose parameters are asked for, too; "": none
+    also: str = ""  # a further variable of units that is asked for
     train: Every = AUTO
     test: Every = EACH_TRIAL
 

@@ -50,6 +50,12 @@ function Tensors({ presenter, layer, tensors }: TensorsProps) {
   const { variable } = useValue(store.viewSettings);
   const chosen = useValue(chosenTensor);
   const head = pickTensor(tensors.tensors, chosen, variable);
+  const also = head && !head.parameter && head.variable !== variable ? head.variable : "";
+  const inspected = head?.parameter ? layer.name : "";
+  useEffect(() => {
+    store.inspected.patch({ inspected, also }); // a live run sends it from its next step on
+    return () => store.inspected.patch({ inspected: "", also: "" });
+  }, [inspected, also]);
   if (!head) return null;
   return (
     <div class="tensors">
