@@ -42,5 +42,5 @@ def slice_code(opening: Opening, windows: Sequence[Window], index: Sequence[int]
 def _to_numpy(opening: Opening, type: str) -> str:
     is_missing = type.startswith(_AS_FLOAT32)
     if opening.torch:
-        return ".float().numpy()" if is_missing else ".numpy()"
+        return ".float().numpy(force=True)" if is_missing else ".numpy(force=True)"
     return '.astype("float32")' if is_missing else ""

@@ -20,7 +20,8 @@ export function exactText(value: number | bigint, type: string): string {
   const kind = nonFiniteKind(value);
   if (kind) return NON_FINITE_NAMES[kind];
   const format = FLOATS[type];
-  if (!format || type === "float64") return Object.is(value, -0) ? "-0" : String(value);
+  if (!format || type === "float64" || (Number.isInteger(value) && Math.abs(value) < 1e15))
+    return Object.is(value, -0) ? "-0" : String(value);
   for (let digits = 1; digits < 17; digits++) {
     const text = value.toPrecision(digits);
     if (roundTo(Number(text), ...format) === value) return Object.is(value, -0) ? "-0" : String(Number(text));
