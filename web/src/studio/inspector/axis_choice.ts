@@ -63,7 +63,9 @@ export function sliceQuestion({ tiles, rows, columns, index, zoom }: AxisChoice,
     most_cells: mostCells,
   };
 }
-export type SlicePart = Pick<AskSlice, "tiles" | "rows" | "columns" | "index" | "firsts" | "counts" | "most_cells">;
+export type SlicePart = Required<
+  Pick<AskSlice, "tiles" | "rows" | "columns" | "index" | "firsts" | "counts" | "most_cells">
+>;
 
 const ZOOM_CELLS = 48; // rows and columns around a cell that is looked at closely
 

@@ -4,7 +4,7 @@ import type { Layer, LayerTensors, TensorHead } from "../messages";
 import type { NetworkPresenter } from "../network/presenter";
 import { buildRamp, findColourMap } from "../network/values/colour_maps";
 import { formatNumber } from "../tables/value_format";
-import { useValue, type Store } from "../store";
+import { useValue } from "../store";
 import { AxisControls } from "./axis_controls";
 import * as axes from "./axis_choice";
 import { chosenTensor, isWide, partOf, pickTensor, useInspectedLayer } from "./inspector_state";
@@ -23,10 +23,11 @@ export function LayerInspector({ presenter }: { presenter: NetworkPresenter }) {
   const layer = useInspectedLayer(store);
   const { moment } = useValue(store.viewSettings);
   const source = useValue(store.hello)?.title ?? "";
-  const key = JSON.stringify([layer?.name, moment, source]);
-  const asked = useAnswer(key, layer && (() => askTensors(store, layer.name, moment)), momentsOf(store, moment));
+  const question = layer && { layer: layer.name, moment, source };
+  const follows = moment < 0 ? store.moments : null; // only who looks at the newest state is told of the next
+  const asked = useAnswer(question, (place) => askTensors(store, place.layer, place.moment), follows);
   if (!layer || !asked) return null;
-  const isOther = JSON.parse(asked.key)[0] !== layer.name;
+  const isOther = asked.question.layer !== layer.name;
   if (asked.problem || !asked.value || isOther)
     return <p class="soft tensor-empty">{isOther ? "Loading…" : asked.problem}</p>;
   if (!asked.value.tensors.length)
@@ -34,10 +35,8 @@ export function LayerInspector({ presenter }: { presenter: NetworkPresenter }) {
   return <Tensors key={`${source} ${layer.name}`} presenter={presenter} layer={layer} tensors={asked.value} />;
 }
 
-// Only who follows the newest state is told of new ones.
-function momentsOf(store: Store, moment: number): readonly (typeof store.moments)[] & readonly never[] {
-  return (moment < 0 ? [store.moments] : []) as never;
-}
+type TensorPlace = Pick<TensorHead, "variable" | "parameter">;
+type Role = (typeof axes.ROLES)[number];
 
 interface TensorsProps {
   presenter: NetworkPresenter;
@@ -118,11 +117,11 @@ function TensorView({ presenter, layer, tensors, head }: TensorsProps & { head: 
   const [eachTile, setEachTile] = useState(false);
   const place = { layer: layer.name, variable: head.variable, parameter: head.parameter, moment: tensors.moment };
   const question = { ...place, ...axes.sliceQuestion(choice, wide ? WIDE_CELLS : CELLS) };
-  const sliced = useAnswer(JSON.stringify(question), () => askSlice(store, question), []);
-  const summed = useAnswer(JSON.stringify(place), () => askStatistics(store, place), []);
+  const sliced = useAnswer(question, (asked) => askSlice(store, asked), null);
+  const summed = useAnswer(place, (asked) => askStatistics(store, asked), null);
   const range = presenter.range();
   const colours: Colours = { map: range.map, zeroCentred: range.zeroCentred && head.type !== "bool", eachTile };
-  const block = sliced?.value && isOf(sliced.key, place, choice) ? sliced.value : null;
+  const block = sliced?.value && isOf(sliced.question, place, choice) ? sliced.value : null;
   return (
     <>
       <BatchNote head={head} />
@@ -140,7 +139,7 @@ function TensorView({ presenter, layer, tensors, head }: TensorsProps & { head: 
           <ColourScale block={block} colours={colours} setEachTile={setEachTile} />
         </>
       )}
-      {summed?.value && isSame(summed.key, place) && (
+      {summed?.value && isSame(summed.question, place) && (
         <TensorFacts
           head={head}
           facts={summed.value}
@@ -153,14 +152,16 @@ function TensorView({ presenter, layer, tensors, head }: TensorsProps & { head: 
 }
 
 // A block of other axes would be read wrongly; one of another moment or slider is right until the next one comes.
-function isOf(key: string, place: { variable: string; parameter: string }, choice: axes.AxisChoice): boolean {
-  const asked = JSON.parse(key);
-  return isSame(key, place) && axes.ROLES.every((role) => asked[role] === choice[role]);
+function isOf(
+  question: TensorPlace & Pick<axes.AxisChoice, Role>,
+  place: TensorPlace,
+  choice: axes.AxisChoice,
+): boolean {
+  return isSame(question, place) && axes.ROLES.every((role) => question[role] === choice[role]);
 }
 
-function isSame(key: string, place: { variable: string; parameter: string }): boolean {
-  const asked = JSON.parse(key);
-  return asked.variable === place.variable && asked.parameter === place.parameter;
+function isSame(question: TensorPlace, place: TensorPlace): boolean {
+  return question.variable === place.variable && question.parameter === place.parameter;
 }
 
 // The axes stay as they were chosen while one goes from tensor to tensor of the same kind, and from moment to moment.

@@ -27,33 +27,33 @@ export async function askStatistics(
   ) as unknown as TensorStatistics;
 }
 
-/** An answer, or why there is none; `key` tells what it answers. */
-export interface Asked<T> {
-  key: string;
-  value: T | null;
+/** An answer with its question; or why there is none. */
+export interface Asked<Question, Value> {
+  question: Question;
+  value: Value | null;
   problem: string;
 }
 
 /**
- * Ask at once when `key` changes, and again, never twice at a time, when a signal does. The answer before stays until
- * the next one comes, so that nothing flickers; `key` says whether it is still the one that was asked for.
+ * Ask at once when the question changes, and again, never twice at a time, when a signal does. The answer before stays
+ * until the next one comes, so that nothing flickers; its own question says whether it is still what was asked for.
  */
-export function useAnswer<T>(
-  key: string,
-  ask: (() => Promise<T>) | null,
-  refreshers: readonly Signal<never>[],
-): Asked<T> | null {
-  const [answer, setAnswer] = useState<Asked<T> | null>(null);
+export function useAnswer<Question, Value>(
+  question: Question | null,
+  ask: (question: Question) => Promise<Value>,
+  refresher: Pick<Signal<unknown>, "subscribe"> | null,
+): Asked<Question, Value> | null {
+  const [answer, setAnswer] = useState<Asked<Question, Value> | null>(null);
   useEffect(() => {
-    if (!ask) return setAnswer(null);
+    if (question === null) return setAnswer(null);
     let [isOver, timer, isAsking, isOutdated] = [false, 0, false, false];
     const askNow = async (): Promise<void> => {
       timer = 0;
       if (isAsking) return void (isOutdated = true);
       [isAsking, isOutdated] = [true, false];
-      const next = await ask().then(
-        (value): Asked<T> => ({ key, value, problem: "" }),
-        (error: Error): Asked<T> => ({ key, value: null, problem: error.message }),
+      const next = await ask(question).then(
+        (value) => ({ question, value, problem: "" }),
+        (error: Error) => ({ question, value: null, problem: error.message }),
       );
       isAsking = false;
       if (isOver) return;
@@ -62,12 +62,12 @@ export function useAnswer<T>(
     };
     const askLater = (): void => void (timer ||= window.setTimeout(() => void askNow(), REFRESH_MS));
     void askNow();
-    const ends = refreshers.map((signal) => signal.subscribe(askLater));
+    const end = refresher?.subscribe(askLater);
     return () => {
       isOver = true;
       window.clearTimeout(timer);
-      ends.forEach((end) => end());
+      end?.();
     };
-  }, [key, !ask]);
+  }, [JSON.stringify(question)]);
   return answer;
 }
