@@ -4,6 +4,9 @@ import type {
   AskAnalysis,
   AskGraph,
   AskSample,
+  AskSlice,
+  AskStatistics,
+  AskTensors,
   AskTrace,
   AskValue,
   Every,
@@ -14,6 +17,7 @@ import type {
   Net,
   SampleFrame,
   Shown,
+  SliceFrame,
   ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
@@ -46,6 +50,10 @@ export interface ViewSettings {
   test: Every;
 }
 
+/** The layer whose parameters are looked at, and a variable beside that of the Network tab; "": none. */
+export type Inspected = Required<Pick<Look, "inspected" | "also">>;
+const NOTHING_INSPECTED: Inspected = { inspected: "", also: "" };
+
 /** A message to the user that disappears by itself. */
 export interface Notice {
   id: number;
@@ -54,18 +62,26 @@ export interface Notice {
 }
 
 /** A binary answer: its header and its payload. */
-export interface SampleBytes {
-  head: SampleFrame;
+export interface BinaryAnswer<Head> {
+  head: Head;
   bytes: Uint8Array;
 }
+export type SampleBytes = BinaryAnswer<SampleFrame>;
+export type SliceBytes = BinaryAnswer<SliceFrame>;
 
+/** A question without its number. */
+export type Unnumbered<T> = Omit<T, "question">;
 type Question =
-  | Omit<AskGraph, "question">
-  | Omit<AskSample, "question">
-  | Omit<AskValue, "question">
-  | Omit<AskTrace, "question">
-  | Omit<AskAnalysis, "question">;
-type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
+  | Unnumbered<AskGraph>
+  | Unnumbered<AskSample>
+  | Unnumbered<AskValue>
+  | Unnumbered<AskTrace>
+  | Unnumbered<AskAnalysis>
+  | Unnumbered<AskTensors>
+  | Unnumbered<AskSlice>
+  | Unnumbered<AskStatistics>;
+type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
+type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
   variable: "",
@@ -104,6 +120,7 @@ export class Store {
   readonly selection = new Signal<Selection | null>(null); // of every tab
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
+  readonly inspected = new Signal<Inspected>(NOTHING_INSPECTED); // what the inspector needs of a live run
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -125,11 +142,11 @@ export class Store {
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
-      onSample: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
+      onBinaryAnswer: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers])
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers, this.inspected])
       signal.subscribe(() => this.sendLook());
   }
 
@@ -166,6 +183,11 @@ export class Store {
     };
   }
 
+  /** Ask for the state again with the next look, even if that is the same. */
+  forgetLook(): void {
+    this.lastLook = "";
+  }
+
   /** Send a message; a notice tells the user if not connected. */
   send(message: FromPage): boolean {
     const isSent = this.socket.send(message);
@@ -181,7 +203,7 @@ export class Store {
 
   /** Request the content of a sample: binary for images and sound, JSON for the others. */
   askSample(id: number): Promise<Json | SampleBytes> {
-    return this.askAny({ kind: "ask_sample", id });
+    return this.askAny({ kind: "ask_sample", id }) as Promise<Json | SampleBytes>;
   }
 
   /** Request the network's drawing. */
@@ -189,7 +211,12 @@ export class Store {
     return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
   }
 
-  private askAny(question: Question): Promise<Json | SampleBytes> {
+  /** Request a slice of a tensor. */
+  askSlice(question: Unnumbered<AskSlice>): Promise<SliceBytes> {
+    return this.askAny(question) as Promise<SliceBytes>;
+  }
+
+  private askAny(question: Question): Promise<AnyAnswer> {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });
@@ -379,6 +406,7 @@ export class Store {
       train,
       test,
       layers: this.openLayers.get(),
+      ...this.inspected.get(),
     };
   }
 

@@ -275,6 +275,7 @@ export class NetworkPresenter {
     this.scene.setRange(this.range());
     const all = this.store.net.get()?.layers.length ?? 0;
     const names = visible?.net.layers.map(({ layer }) => layer.name) ?? [];
+    this.store.forgetLook(); // the scene is empty: its values must come again, also where the same layers are open
     const isShort = names.length < all && names.join().length < MAX_NAMES_LENGTH;
     this.store.openLayers.set(isShort ? names : []);
   }
