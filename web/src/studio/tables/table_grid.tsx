@@ -89,6 +89,11 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
   );
 }
 
+// A number that is none, or a count of such numbers in a layer's values.
+function isStrange(column: string, cell: number): boolean {
+  return !Number.isFinite(cell) || (cell > 0 && (column === "nans" || column === "infs"));
+}
+
 function rowClass(index: number, isMarked: boolean): string | undefined {
   return [index % 2 ? "odd" : "", isMarked ? "marked" : ""].filter(Boolean).join(" ") || undefined;
 }
@@ -173,7 +178,7 @@ function Cell({
   const text = formatValue(cell);
   if (typeof cell === "number")
     return (
-      <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>
+      <td class={isStrange(column.name, cell) ? "numeric strange" : "numeric"} title={String(cell)}>
         {text}
       </td>
     );
