@@ -86,7 +86,7 @@ class NetView:
                 self.host = Host(title=self.title)
                 self._start()
             assert self.host.path is not None
-            self.viewer = start(self.host.path, port=port, browser=browser)
+            self.viewer = start(self.host.path, port=port, browser=browser, folder=self.host.folder, outlives=True)
         return self
 
     def update(

@@ -170,9 +170,9 @@ class Simulation:
         if self.viewer is None:
             from torcheer.wire.open_viewer import start
 
-            path = self.listen().path
-            assert path is not None
-            self.viewer = start(path, port=port, browser=browser)
+            host = self.listen()
+            assert host.path is not None
+            self.viewer = start(host.path, port=port, browser=browser, folder=host.folder, outlives=True)
         return self
 
     def run(self, *, open: bool = True, port: int = 0, browser: bool | None = None) -> None:

@@ -91,7 +91,9 @@ def live(
         raise
     if open_server and host.path is not None:
         try:
-            view.viewer = start(host.path, port=port, browser=browser)  # the host must be listening by now
+            view.viewer = start(  # the host must be listening by now
+                host.path, port=port, browser=browser, folder=host.folder, outlives=True
+            )
         except BaseException:
             view.finish()
             raise
@@ -183,14 +185,17 @@ class Live:
         return logs(self.host)
 
     def finish(self) -> None:
-        """Remove the hooks and release the loop; the page stays as it is while this process runs."""
+        """Remove the hooks and release the loop; the page stays, on a terminal also after this process."""
+        self._finish("done")
+
+    def _finish(self, status: str) -> None:
         if self._follower.closed:
             return
         self._follower.close()
         if self._system is not None:
             self._system.close()
         self._metrics.flush(wait=True)
-        self._send_state("done")
+        self._send_state(status)
         self.host.close(keeps_log=self.viewer is not None or self.host.has_samples)  # which a page reads there
         if self.viewer is not None:
             _FINISHED.append((self.viewer, self.host))
@@ -210,7 +215,7 @@ class Live:
         if error is not None and not self._follower.closed:
             self._message = reason_of(error)
             self.host.notifier.close(error=error)
-        self.finish()
+        self._finish("done" if error is None or isinstance(error, KeyboardInterrupt) else "failed")
 
     # -- between two steps -------------------------------------------------------------------------------------------
 
@@ -261,7 +266,7 @@ class Live:
     def _send_state(self, status: str) -> None:
         self._sent_at = time.monotonic()
         if not self.host.closed:
-            can = () if status == "done" else self._can()
+            can = () if status in ("done", "failed") else self._can()
             self.host.state = State(status, self.counters(), can, batch=self._probes.batch, message=self._message)
         self._metrics.flush()
 

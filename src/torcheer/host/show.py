@@ -122,7 +122,9 @@ def _show_history(history: ModelHistory, port: int, browser: bool | None, title:
     except BaseException:
         folder.remove()
         raise
-    weakref.finalize(viewer, folder.remove)  # also at exit, if the viewer was killed
+    folder.close()  # the viewer holds it from here on
+    viewer.closes.append(folder.remove)  # where it was killed
+    weakref.finalize(viewer, folder.remove)
     return viewer
 
 
@@ -133,7 +135,7 @@ def _show_table(table: Table, port: int, browser: bool | None, title: str | None
         host.row(table.name, row)
     assert host.path is not None
     try:
-        viewer = start(host.path, port=port, browser=browser)
+        viewer = start(host.path, port=port, browser=browser, folder=host.folder)
     except BaseException:
         host.close()
         raise

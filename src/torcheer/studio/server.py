@@ -21,6 +21,7 @@ from torcheer.studio.connections.message_handlers import Hub
 from torcheer.studio.connections.message_parsing import MOST_BYTES
 from torcheer.studio.connections.source_pages import SourceCatalog
 from torcheer.studio.routes import make_app
+from torcheer.studio.viewer_owner import Owner
 from torcheer.wire.open_viewer import browse
 from torcheer.wire.parent import Parent
 from torcheer.wire.temporary_folders import TemporaryFolder
@@ -39,14 +40,17 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
-    parser.add_argument("--folder", type=Path, help="remove this temporary folder at the end")
+    parser.add_argument("--folder", type=Path, help="hold this temporary folder, and remove it at the end")
+    parser.add_argument("--stays", type=float, default=0.0, help="seconds without a page after the parent's end")
     options = parser.parse_args(arguments)
     ready = browse if options.browser else None
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)  # exit normally, so that cleanup runs
-    folder = TemporaryFolder.inherited(options.folder, *parent.fds) if parent is not None and options.folder else None
+    fds = list(parent.fds) if parent is not None else []
+    folder = TemporaryFolder.inherited(options.folder, fds.pop(0)) if fds and options.folder else None
+    owner = Owner(parent, stays_secs=options.stays, terminal=fds.pop(0) if fds else -1) if parent is not None else None
     try:
-        settings: Any = {"parent": parent, "title": options.title, "ready": ready}
+        settings: Any = {"owner": owner, "title": options.title, "ready": ready}
         serve_path(options.path, port=options.port, address=options.host, **settings)
     except TorcheerError as error:
         print(error, file=sys.stderr)
@@ -64,7 +68,7 @@ def _end(number: int, _: object) -> None:
 
 
 def serve_path(
-    path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: Parent | None = None, title: str = "",
+    path: Path, *, port: int = 0, address: str = "127.0.0.1", owner: Owner | None = None, title: str = "",
     ready: Ready = None,
 ) -> None:  # fmt: skip
     """Open a path and serve it; `ready(url)` is called once the server answers."""
@@ -73,7 +77,7 @@ def serve_path(
     listener, keys = listen(address, port)
     with listener:
         catalog = open_catalog(path, url=url_of(listener, keys), title=title)
-        serve(catalog, listener, keys, parent=parent, ready=ready)
+        serve(catalog, listener, keys, owner=owner, ready=ready)
 
 
 def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Keys]:
@@ -115,19 +119,19 @@ def url_of(listener: socket.socket, keys: Keys) -> str:
 
 
 def serve(
-    catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, parent: Parent | None = None, ready: Ready = None
+    catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, owner: Owner | None = None, ready: Ready = None
 ) -> None:
-    """Serve until a signal arrives or the parent exits.
+    """Serve until a signal arrives, a page closes the studio, or its owner ends it.
 
     `ready(url)` is called once the server answers.
     """
-    asyncio.run(_serve(server_of(catalog, keys), listener, url_of(listener, keys), parent, ready))
+    asyncio.run(_serve(server_of(catalog, keys), listener, url_of(listener, keys), owner, ready))
 
 
 def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
     """Create a uvicorn server, not started.
 
-    `should_exit = True` ends it, `is_orphan`: its parent has exited.
+    `should_exit = True` ends it, `is_orphan`: its parent has exited; `hub` has its pages.
     """
     import uvicorn
 
@@ -150,7 +154,9 @@ def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
         timeout_graceful_shutdown=1, limit_concurrency=1000, server_header=False, date_header=False,
         proxy_headers=False,
     )  # fmt: skip
-    return Server(config)
+    server: Any = Server(config)
+    server.hub, hub.end = hub, lambda: setattr(server, "should_exit", True)
+    return server
 
 
 def _is_closing(connection: Any) -> bool:
@@ -159,19 +165,19 @@ def _is_closing(connection: Any) -> bool:
     return getattr(state, "name", "") in ("CLOSING", "CLOSED")
 
 
-async def _serve(server: Any, listener: socket.socket, url: str, parent: Parent | None, ready: Ready) -> None:
-    if parent is not None:
-        _exit_with_parent(parent, server)
-    announced = asyncio.create_task(_announce(server, listener, url, parent, ready))
+async def _serve(server: Any, listener: socket.socket, url: str, owner: Owner | None, ready: Ready) -> None:
+    if owner is not None:
+        owner.watch(server)
+    announced = asyncio.create_task(_announce(server, listener, url, owner, ready))
     await server.serve([listener])
     announced.cancel()
 
 
-async def _announce(server: Any, listener: socket.socket, url: str, parent: Parent | None, ready: Ready) -> None:
+async def _announce(server: Any, listener: socket.socket, url: str, owner: Owner | None, ready: Ready) -> None:
     while not server.started:
         await asyncio.sleep(0.005)
-    if parent is not None:
-        parent.wire.send({"kind": "url", "url": url})
+    if owner is not None:
+        owner.parent.wire.send({"kind": "url", "url": url})
     else:
         print(url, flush=True)
     address = listener.getsockname()[0]
@@ -180,30 +186,6 @@ async def _announce(server: Any, listener: socket.socket, url: str, parent: Pare
         print(warning, file=sys.stderr, flush=True)
     if ready is not None:
         ready(url)
-
-
-def _exit_with_parent(parent: Parent, server: Any) -> None:
-    """Exit with the parent process: the wire to it closes; its pid is polled where forks hold that open."""
-    loop, wire_fd = asyncio.get_running_loop(), parent.wire.fileno()
-
-    def end(is_orphan: bool) -> None:
-        loop.remove_reader(wire_fd)
-        server.is_orphan = is_orphan
-        server.should_exit = True
-
-    def readable() -> None:
-        if parent.wire.exchange():  # it asks to close
-            end(is_orphan=False)
-        elif parent.is_gone:
-            end(is_orphan=True)
-
-    def check_parent() -> None:
-        if parent.is_gone and not server.should_exit:
-            end(is_orphan=True)
-        loop.call_later(0.5, check_parent)
-
-    loop.add_reader(wire_fd, readable)
-    check_parent()
 
 
 def _is_local(address: str) -> bool:

@@ -9,6 +9,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -33,13 +34,24 @@ _INLINE: Final = """\
 
 
 class Viewer:
-    """A running viewer: `url` opens it, `close()` ends it; it also ends when this process does."""
+    """A running viewer: `url` opens it, `close()` ends it; it also ends when this process does, unless it `stays`."""
 
     def __init__(self, viewer: ViewerProcess) -> None:
         self.url, self.pid = viewer.url, viewer.process.pid
-        self._viewer = viewer
+        self._viewer, self._process = viewer, os.getpid()
         self.closes: list[Callable[[], None]] = []  # called by `close`: what ends with the viewer in this process
         _STARTED.add(self)
+        if viewer.stays:
+            atexit.register(self._say_it_stays)
+
+    @property
+    def stays(self) -> bool:
+        """Whether it goes on when this process has ended: on a terminal, for a run that others may still look at."""
+        return self._viewer.stays
+
+    def _say_it_stays(self) -> None:
+        if self in _STARTED and self.alive and self._process == os.getpid():
+            say_it_stays(self.url)
 
     @property
     def alive(self) -> bool:
@@ -54,6 +66,7 @@ class Viewer:
     def close(self) -> None:
         """End the viewer; the process that it shows goes on."""
         _STARTED.discard(self)
+        atexit.unregister(self._say_it_stays)
         self._viewer.end()
         while self.closes:
             self.closes.pop()()
@@ -74,16 +87,17 @@ class Viewer:
 
 def start(
     path: str | os.PathLike[str], *, port: int = 0, browser: bool | None = None, quiet: bool = False, title: str = "",
-    folder: TemporaryFolder | None = None,
+    folder: TemporaryFolder | None = None, outlives: bool = False,
 ) -> Viewer:  # fmt: skip
     """Show a run, a folder of runs, a recording or a host's socket; the URL with its token is the first line printed.
 
     `browser=None` opens one on a terminal with a display. In a notebook the page appears below
-    the cell. The viewer takes over `folder` and removes it when it ends.
+    the cell. The viewer holds `folder`, too. `outlives`: it shows a run, and stays after this process where a person
+    sits at a terminal.
     """
     for viewer in [viewer for viewer in _STARTED if not viewer.alive]:
         viewer.close()  # it was killed
-    process = ViewerProcess(path, f"--port={port}", f"--title={title}", folder=folder)
+    process = ViewerProcess(path, f"--port={port}", f"--title={title}", folder=folder, outlives=outlives)
     if not quiet:
         print(process.url, flush=True)
     if browser or (browser is None and not quiet and can_browse()):
@@ -91,6 +105,15 @@ def start(
     if browser is not False and not quiet and in_notebook():
         display(process.url)
     return Viewer(process)
+
+
+def say_it_stays(url: str) -> None:
+    """Print how long a page stays whose process ends now."""
+    text = (
+        f"torcheer: the page stays at {url}\n  until it is closed there, this terminal is, or nobody looked for an hour"
+    )
+    with suppress(OSError, ValueError):  # stderr is closed
+        print(text, file=sys.stderr, flush=True)
 
 
 # -- browser and notebook ----------------------------------------------------------------------------------------------

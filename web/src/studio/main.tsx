@@ -3,11 +3,11 @@ import { render } from "preact";
 
 import { listenForKeys } from "./key_bindings";
 import { Page } from "./shell/page";
+import { socketAddress } from "./socket";
 import { Store } from "./store";
 import { followSystem } from "./theme";
 
-const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-const store = new Store(`${scheme}//${location.host}/ws`);
+const store = new Store(socketAddress(location.href));
 
 followSystem();
 listenForKeys(store);

@@ -23,7 +23,7 @@ from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
 from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.recordings import home_of
+from torcheer.studio.sources.recordings import home_of, is_temporary
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_moments import Places, StoredMoments
 
@@ -43,6 +43,7 @@ class PassSource(Source):
         description = describe_pass(ops, title)
         values = PassValues(trace.archive, description, self._problem)
         super().__init__(title, home_of(self.path), values)
+        self.folder = None if is_temporary(self.path.parent) else self.path
         network = description.network
         there = {"Act", *(variable for _, variable in values.places[0] if variable != "Wt")}
         projections = tuple(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from torcheer.errors import BadArgument, TorcheerError, reason_of
 from torcheer.training.checkpoints.earlier_runs import archive_run
-from torcheer.wire.open_viewer import can_browse
+from torcheer.wire.open_viewer import can_browse, say_it_stays
 from torcheer.wire.viewer_process import ViewerProcess
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tu
 
 @contextmanager
 def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) -> Iterator[str]:
-    """Run the studio as a second process with --studio.
+    """Run the studio as a second process with --studio; on a terminal it stays when training has ended.
 
     Yield its address, the first line printed.
     """
@@ -70,7 +70,8 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
         return
     if control is None:
         raise BadArgument("--studio: this session lets no studio look on (studio=false, --no-control, or see above)")
-    launched = ViewerProcess(home, f"--port={chosen.port}", *["--browser"] * (not chosen.no_browser and can_browse()))
+    browser = ["--browser"] * (not chosen.no_browser and can_browse())
+    launched = ViewerProcess(home, f"--port={chosen.port}", *browser, outlives=True)
     try:
         print(launched.url, flush=True)
         yield launched.url
@@ -79,6 +80,9 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
         raise
     finally:
         control.close()  # announces the end, so that the viewer does not wait for another trainer
-        launched.end()
+        if launched.stays and launched.process.poll() is None:
+            say_it_stays(launched.url)
+        else:
+            launched.end()
         if launched.error_output:
             print(launched.error_output, file=sys.stderr, flush=True)

@@ -19,7 +19,7 @@ export function GraphTab({ store }: { store: Store }) {
       isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined,
     [isPass],
   );
-  return isPass ? <DrawingFrame address={`/graph?run=${run}`} open={isOpen} /> : null;
+  return isPass ? <DrawingFrame address={`graph?run=${run}`} open={isOpen} /> : null;
 }
 
 function DrawingFrame({ address, open }: { address: string; open: boolean }) {

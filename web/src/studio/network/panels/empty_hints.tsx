@@ -1,6 +1,6 @@
 // Hints shown when there is nothing to see, and what to do about it.
 import type { ComponentChildren } from "preact";
-import { useLivenessLabel } from "../../shell/liveness";
+import { isOver, useLivenessLabel } from "../../shell/liveness";
 import { useValue } from "../../store";
 import type { NetworkPresenter } from "../presenter";
 
@@ -85,7 +85,7 @@ function NoValues({ presenter, source }: { presenter: NetworkPresenter; source: 
       </Hint>
     );
   }
-  if (status === "done" || status === "lost") {
+  if (isOver(status)) {
     return (
       <Hint title="No values" small>
         It ended before a state of the network was recorded.
