@@ -11,5 +11,7 @@ const store = new Store(socketAddress(location.href));
 
 followSystem();
 listenForKeys(store);
-render(<Page store={store} />, document.getElementById("app")!);
+const app = document.getElementById("app")!;
+app.replaceChildren(); // "Loading…" would stay below the page
+render(<Page store={store} />, app);
 store.start();

@@ -30,7 +30,7 @@ function OutcomeBanner({ store }: { store: Store }) {
   const { status } = useValue(store.state);
   const [hidden, setHidden] = useState("");
   if (!outcome?.heading || outcome.heading === hidden) return null;
-  const tone = status === "done" ? "over" : "bad";
+  const tone = status === "done" ? "ended" : "bad";
   return (
     <div class={`banner ${tone}`} role="status">
       <p>
@@ -51,7 +51,7 @@ function Kept({ outcome }: { outcome: OutcomeCame }) {
   if (!outcome.command) return <>{outcome.text}</>;
   return (
     <>
-      {outcome.text} It is kept; open it again with <CopyText text={outcome.command} />
+      It is kept; open it again with <CopyText text={outcome.command} />
     </>
   );
 }
