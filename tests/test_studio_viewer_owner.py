@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from children import has_ended
+from studio_programs import project
 from studio_socket import Page
 from terminals import Terminal
 from waiting import wait_until
@@ -162,3 +163,21 @@ def test_what_a_killed_loop_showed_can_be_seen_again(tmp_path: Path, kept: bool)
         os.kill(viewer, signal.SIGTERM)
         gone(viewer)
         assert list((tmp_path / "tmp").glob("torcheer-*")) == []
+
+
+def test_training_that_is_stopped_by_ctrl_c_leaves_its_page(tmp_path: Path) -> None:
+    project(tmp_path)
+    command = ("train", "training.yaml", "session_dir=run", "train.epochs=1000", "--studio", "--plain")
+    with Terminal("-m", "torcheer", *command, cwd=tmp_path, env={"OMP_NUM_THREADS": "1"}) as terminal:
+        url = terminal.until(r"(http://\S+)")
+        with Page(url) as page:
+            page.until("state_came", lambda message: message["state"]["counters"].get("Step", 0) > 0)
+            terminal.press_ctrl_c()
+            outcome = page.until("outcome_came", lambda message: message["heading"])
+        terminal.ends()
+        assert f"the page stays at {url}" in terminal.text
+        assert outcome["heading"].startswith("Training has ended at step ")
+        with Page(url) as again:
+            assert again.hello["command"] == f"torcheer studio {tmp_path / 'run'}"
+            again.say("close_studio")
+            again.until("ended")
