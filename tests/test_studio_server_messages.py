@@ -59,6 +59,7 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "save_recording", "name": "a-name_1"},
     {"kind": "open_recording", "id": 0},
     {"kind": "open_run", "id": 1},
+    {"kind": "close_studio"},
 ]
 
 

@@ -106,7 +106,7 @@ export interface Moments {
 
 /** A run's status and counters, and the actions it accepts. */
 export interface State {
-  status: string; // "running", "paused", "testing", "done", "lost" (killed), "idle" (nothing to control)
+  status: string; // "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
   counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
   can: string[]; // the `ACTIONS` that this host understands
   items: number; // how many items there are to test; 0 where unknown
@@ -119,6 +119,15 @@ export interface State {
 export interface StateCame {
   kind: "state_came";
   state: State;
+}
+
+/** How the run that is shown has ended, and where it is kept. */
+export interface OutcomeCame {
+  kind: "outcome_came";
+  heading: string; // "" while it runs, and where none ran
+  text: string; // may be empty
+  kept: string; // its folder; "" if it is kept nowhere
+  command: string; // that opens it again
 }
 
 /** Who controls the run, and how many pages show it. */
@@ -516,12 +525,18 @@ export interface OpenRun {
   id: number;
 }
 
+/** End the server; a run that is live goes on. */
+export interface CloseStudio {
+  kind: "close_studio";
+}
+
 /** All that the server says; `kind` tells which. */
 export type ToPage =
   | Hello
   | NetCame
   | Moments
   | StateCame
+  | OutcomeCame
   | ViewersCame
   | ParametersCame
   | TableCame
@@ -553,4 +568,5 @@ export type FromPage =
   | AskStatistics
   | SaveRecording
   | OpenRecording
-  | OpenRun;
+  | OpenRun
+  | CloseStudio;

@@ -6,6 +6,7 @@ import type {
   Json,
   Moment,
   Net,
+  OutcomeCame,
   Parameter,
   Recording,
   Run,
@@ -38,6 +39,7 @@ export interface PageState {
   run: number; // which of them is shown; -1 without a choice
   controller: ViewersCame["controller"];
   viewers: number;
+  outcome: OutcomeCame | null; // how the run ended, and where it is kept
   ended: Ended | null; // the server's farewell, if it sent one
 }
 
@@ -57,6 +59,7 @@ export const NOTHING_SAID: PageState = {
   run: -1,
   controller: "nobody",
   viewers: 0,
+  outcome: null,
   ended: null,
 };
 
@@ -73,6 +76,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, moments: withMoments(page.moments, message.came, message.gone) };
     case "state_came":
       return { ...page, state: message.state };
+    case "outcome_came":
+      return { ...page, outcome: message };
     case "viewers_came":
       return { ...page, controller: message.controller, viewers: message.viewers };
     case "parameters_came":

@@ -112,6 +112,7 @@ export class Store {
   readonly run = new Signal(-1);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
+  readonly outcome = new Signal<PageState["outcome"]>(null);
   readonly ended = new Signal<PageState["ended"]>(null);
 
   readonly connection = new Signal<Connection>("connecting");
@@ -302,6 +303,7 @@ export class Store {
     this.runs.set(page.runs);
     this.run.set(page.run);
     this.parameters.set(page.parameters);
+    this.outcome.set(page.outcome);
     this.ended.set(page.ended);
     this.state.set(page.state);
     this.controller.set(page.controller);

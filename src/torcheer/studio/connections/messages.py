@@ -152,6 +152,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeCame:
+    """How the run that is shown has ended, and where it is kept."""
+
+    heading: str  # "" while it runs, and where none ran
+    text: str  # may be empty
+    kept: str  # its folder; "" if it is kept nowhere
+    command: str  # that opens it again
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The last message of a server that shuts down: why, and what became of the run."""
 
@@ -402,11 +412,16 @@ class OpenRun:
     id: int
 
 
+@dataclass(frozen=True, slots=True)
+class CloseStudio:
+    """End the server; a run that is live goes on."""
+
+
 TO_PAGE = by_kind(
-    Hello, NetCame, Moments, StateCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame, SamplesCame,
-    RecordingsCame, RunsCame, CaughtUp, Shown, Answer, Problem, Ended,
+    Hello, NetCame, Moments, StateCame, OutcomeCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame,
+    SamplesCame, RecordingsCame, RunsCame, CaughtUp, Shown, Answer, Problem, Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
     Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskTensors, AskSlice,
-    AskStatistics, SaveRecording, OpenRecording, OpenRun,
+    AskStatistics, SaveRecording, OpenRecording, OpenRun, CloseStudio,
 )  # fmt: skip
