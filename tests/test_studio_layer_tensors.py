@@ -16,12 +16,12 @@ import torcheer as tl
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument, ValueUnavailable
 from torcheer.studio.connections.messages import AskSlice, AskStatistics, TensorHead
-from torcheer.studio.sources.layer_tensors import answer_slice, answer_statistics, tensors_of
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.open_source import open_source
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.timeline import Timeline
+from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
 
 
 class Small(nn.Module):

@@ -14,7 +14,7 @@ from torcheer.network.network_records import Layer, Network, full_name
 from torcheer.network.run_network import Checkpoints
 from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
-from torcheer.studio.sources.numpy_code import Opening
+from torcheer.studio.tensors.numpy_code import Opening
 
 Places = dict[tuple[str, str], Entry]  # by layer or projection, and variable
 

@@ -22,10 +22,10 @@ from torcheer.studio.connections.messages import (
 )
 from torcheer.studio.sources.layer_frames import binary_message
 from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.numpy_code import slice_code
 from torcheer.studio.sources.source import Source
-from torcheer.studio.sources.tensor_slices import Window, cut, dtype_of
-from torcheer.studio.sources.tensor_statistics import describe_numbers
+from torcheer.studio.tensors.numpy_code import slice_code
+from torcheer.studio.tensors.tensor_slices import Window, cut, dtype_of
+from torcheer.studio.tensors.tensor_statistics import describe_numbers
 from torcheer.terminal import did_you_mean
 
 Array = NDArray[Any]
