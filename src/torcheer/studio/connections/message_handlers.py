@@ -23,6 +23,7 @@ from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
+from torcheer.studio.graph_answers import Graphs
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
 from torcheer.studio.sources.sample_index import answer_of
@@ -51,6 +52,7 @@ class Hub:
         self._readers: dict[int, Channel] = {}  # descriptors registered with the event loop
         self._ticks = self._called = 0
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._graphs = Graphs()
         self._cutting, self._counting, self._cuts = asyncio.Lock(), asyncio.Lock(), set[asyncio.Task[None]]()
 
     # -- pages ---------------------------------------------------------------------------------------------------------
@@ -232,6 +234,14 @@ class Hub:
         sample = _channel(page).source.samples.find(request.id)
         page.reply(lambda: _sample_answer(sample, request.question))  # as large as it is, it is made when it is sent
 
+    def _answer_graph(self, page: PageConnection, request: messages.AskGraph) -> None:
+        self._start(self._send_graph(page, _channel(page).source, request.question))
+
+    async def _send_graph(self, page: PageConnection, source: Source, question: int) -> None:
+        """Draw, which may take seconds, and send it."""
+        with _reporting_errors(page, question):
+            page.reply(await self._graphs.answer(source, question))
+
     def _answer_tensors(self, page: PageConnection, request: messages.AskTensors) -> None:
         tensors = tensors_of(_channel(page).source, request.layer, request.moment)
         page.reply(Answer(request.question, asdict(tensors)))
@@ -362,6 +372,7 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.AskTrace: Hub._answer_trace,
     messages.AskAnalysis: Hub._answer_analysis,
     messages.AskSample: Hub._answer_sample,
+    messages.AskGraph: Hub._answer_graph,
     messages.AskTensors: Hub._answer_tensors,
     messages.AskSlice: Hub._answer_slice,
     messages.AskStatistics: Hub._answer_statistics,

@@ -19,7 +19,7 @@ from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.history.model_history import ModelHistory
 from torcheer.network.history_network import NO_ACTIVATION, PassDescription, describe_pass
-from torcheer.network.network_records import Projection, weight_name
+from torcheer.network.network_records import Net, Projection, weight_name
 from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
@@ -46,6 +46,7 @@ class PassSource(Source):
         description = describe_pass(ops, title)
         values = PassValues(history, description, self._problem)
         super().__init__(title, home_of(self.path), values)
+        self._description = description
         network = description.network
         there = {"Act", *(variable for _, variable in values.places[0] if variable not in ("Wt", "WtGrad"))}
         projections = tuple(
@@ -58,11 +59,11 @@ class PassSource(Source):
         self.parameters = _facts(info, ops)
         values.moments.append(Moment(0, 0, {"Name": title}))
 
-    def graph(self) -> str:
-        """The HTML page of its drawing."""
-        from torcheer.studio.graph_page import draw_saved_history
+    def graph(self, net: Net) -> str:
+        """The drawing of all its operations."""
+        from torcheer.drawing.draw import draw_history
 
-        return draw_saved_history(self.path)
+        return draw_history(load(self.path)).page_text(self._description.layer_of())
 
 
 class PassValues(StoredMoments):

@@ -32,7 +32,7 @@ Array = NDArray[Any]
 WEIGHT, WEIGHT_GRADIENT = "Wt", "WtGrad"
 _MOST_PARAMETERS: Final = 64  # of a layer that are listed
 _AXES: Final = {"maps": ("channel", "row", "column"), "heads": ("head", "query", "key")}
-_WEIGHT_AXES: Final = ("out", "in", "row", "column")
+_WEIGHT_AXES: Final = ("output", "input", "row", "column")
 
 
 def tensors_of(source: Source, name: str, moment: int) -> LayerTensors:
@@ -174,7 +174,7 @@ def _parameter_head(source: Source, moment: int, parameter: str, variable: str) 
     shape = value.array.shape
     axes = _WEIGHT_AXES[: len(shape)] if len(shape) < 5 else tuple(f"axis {axis}" for axis in range(len(shape)))
     if len(shape) == 3:
-        axes = ("out", "in", "position")
+        axes = ("output", "input", "position")
     return _described(head, value.array, axes, False)
 
 

@@ -81,7 +81,7 @@ function TensorSelect({ tensors, head }: { tensors: TensorHead[]; head: TensorHe
   const option = (each: TensorHead) => (
     <option key={tensors.indexOf(each)} value={tensors.indexOf(each)}>
       {titleOf(each)}
-      {each.why ? " (not kept)" : ""}
+      {each.why ? " (not there)" : ""}
     </option>
   );
   const [values, parameters] = [tensors.filter((each) => !each.parameter), tensors.filter((each) => each.parameter)];
