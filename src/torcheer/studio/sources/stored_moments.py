@@ -139,7 +139,7 @@ class CapturedMoments(StoredMoments):
             return "no checkpoint so far has it: `checkpoint_steps` in the config says how often one is saved"
         if variable == "WtGrad":
             return "a run keeps no gradients of parameters: tl.watch(model, what='weight_grad') logs their statistics"
-        return "it was not captured at this step: `capture` in the config keeps layers' values every so many steps"
+        return "it was not captured: `capture` in the config keeps values; of a live page, a recording (Save) does"
 
     def opening(self, moment: int, name: str, variable: str) -> Opening:
         """Open the capture, or the checkpoint."""
