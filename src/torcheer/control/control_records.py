@@ -67,6 +67,7 @@ class Wants:
     test: Every = EACH_TRIAL
     items: tuple[int, ...] = ()  # of other viewers; sent too, where there is room
     layers: tuple[str, ...] = ()  # that a page has open; empty: all
+    inspected: tuple[str, ...] = ()  # layers whose parameters, and the gradients of these, are sent too
 
     def has_layer(self, name: str) -> bool:
         """True if values of a layer are wanted."""

@@ -208,7 +208,7 @@ class NetView:
                         host.values.offer(id, value[wants.item - first], layer, variable, wants.item)
                     else:
                         host.values.offer(id, value, layer, variable)
-            if wants.weights or wants.units:
+            if wants.weights or wants.units or wants.inspected:
                 for projection, value in state.weights:
                     _offer_weights(host, id, projection, value, wants)
             host.values.end(id)

@@ -21,6 +21,7 @@ export interface Line {
   label: string;
   column: string;
   number: number; // determines its colour
+  isMarked?: boolean; // of the selected layer
   values: Cells; // as drawn, smoothed
   raw: Cells | null; // the raw values behind a smoothed line
   nonFinite: Cells; // the non-finite values, which are null in `values`
