@@ -2,14 +2,20 @@
 import type {
   Act,
   AskAnalysis,
+  AskCurves,
+  AskRunColumns,
+  AskRunDetails,
+  AskRuns,
   AskSample,
   AskTrace,
   AskValue,
+  DeleteRuns,
   Every,
   FromPage,
   Hello,
   Json,
   Look,
+  NoteRun,
   SampleFrame,
   Shown,
   ToPage,
@@ -21,7 +27,7 @@ import { Socket } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["network", "plots", "tables", "samples", "graph"] as const;
+export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -55,8 +61,9 @@ export interface SampleBytes {
   bytes: Uint8Array;
 }
 
-type Question =
-  Omit<AskSample, "question"> | Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
+type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
+type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type Question = Unnumbered<RunRequest | AskSample | AskValue | AskTrace | AskAnalysis>;
 type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
@@ -86,6 +93,7 @@ export class Store {
   readonly recordings = new Signal(NOTHING_SAID.recordings);
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
+  readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
   readonly ended = new Signal<PageState["ended"]>(null);
@@ -259,6 +267,7 @@ export class Store {
     this.recordings.set(page.recordings);
     this.runs.set(page.runs);
     this.run.set(page.run);
+    this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.ended.set(page.ended);
     this.state.set(page.state);
@@ -268,6 +277,7 @@ export class Store {
       this.connection.set("open");
       this.hello.set(page.hello);
       this.lastLook = ""; // it has not received it yet
+      this.openRunsTab();
     }
     if (page.net !== this.net.get()) this.publishNet(page);
     if (page.moments !== before.moments || !before.caughtUp) this.snapMoment();
@@ -296,6 +306,12 @@ export class Store {
     const { net, state, tables } = this.page;
     const tablesOnly = !net && !state.can.length && tables.size > 0;
     if (tablesOnly && !location.hash) this.tab.set("tables");
+  }
+
+  // A folder of several runs opens on their list, unless one of them is live or the user has chosen a tab.
+  private openRunsTab(): void {
+    const { hello, runList } = this.page;
+    if (runList.total > 1 && hello?.source !== "live" && !location.hash) this.tab.set("runs");
   }
 
   private publishNet({ net }: PageState): void {

@@ -20,6 +20,8 @@ from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
+from torcheer.studio.connections.run_messages import RUN_REQUESTS
+from torcheer.studio.connections.run_requests import RunRequests
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.server_errors import report, report_error
@@ -31,6 +33,7 @@ from torcheer.terminal import did_you_mean
 
 TICK_SECS: Final = 0.1
 RUNS_SECS: Final = 2.0  # between two scans for runs
+_BETWEEN_SECS: Final = 0.05  # the same while runs wait to be read: other threads have their turn
 MOST_PAGES: Final = 256
 _HOST_END_SECS: Final = 2.0  # for the host's socket to close after the parent's pipe has
 _GOODBYE_SECS: Final = 1.0  # for the last messages to be sent
@@ -48,6 +51,7 @@ class Hub:
         self._readers: dict[int, Channel] = {}  # descriptors registered with the event loop
         self._ticks = self._called = 0
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._run_requests = RunRequests(self)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -79,8 +83,20 @@ class Hub:
         except InvalidMessage as error:
             page.reply(Problem(str(error), error.question))
             return
-        with _reporting_errors(page, getattr(message, "question", -1)):
+        with self.reporting_errors(page, getattr(message, "question", -1)):
             _HANDLERS[type(message)](self, page, message)
+
+    @staticmethod
+    @contextmanager
+    def reporting_errors(page: PageConnection, question: int = -1) -> Iterator[None]:
+        """Report errors to the page whose request failed; a bug of ours must not end other pages."""
+        try:
+            yield
+        except (TorcheerError, OSError) as error:
+            page.reply(Problem(str(error), question))
+        except Exception as error:
+            report_error(error)
+            page.reply(Problem("the server could not do this; what went wrong stands where it was started", question))
 
     # -- polling -------------------------------------------------------------------------------------------------------
 
@@ -105,14 +121,18 @@ class Hub:
 
         Scanning may be slow, so it runs in a thread.
         """
+        pause_secs = RUNS_SECS
         while True:
-            await asyncio.sleep(RUNS_SECS)
+            index = self.catalog.index
+            await asyncio.sleep(_BETWEEN_SECS if index is not None and index.waiting else pause_secs)
+            began = time.monotonic()
             try:
                 is_watched = self.pages or self.channels[FIRST].source.kind == "nothing"
                 changed = is_watched and await asyncio.to_thread(self.catalog.refresh)
             except Exception as error:  # pages keep what they have
                 report_error(error)
                 continue
+            pause_secs = max(RUNS_SECS, 20 * (time.monotonic() - began))  # at most 5% of the time
             for page in self.pages if changed else ():
                 page.queue("runs")
 
@@ -238,7 +258,7 @@ class Hub:
         self, page: PageConnection, source: Source, write: Callable[[], messages.Recording]
     ) -> None:
         """Write a recording in a thread, one at a time."""
-        with _reporting_errors(page):
+        with self.reporting_errors(page):
             async with self._saving:
                 saved = await asyncio.to_thread(write)
             text = f"{saved.name}: {saved.states} states" + (f", in {source.home}" if source.home else "")
@@ -253,6 +273,9 @@ class Hub:
         key = FIRST if request.id in (-1, self.catalog.run) else ("run", request.id)
         self._move(page, key, lambda: Channel(self.catalog.open_run(request.id), self.catalog, request.id))
 
+    def _handle_run_request(self, page: PageConnection, request: Any) -> None:
+        self._run_requests.handle(page, request)
+
     def _move(self, page: PageConnection, key: tuple[str, int], make: Callable[[], Channel]) -> None:
         """Move a page to another channel; a `hello` follows."""
         channel = self.channels.get(key) or make()
@@ -262,18 +285,6 @@ class Hub:
             page.subscription = Subscription()
             channel.add(page)
         page.queue("hello")
-
-
-@contextmanager
-def _reporting_errors(page: PageConnection, question: int = -1) -> Iterator[None]:
-    """Report errors to the page whose request failed; a bug of ours must not end other pages."""
-    try:
-        yield
-    except (TorcheerError, OSError) as error:
-        page.reply(Problem(str(error), question))
-    except Exception as error:
-        report_error(error)
-        page.reply(Problem("the server could not do this; what went wrong stands where it was started", question))
 
 
 def _close(source: Source) -> None:
@@ -332,4 +343,5 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.SaveRecording: Hub._save_recording,
     messages.OpenRecording: Hub._open_recording,
     messages.OpenRun: Hub._open_run,
+    **dict.fromkeys(RUN_REQUESTS, Hub._handle_run_request),
 }

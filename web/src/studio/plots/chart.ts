@@ -6,15 +6,19 @@ import { drawErrorBars } from "./error_bars";
 import { lineStroke } from "./line_palette";
 import { drawNonFinite } from "./non_finite_marks";
 import { tickTexts, ticks } from "./axis_ticks";
+import { listenForPicks } from "./line_picking";
+import type { Line } from "./plot_lines";
 import type { Range, PlotView, Zoom } from "./plot_view";
 
 export const FONT = "12px system-ui, sans-serif";
 const RAW_ALPHA = "55"; // alpha of the raw line behind a smoothed one
+const FADED_ALPHA = "77"; // alpha of lines beside one that stands out
 
 /** Events of a chart. */
 export interface ChartEvents {
   hover: (index: number | null) => void;
   zoom: (zoom: Zoom) => void;
+  pick: (line: Line) => void; // clicked
 }
 
 /** One plot in a host element. */
@@ -40,6 +44,13 @@ export class Chart {
     this.signature = newSignature;
     this.plot?.destroy();
     this.plot = new uPlot(this.options(theme), dataOf(view), this.host);
+    const pickLine = (line: number): void => this.events.pick(this.view.lines[line]);
+    listenForPicks(
+      this.plot,
+      () => this.view,
+      () => 1 + rawCount(this.view),
+      pickLine,
+    );
   }
 
   /** Put the cursor on a row, as the mouse would; null removes it. */
@@ -182,8 +193,8 @@ function seriesOf(view: PlotView, theme: Theme): uPlot.Series[] {
     return {
       label: line.label,
       scale: scaleKeyOf(view, line.column),
-      width: 1.75,
-      stroke: colour,
+      width: view.emphasis && line.group === view.emphasis ? 3.5 : 1.75,
+      stroke: view.emphasis && line.group !== view.emphasis ? colour + FADED_ALPHA : colour,
       dash,
       points: { size: 5, fill: colour },
     };
@@ -196,9 +207,9 @@ function dataOf(view: PlotView): uPlot.AlignedData {
   return [view.x, ...raw, ...view.lines.map(({ values }) => values)] as uPlot.AlignedData;
 }
 
-function signatureOf({ lines, logX, logY, scales, xLabel }: PlotView, theme: Theme): string {
+function signatureOf({ lines, logX, logY, scales, xLabel, emphasis }: PlotView, theme: Theme): string {
   const parts = lines.map(({ label, column, number, raw, error }) => [label, column, number, !!raw, !!error]);
-  return JSON.stringify([parts, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
+  return JSON.stringify([parts, emphasis, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
 }
 
 // Lines of a plot may have values at different x: the cursor snaps to each line's nearest.

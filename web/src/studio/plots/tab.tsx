@@ -78,21 +78,28 @@ function HistogramPanel({ table, view }: { table: Table; view: HistogramView }) 
   );
 }
 
-function LinesPanel({ table }: { table: Table }) {
+interface LinesPanelProps {
+  table: Table;
+  emphasis?: string; // the value of the legend column whose lines stand out
+  pick?: (group: string) => void; // a line was clicked
+}
+
+/** The lines of a table, with their options. */
+export function LinesPanel({ table, emphasis = "", pick }: LinesPanelProps) {
   const { name, title } = table.head;
   const choices = choicesOf(useValue(plotChoices), name);
   const { zoom, ...lineChoices } = choices;
   const key = JSON.stringify(lineChoices, (_name, value) => (value instanceof Map ? [...value] : value));
   const lines = useMemo(() => buildLines(table, effectiveChoices(table, choices)), [table, key]);
   const view = useMemo(
-    () => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom),
-    [lines, zoom],
+    () => ({ ...buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom), emphasis }),
+    [lines, zoom, emphasis],
   );
   return (
     <div class="plot-lines">
       <PlotOptions table={table} choices={choices} view={view} />
       <div class="plot-area">
-        <Plot name={name} title={title || name} view={view} zoomed={!!(zoom.x || zoom.y)} />
+        <Plot name={name} title={title || name} view={view} zoomed={!!(zoom.x || zoom.y)} pick={pick} />
         <EmptyPlot table={table} lines={view.lines.length} />
       </div>
     </div>
