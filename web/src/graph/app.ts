@@ -111,7 +111,7 @@ export class App {
   redraw(shift: [number, number] | null = null): void {
     this.colourScale?.fit(this.boxes);
     const { colourScale } = this;
-    const paintKey = colourScale ? `${colourScale.quantity} ${colourScale.range}` : "";
+    const paintKey = colourScale ? `${colourScale.quantity} ${colourScale.range.join()}` : "";
     this.stage.show({ boxes: this.boxes, down: this.tree.down, paint: (box) => this.paint(box), paintKey }, shift);
   }
 

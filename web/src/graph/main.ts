@@ -19,7 +19,7 @@ const MESSAGE_MS = 6000;
 
 async function start(): Promise<void> {
   const root = document.getElementById("torcheer")!;
-  const unpackScript = (id: string): Promise<string> => unpack(document.getElementById(id)!.textContent!);
+  const unpackScript = (id: string): Promise<string> => unpack(document.getElementById(id)!.textContent);
   try {
     const data = parsePayload(await unpackScript("data"));
     const app = build(data, root);

@@ -80,6 +80,20 @@ export interface Payload {
 /** Details of an item: its label, the address of its module, and key-value pairs to show. */
 export type ItemDetails = [label: string, around: string, facts: [key: string, value: string][]];
 
+// As Python writes them: positional lists.
+type RawBox = [number, number, Ports, Ports, number, number, number, number];
+type RawRoute = [number, number, number, number, number, number, Route["side"], 0 | 1 | boolean];
+type RawLayout = Omit<Layout, "rowCount" | "columnCount" | "routes"> & {
+  row_count: number;
+  column_count: number;
+  routes: RawRoute[];
+};
+type RawPayload = Omit<Payload, "leaves" | "plans"> & {
+  leaves: (Omit<Leaf, "boxes"> & { boxes: [RawBox, RawBox] })[];
+  plans: (Omit<Plan, "layout" | "parts"> & { layout: RawLayout; parts: number[][] })[];
+};
+type Overlays = Record<string, (number | string | null)[]>;
+
 /** Unpack the text of a script element: base64 of a zlib stream. */
 export async function unpack(packed: string): Promise<string> {
   const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
@@ -89,38 +103,42 @@ export async function unpack(packed: string): Promise<string> {
 
 /** Parse the payload: positional lists become named fields. */
 export function parsePayload(text: string): Payload {
-  const raw = JSON.parse(text);
+  const raw = JSON.parse(text) as RawPayload;
   raw.view.limit ??= Infinity;
-  for (const leaf of raw.leaves) leaf.boxes = leaf.boxes.map(readBox);
-  for (const plan of raw.plans) {
-    plan.layout = readLayout(plan.layout);
-    plan.parts = plan.parts.map(([leaf, inner = -1, down = -1, right = -1]: number[]): Part => {
-      return { leaf, plan: inner, titles: [down, right] };
-    });
-  }
-  return raw;
+  const leaves = raw.leaves.map((leaf) => ({ ...leaf, boxes: leaf.boxes.map(readBox) as Leaf["boxes"] }));
+  const plans = raw.plans.map((plan) => ({
+    ...plan,
+    layout: readLayout(plan.layout),
+    parts: plan.parts.map(readPart),
+  }));
+  return { ...raw, leaves, plans };
 }
 
-export function readBox(raw: [number, number, Ports, Ports, number, number, number, number]): Box {
+export function readBox(raw: RawBox): Box {
   const [width, height, entries, exits, entryGap, exitGap, entryNote, exitNote] = raw;
   return { width, height, entries, exits, entryGap, exitGap, entryNote, exitNote };
 }
 
-export function readLayout(raw: any): Layout {
-  const routes = raw.routes.map(([source, exit, target, entry, net, lane, side, back]: any): Route => {
-    return { source, exit, target, entry, net, lane, side, back: Boolean(back) };
-  });
-  return { ...raw, rowCount: raw.row_count, columnCount: raw.column_count, routes };
+export function readLayout({ row_count: rowCount, column_count: columnCount, routes, ...raw }: RawLayout): Layout {
+  return { ...raw, rowCount, columnCount, routes: routes.map(readRoute) };
+}
+
+function readRoute([source, exit, target, entry, net, lane, side, back]: RawRoute): Route {
+  return { source, exit, target, entry, net, lane, side, back: Boolean(back) };
+}
+
+function readPart([leaf, inner = -1, down = -1, right = -1]: number[]): Part {
+  return { leaf, plan: inner, titles: [down, right] };
 }
 
 /** Details parsed after the page is shown; each item is parsed on demand. */
 export class Details {
-  readonly overlays: Record<string, (number | string | null)[]>;
+  readonly overlays: Overlays;
   private readonly lines: string[];
 
   constructor(text: string) {
     const [first, ...lines] = text.split("\n");
-    this.overlays = JSON.parse(first);
+    this.overlays = JSON.parse(first) as Overlays;
     this.lines = lines;
   }
 
@@ -129,6 +147,6 @@ export class Details {
   }
 
   item(number: number): ItemDetails {
-    return JSON.parse(this.lines[number]);
+    return JSON.parse(this.lines[number]) as ItemDetails;
   }
 }

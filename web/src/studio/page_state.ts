@@ -144,5 +144,5 @@ function parseColumns(head: TableHead, columns: Record<string, Json[]>): Record<
     const isText = head.columns.find((column) => column.name === name)?.type === "text";
     return [name, isText ? cells : cells.map(parseNumbers)];
   });
-  return Object.assign(Object.create(null), Object.fromEntries(entries));
+  return Object.assign(Object.create(null) as object, Object.fromEntries(entries));
 }

@@ -33,7 +33,7 @@ export class Socket {
     const socket = new WebSocket(this.address);
     socket.binaryType = "arraybuffer";
     socket.onopen = () => this.listener.onRefused(false);
-    socket.onmessage = ({ data }) => this.handleData(data);
+    socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => this.handleData(data);
     socket.onclose = ({ reason }) => this.handleClose(socket, reason);
     this.socket = socket;
   }
@@ -73,7 +73,7 @@ export class Socket {
 
   private handleData(data: string | ArrayBuffer): void {
     try {
-      if (typeof data === "string") this.listener.onMessage(JSON.parse(data));
+      if (typeof data === "string") this.listener.onMessage(JSON.parse(data) as ToPage);
       else this.handleFrame(...splitFrame(data));
     } catch (error) {
       this.listener.onGarbled(error instanceof Error ? error.message : String(error));

@@ -186,7 +186,7 @@ export class Store {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });
-      if (this.socket.send({ ...question, question: number } as FromPage)) return;
+      if (this.socket.send({ ...question, question: number })) return;
       this.questions.delete(number);
       reject(new Error("not connected"));
     });

@@ -296,14 +296,14 @@ export class NetworkPresenter {
     if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
     const frames = this.pendingFrames;
     if (`${look} ${moment}` !== this.pendingState) frames.clear(); // no frame of this state arrived
-    [this.pendingFrames, this.pendingState] = [new Map(), ""];
+    [this.pendingFrames, this.pendingState] = [new Map<string, Frame>(), ""];
     this.shownMoments = this.store.moments.get();
     const { variable, item } = this.store.viewSettings.get();
     if (this.store.tab.get() === "network") {
       this.scene.setRange(this.range());
       this.scene.setFrames(frames);
-      this.markFaults();
       this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+      this.markFaults();
       if (this.hovered.get()) this.refreshHover();
     }
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));

@@ -182,7 +182,7 @@ function alignColumn(
 ): Cells {
   const cells = table.columns[name] ?? [];
   const count = group.rows?.length ?? table.count;
-  const aligned: Cells = new Array(length).fill(undefined);
+  const aligned: Cells = new Array<Cells[number]>(length).fill(undefined);
   for (let index = 0; index < count; index++) {
     const target = position(index);
     if (target < 0) continue;

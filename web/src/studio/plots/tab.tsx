@@ -89,7 +89,9 @@ export function LinesPanel({ table, emphasis = "", pick }: LinesPanelProps) {
   const { name, title } = table.head;
   const choices = choicesOf(useValue(plotChoices), name);
   const { zoom, ...lineChoices } = choices;
-  const key = JSON.stringify(lineChoices, (_name, value) => (value instanceof Map ? [...value] : value));
+  const key = JSON.stringify(lineChoices, (_name, value: unknown) =>
+    value instanceof Map ? [...(value as Map<unknown, unknown>)] : value,
+  );
   const lines = useMemo(() => buildLines(table, effectiveChoices(table, choices)), [table, key]);
   const view = useMemo(
     () => ({ ...buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom), emphasis }),
