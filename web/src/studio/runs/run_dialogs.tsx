@@ -13,16 +13,10 @@ const MOST_TAGGED = 200; // runs at once
 export function TagDialog({ store, ids, close }: { store: Store; ids: number[]; close: () => void }) {
   const [text, setText] = useState("");
   const tags = splitTags(text);
-  const change = (isAdded: boolean) => async (event: Event) => {
+  const change = (isAdded: boolean) => (event: Event) => {
     event.preventDefault();
     close();
-    try {
-      const runs = await askDetails(store, ids.slice(0, MOST_TAGGED));
-      for (const run of runs) await keepTags(store, run, changedTags(run.tags, tags, isAdded));
-      store.notice(`${isAdded ? "Tagged" : "Untagged"} ${runs.length} runs.`, "done");
-    } catch (error) {
-      store.notice((error as Error).message);
-    }
+    tagRuns(store, ids.slice(0, MOST_TAGGED), tags, isAdded).catch((error: Error) => store.notice(error.message));
   };
   return (
     <Dialog title={`Tags of ${ids.length} runs`} close={close}>
@@ -46,6 +40,12 @@ export function TagDialog({ store, ids, close }: { store: Store; ids: number[]; 
       </form>
     </Dialog>
   );
+}
+
+async function tagRuns(store: Store, ids: number[], tags: string[], isAdded: boolean): Promise<void> {
+  const runs = await askDetails(store, ids);
+  for (const run of runs) await keepTags(store, run, changedTags(run.tags, tags, isAdded));
+  store.notice(`${isAdded ? "Tagged" : "Untagged"} ${runs.length} runs.`, "done");
 }
 
 /** The tags of a run after some were added or taken away. */
