@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
 from torcheer.studio.connections import run_messages
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
@@ -79,7 +80,7 @@ class RunRequests:
         """Keep a name, tags and a note."""
         run = indexed_run(index, request.run)
         notes = RunNotes(request.name.strip(), tuple(dict.fromkeys(request.tags)), request.note.strip())
-        kept = write_notes(index.path_of(request.run), notes, foreign=run.facts.kind not in ("run", "live", "archive"))
+        kept = write_notes(index.path_of(request.run), notes, foreign=run.facts.kind in (EVENTS, LIGHTNING))
         index.forget_stamp(request.run)
         return {"kept": str(kept)}
 

@@ -14,6 +14,7 @@ from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.config_form import form_of
 from torcheer.disk import LOCK, lock_holder
 from torcheer.errors import TorcheerError
+from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, read_foreign
 from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.log_reader import RunLog, is_long
 from torcheer.runlog.run_tables import summary_at, summary_of
@@ -97,7 +98,15 @@ def _read_archive(path: Path, facts: RunFacts) -> None:
         facts.summary = "captures"
 
 
-_READERS: Final = {"archive": _read_archive}
+def _read_foreign(path: Path, facts: RunFacts) -> None:
+    run = read_foreign(path, facts.kind)
+    facts.results, facts.summary = last_numbers(run.tables), summary_of(run.tables)
+    facts.config = {name: value for name, value in run.config.items() if isinstance(value, str | int | float | bool)}
+    facts.made_by = {EVENTS: "TensorBoard", LIGHTNING: "Lightning"}[facts.kind]
+    facts.problem = next(iter(run.problems), "")[:_MOST_TEXT]
+
+
+_READERS: Final = {"archive": _read_archive, EVENTS: _read_foreign, LIGHTNING: _read_foreign}
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

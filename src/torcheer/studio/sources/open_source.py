@@ -11,9 +11,11 @@ from typing import Final
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.control_records import State
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
+from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.runs.run_facts import SOCKET
 from torcheer.studio.runs.run_index import RunIndex
+from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource, holds_run
 from torcheer.studio.sources.pass_source import PassSource
@@ -42,13 +44,15 @@ def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
         return LiveSource(target if target.is_socket() else target / SOCKET, url=url)
     if kind == "archive":
         return PassSource(target) if read_about(target).get("kind") == "history" else LogSource(target)
+    if kind in (EVENTS, LIGHTNING):
+        return ForeignSource(target, kind)
     if kind == "folder":
         return open_catalog(target, url=url).first()
     raise BadArgument(_unknown(target))
 
 
 def kind_of(path: Path) -> str:
-    """Classify a path: "live" (a socket), "run", "archive", "folder", or "" if there is nothing."""
+    """Classify a path: "live" (a socket), "run", "archive", "events", "lightning", "folder", "" for nothing."""
     if path.is_socket():
         return "live"
     if not path.is_dir():
@@ -59,7 +63,14 @@ def kind_of(path: Path) -> str:
         return "archive"
     if os.path.lexists(path / SOCKET):
         return "live"
-    return "run" if holds_run(path) else "folder"
+    return "run" if holds_run(path) else _foreign_kind(path) or "folder"
+
+
+def _foreign_kind(path: Path) -> str:
+    try:
+        return foreign_kind(os.listdir(path))
+    except OSError:
+        return ""
 
 
 def is_live(path: Path) -> bool:
@@ -232,9 +243,9 @@ def runs_below(folder: Path) -> list[Path]:
             continue
         for path in children:
             kind = kind_of(path)
-            if kind == "folder" and depth + 1 < _DEEPEST and not path.is_symlink():
+            if kind in ("folder", EVENTS, LIGHTNING) and depth + 1 < _DEEPEST and not path.is_symlink():
                 waiting.append((path, depth + 1))
-            elif kind in ("run", "live") or (kind == "archive" and _can_open(path)):
+            if kind in ("run", "live", EVENTS, LIGHTNING) or (kind == "archive" and _can_open(path)):
                 runs.append(path)
     return runs
 
