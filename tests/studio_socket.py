@@ -85,6 +85,14 @@ class Page:
         message = self._first(lambda message: message.get("question") == question, f"an answer to {question}")
         return message["value"] if message["kind"] == "answer" else message["text"]
 
+    def ask_bytes(self, kind: str, question: int, **fields: Any) -> bytes:
+        """A question of a page that looks at nothing, and the payload that comes back."""
+        self.say(kind, question=question, **fields)
+        while isinstance(message := self._socket.recv(timeout=WAIT_SECS), str):
+            pass
+        length = int.from_bytes(message[4:8], "little")
+        return message[-(-(8 + length) // 8) * 8 :]
+
     def _first(self, fits: Callable[[Any], Any], what: str) -> Any:
         """The next message, no frame, that fits."""
         end = time.monotonic() + WAIT_SECS

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from waiting import wait_until
@@ -31,7 +31,7 @@ from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.sources.layer_frames import GAP
 from torcheer.studio.sources.moment_queries import Unit
 from torcheer.studio.sources.sample_index import SampleIndex
-from torcheer.studio.sources.source import Changes
+from torcheer.studio.sources.source import Changes, Source
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
 MARKUP = "<img src=x onerror=window.hacked=1>"
@@ -198,6 +198,10 @@ class Stage:
         made = Recording(len(self.saved), name or f"recording-{len(self.saved)}", len(self.moments), 1234)
         self.saved.append(made)
         return made
+
+    def graph(self, net: Net) -> str:
+        """The drawing of its network."""
+        return Source.graph(cast(Source, self), net)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -72,7 +72,7 @@ def test_the_server_has_no_torch(viewer: Viewer) -> None:
 
 def test_all_that_the_server_imports_does_without_torch() -> None:
     names = (
-        "server, routes, cli, graph_page, closing_message, server_errors, connections.auth, "
+        "server, routes, cli, graph_answers, closing_message, server_errors, connections.auth, "
         "connections.message_handlers, connections.source_pages, connections.page_connection, "
         "connections.subscriptions, sources.open_source"
     )

@@ -40,6 +40,7 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "ask_trace", "question": 2, "layer": "Conv", "unit": 7, "variables": ["Act", "Grad"], "item": 1},
     {"kind": "ask_analysis", "question": 3, "table": "patterns", "column": "Input", "analysis": "pca"},
     {"kind": "ask_sample", "question": 4, "id": 2},
+    {"kind": "ask_graph", "question": 5},
     {"kind": "save_recording", "name": "a-name_1"},
     {"kind": "open_recording", "id": 0},
     {"kind": "open_run", "id": 1},

@@ -61,6 +61,7 @@ export interface Theme {
 export const EdgeFlow = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
 
 export interface Payload {
+  font: string; // CSS rules with the embedded font
   header: string[];
   theme: string;
   colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[]; strange: string };
@@ -94,9 +95,13 @@ type RawPayload = Omit<Payload, "leaves" | "plans"> & {
 };
 type Overlays = Record<string, (number | string | null)[]>;
 
-/** Unpack the text of a script element: base64 of a zlib stream. */
-export async function unpack(packed: string): Promise<string> {
-  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+/** The bytes of base64 text. */
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+/** Unpack a text: a zlib stream. */
+export async function unpack(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
 }

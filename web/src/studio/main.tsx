@@ -3,6 +3,7 @@ import { render } from "preact";
 
 import { listenForKeys } from "./key_bindings";
 import { Page } from "./shell/page";
+import { followSelection } from "./selected_names";
 import { Store } from "./store";
 import { followSystem } from "./theme";
 
@@ -11,5 +12,6 @@ const store = new Store(`${scheme}//${location.host}/ws`);
 
 followSystem();
 listenForKeys(store);
+followSelection(store);
 render(<Page store={store} />, document.getElementById("app")!);
 store.start();

@@ -303,10 +303,10 @@ export interface FrameHead {
   raster: boolean; // rows are units and columns moments, the selected one last
 }
 
-/** The header of a binary message that answers `AskSample`: an image's pixels, or sound. */
+/** The header of a binary message that answers `AskSample`: an image's pixels, or sound; or `AskGraph`. */
 export interface SampleFrame {
   question: number;
-  count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel
+  count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of a graph zlib's
   shape: number[]; // height, width and channels of an image; channels and length of sound
   rate: number; // of sound, numbers per second
   note: string; // what the payload does not show: clipped numbers, NaN
@@ -398,6 +398,12 @@ export interface AskSample {
   kind: "ask_sample";
   question: number;
   id: number;
+}
+
+/** The drawing of the network: a `SampleFrame` with a compressed text, see web/src/graph/payload.ts. */
+export interface AskGraph {
+  kind: "ask_graph";
+  question: number;
 }
 
 /** Save the moments to a recording; the server picks the folder, names have letters, digits, - and _. */
@@ -494,6 +500,7 @@ export type FromPage =
   | AskTrace
   | AskAnalysis
   | AskSample
+  | AskGraph
   | SaveRecording
   | OpenRecording
   | OpenRun

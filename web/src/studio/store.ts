@@ -3,6 +3,7 @@ import type {
   Act,
   AskAnalysis,
   AskCurves,
+  AskGraph,
   AskRunColumns,
   AskRunDetails,
   AskRuns,
@@ -15,6 +16,7 @@ import type {
   Hello,
   Json,
   Look,
+  Net,
   NoteRun,
   SampleFrame,
   Shown,
@@ -22,6 +24,7 @@ import type {
 } from "./messages";
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
+import { readPlace, writePlace } from "./page_place";
 import { Signal } from "./signal";
 import { Socket } from "./socket";
 
@@ -35,6 +38,7 @@ export type Connection = "connecting" | "open" | "lost";
 export interface Selection {
   layer: string;
   unit: number;
+  module?: string; // the module that was selected as a whole: the layer has what it returned
 }
 
 /** What the Network tab shows, and how. */
@@ -63,7 +67,7 @@ export interface SampleBytes {
 
 type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
 type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
-type Question = Unnumbered<RunRequest | AskSample | AskValue | AskTrace | AskAnalysis>;
+type Question = Unnumbered<RunRequest | AskGraph | AskSample | AskValue | AskTrace | AskAnalysis>;
 type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
@@ -101,7 +105,7 @@ export class Store {
   readonly connection = new Signal<Connection>("connecting");
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
-  readonly selection = new Signal<Selection | null>(null);
+  readonly selection = new Signal<Selection | null>(null); // of every tab
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
@@ -111,6 +115,7 @@ export class Store {
   readonly socket: Socket; // its frames go to who draws them
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
+  private place = readPlace(); // the selection that the address names, until it is there
   private page = NOTHING_SAID; // may be newer than the signals
   private tablesTimer = 0;
   private lastLook = ""; // the last look sent, without its number
@@ -134,7 +139,8 @@ export class Store {
 
   /** Connect, and reconnect when the connection is lost. */
   start(): void {
-    this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // a reload opens the same tab
+    for (const signal of [this.tab, this.selection])
+      signal.subscribe(() => writePlace(this.tab.get(), this.selection.get())); // a reload opens the same
     window.addEventListener("hashchange", () => this.tab.set(tabFromHash()));
     document.addEventListener("visibilitychange", () => {
       this.sendLook();
@@ -180,6 +186,11 @@ export class Store {
   /** Request the content of a sample: binary for images and sound, JSON for the others. */
   askSample(id: number): Promise<Json | SampleBytes> {
     return this.askAny({ kind: "ask_sample", id });
+  }
+
+  /** Request the network's drawing. */
+  askGraph(): Promise<SampleBytes> {
+    return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
   }
 
   private askAny(question: Question): Promise<Json | SampleBytes> {
@@ -321,8 +332,18 @@ export class Store {
     const selection = this.selection.get();
     const placedLayer = net?.layers.find(({ layer }) => layer.name === selection?.layer);
     if (selection && !(placedLayer && selection.unit < placedLayer.units)) this.selection.set(null);
+    if (net) this.restoreSelection(net);
     if (net && !names.includes(variable)) this.viewSettings.patch({ variable: unit?.name ?? "", item });
     this.net.set(net);
+  }
+
+  // The selection that the address names, once its network is there.
+  private restoreSelection(net: Net): void {
+    const { place } = this;
+    const unit = place && (net.layers.find(({ layer }) => layer.name === place.layer)?.units ?? 0);
+    if (!place || !unit) return;
+    this.place = null;
+    if (!this.selection.get()) this.selection.set({ ...place, unit: Math.min(place.unit, unit - 1) });
   }
 
   // If the shown moment was thinned out, show its nearest neighbour, never the live one: the user is looking back.
@@ -379,5 +400,5 @@ export class Store {
 }
 
 function tabFromHash(): TabName {
-  return TAB_NAMES.find((name) => location.hash === `#${name}`) ?? "network";
+  return TAB_NAMES.find((name) => location.hash.split("&")[0] === `#${name}`) ?? "network";
 }

@@ -24,6 +24,7 @@ from torcheer.studio.connections.run_messages import RUN_REQUESTS
 from torcheer.studio.connections.run_requests import RunRequests
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
+from torcheer.studio.graph_answers import Graphs
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
 from torcheer.studio.sources.sample_index import answer_of
@@ -52,6 +53,7 @@ class Hub:
         self._ticks = self._called = 0
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
         self._run_requests = RunRequests(self)
+        self._graphs = Graphs()
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -248,6 +250,14 @@ class Hub:
         sample = _channel(page).source.samples.find(request.id)
         page.reply(lambda: _sample_answer(sample, request.question))  # as large as it is, it is made when it is sent
 
+    def _answer_graph(self, page: PageConnection, request: messages.AskGraph) -> None:
+        self._start(self._send_graph(page, _channel(page).source, request.question))
+
+    async def _send_graph(self, page: PageConnection, source: Source, question: int) -> None:
+        """Draw, which may take seconds, and send it."""
+        with _reporting_errors(page, question):
+            page.reply(await self._graphs.answer(source, question))
+
     def _save_recording(self, page: PageConnection, save: messages.SaveRecording) -> None:
         source = _channel(page).source
         if len(self._tasks) > _MOST_TASKS:
@@ -340,6 +350,7 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.AskTrace: Hub._answer_trace,
     messages.AskAnalysis: Hub._answer_analysis,
     messages.AskSample: Hub._answer_sample,
+    messages.AskGraph: Hub._answer_graph,
     messages.SaveRecording: Hub._save_recording,
     messages.OpenRecording: Hub._open_recording,
     messages.OpenRun: Hub._open_run,

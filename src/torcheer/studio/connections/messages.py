@@ -186,10 +186,10 @@ class FrameHead:
 
 @dataclass(frozen=True, slots=True)
 class SampleFrame:
-    """The header of a binary message that answers `AskSample`: an image's pixels, or sound."""
+    """The header of a binary message that answers `AskSample`: an image's pixels, or sound; or `AskGraph`."""
 
     question: int
-    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel
+    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of a graph zlib's
     shape: tuple[int, ...]  # height, width and channels of an image; channels and length of sound
     rate: int = 0  # of sound, numbers per second
     note: str = ""  # what the payload does not show: clipped numbers, NaN
@@ -273,6 +273,13 @@ class AskSample:
 
 
 @dataclass(frozen=True, slots=True)
+class AskGraph:
+    """The drawing of the network: a `SampleFrame` with a compressed text, see web/src/graph/payload.ts."""
+
+    question: Annotated[int, Between()]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRecording:
     """Save the moments to a recording; the server picks the folder, names have letters, digits, - and _."""
 
@@ -298,6 +305,6 @@ TO_PAGE = by_kind(
     RecordingsCame, RunsCame, CaughtUp, Shown, Answer, Problem, Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
-    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, SaveRecording, OpenRecording, OpenRun,
-    *RUN_REQUESTS,
+    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, SaveRecording,
+    OpenRecording, OpenRun, *RUN_REQUESTS,
 )  # fmt: skip

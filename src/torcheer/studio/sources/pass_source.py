@@ -18,7 +18,7 @@ from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.network.history_network import NO_ACTIVATION, PassDescription, describe_pass
-from torcheer.network.network_records import Projection, weight_name
+from torcheer.network.network_records import Net, Projection, weight_name
 from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
@@ -43,6 +43,7 @@ class PassSource(Source):
         description = describe_pass(ops, title)
         values = PassValues(trace.archive, description, self._problem)
         super().__init__(title, home_of(self.path), values)
+        self._description = description
         network = description.network
         there = {"Act", *(variable for _, variable in values.places[0] if variable != "Wt")}
         projections = tuple(
@@ -55,11 +56,11 @@ class PassSource(Source):
         self.parameters = _facts(info, ops)
         values.moments.append(Moment(0, 0, {"Name": title}))
 
-    def graph(self) -> str:
-        """The HTML page of its drawing."""
-        from torcheer.studio.graph_page import draw_saved_history
+    def graph(self, net: Net) -> str:
+        """The drawing of all its operations."""
+        from torcheer.drawing.draw import draw_history
 
-        return draw_saved_history(self.path)
+        return draw_history(load(self.path)).page_text(self._description.layer_of())
 
 
 class PassValues(StoredMoments):

@@ -10,7 +10,7 @@ from typing import Any
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ValueUnavailable
-from torcheer.network.network_records import Net
+from torcheer.network.network_records import Net, Network
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
@@ -81,6 +81,13 @@ class Source(MomentQueries):
     def save(self, name: str = "") -> Recording:
         """Save the moments as a recording now."""
         return self.saving(name)()
+
+    def graph(self, net: Net) -> str:
+        """The drawing of its network, as text for the page; called in a thread, takes long for large ones."""
+        from torcheer.drawing.network_drawing import draw_network
+
+        layers = tuple(placed.layer for placed in net.layers)
+        return draw_network(Network(net.name, layers, net.projections, net.variables, net.modules))
 
     # -- for hosts; without one these do nothing ---------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 // The presenter between the store and the scene: collects frames until a state is complete, then shows it.
 import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
-import { Signal, type Store } from "../store";
+import { Signal, type Selection, type Store } from "../store";
 import { theme } from "../theme";
 import type { Pose } from "./scene/orbit_camera";
 import { FlatScene } from "./scene/flat_scene";
@@ -109,7 +109,9 @@ export class NetworkPresenter {
   }
 
   select(unit: Unit | null): void {
-    this.store.selection.set(unit);
+    const node = unit && this.folding.visible.get()?.items.get(unit.layer)?.node;
+    const owner = node?.sort === "run" ? node.children[node.children.length - 1] : node; // a run shows its last module
+    this.store.selection.set(unit && (owner?.children.length ? { ...unit, module: owner.key } : unit));
   }
 
   /** Go to a module or layer, opening what is around it; of a layer, select its first unit. */
@@ -149,7 +151,8 @@ export class NetworkPresenter {
     const { variable, item, moment } = this.displayed.get();
     const momentId = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
     const selection = this.isWeight(variable) ? this.store.selection.get() : null;
-    return this.values.ask({ ...unit, variable, item, moment: momentId, of: selection });
+    const { layer, unit: index } = unit;
+    return this.values.ask({ layer, unit: index, variable, item, moment: momentId, of: selection });
   }
 
   /** The value that a cell's byte stands for. */
@@ -207,14 +210,14 @@ export class NetworkPresenter {
       this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
   }
 
-  // What an alert, a table or a key selects may be folded away.
-  private showSelection(unit: Unit | null): void {
-    const node = unit && this.folding.find(unit.layer);
-    if (node && !this.folding.visible.get()?.items.has(unit.layer)) {
-      this.folding.reveal(node);
-      if (this.scene instanceof Scene) this.scene.flyTo(unit.layer);
-    }
-    this.scene.select(unit);
+  // What an alert, a table, the graph or a key selects may be folded away, or out of sight.
+  private showSelection(selection: Selection | null): void {
+    const node = selection && this.folding.find(selection.module ?? selection.layer);
+    const isFolded = node && !this.folding.visible.get()?.items.has(selection.layer);
+    const isElsewhere = this.store.tab.get() !== "network"; // it is in view when one comes here
+    if (isFolded) this.folding.reveal(node);
+    if (selection && this.scene instanceof Scene && (isFolded || isElsewhere)) this.scene.flyTo(selection.layer);
+    this.scene.select(selection);
   }
 
   // The name of a closed module opens it, the title of an open one closes it.

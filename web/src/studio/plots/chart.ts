@@ -188,13 +188,14 @@ function seriesOf(view: PlotView, theme: Theme): uPlot.Series[] {
       stroke: lineStroke(line.number, theme).colour + RAW_ALPHA,
       points: { show: false },
     }));
+  const hasMarked = view.lines.some(({ isMarked }) => isMarked);
   const lines = view.lines.map((line): uPlot.Series => {
     const { colour, dash } = lineStroke(line.number, theme);
     return {
       label: line.label,
       scale: scaleKeyOf(view, line.column),
-      width: view.emphasis && line.group === view.emphasis ? 3.5 : 1.75,
-      stroke: view.emphasis && line.group !== view.emphasis ? colour + FADED_ALPHA : colour,
+      width: line.isMarked ? 3.5 : 1.75,
+      stroke: hasMarked && !line.isMarked ? colour + FADED_ALPHA : colour,
       dash,
       points: { size: 5, fill: colour },
     };
@@ -207,9 +208,16 @@ function dataOf(view: PlotView): uPlot.AlignedData {
   return [view.x, ...raw, ...view.lines.map(({ values }) => values)] as uPlot.AlignedData;
 }
 
-function signatureOf({ lines, logX, logY, scales, xLabel, emphasis }: PlotView, theme: Theme): string {
-  const parts = lines.map(({ label, column, number, raw, error }) => [label, column, number, !!raw, !!error]);
-  return JSON.stringify([parts, emphasis, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
+function signatureOf({ lines, logX, logY, scales, xLabel }: PlotView, theme: Theme): string {
+  const parts = lines.map(({ label, column, number, raw, error, isMarked }) => [
+    label,
+    column,
+    number,
+    !!raw,
+    !!error,
+    !!isMarked,
+  ]);
+  return JSON.stringify([parts, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
 }
 
 // Lines of a plot may have values at different x: the cursor snaps to each line's nearest.

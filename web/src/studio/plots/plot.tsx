@@ -151,9 +151,7 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
   const row = index ?? view.x.length - 1;
   const values = useMemo(() => valuesAt(view, row), [view, row]);
   const isLong = view.lines.length > MAX_READOUT;
-  const shown = view.lines
-    .map((line, index) => [line, index] as const)
-    .filter(([{ group }]) => !isLong || (view.emphasis && group === view.emphasis));
+  const shown = view.lines.map((line, index) => [line, index] as const).filter(([{ isMarked }]) => !isLong || isMarked);
   return (
     <ul class="readout" aria-label="Lines">
       {view.x.length > 0 && (
@@ -164,8 +162,8 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
       {shown.length < view.lines.length && (
         <li class="soft">{view.lines.length} lines: click one to see which it is</li>
       )}
-      {shown.map(([{ label, number }, line]) => (
-        <li key={label}>
+      {shown.map(([{ label, number, isMarked }, line]) => (
+        <li key={label} class={isMarked ? "marked" : undefined}>
           <span class="swatch" aria-hidden="true" style={{ background: lineStroke(number, themeName).colour }} />
           <span class="soft">{label}</span> <b>{values[line]}</b>
         </li>

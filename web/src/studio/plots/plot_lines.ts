@@ -22,6 +22,7 @@ export interface Line {
   column: string;
   group: string; // the value of the legend column; "" without one
   number: number; // determines its colour
+  isMarked?: boolean; // of the selected layer or run
   values: Cells; // as drawn, smoothed
   raw: Cells | null; // the raw values behind a smoothed line
   nonFinite: Cells; // the non-finite values, which are null in `values`

@@ -28,7 +28,6 @@ export interface PlotView extends PlotLines {
   logY: boolean;
   xRange: Range;
   scales: Scale[];
-  emphasis?: string; // the group whose lines stand out
 }
 
 /** A y axis, shared by all columns or one per column. */

@@ -40,7 +40,7 @@ export function CurvesPanel({ store, list, drawn }: { store: Store; list: RunRow
     <div class="run-curves">
       <SeriesChooser names={names} series={series} />
       {overlay ? (
-        <LinesPanel table={overlay.table} emphasis={rowOf.has(focused) ? label(focused) : ""} pick={pick} />
+        <LinesPanel table={overlay.table} marked={rowOf.has(focused) ? label(focused) : ""} pick={pick} />
       ) : (
         <p class="empty">Reading…</p>
       )}

@@ -20,9 +20,9 @@ const KEY_MOVES: Record<string, (index: number) => number> = {
 export function Tabs({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const hasSamples = useValue(store.samples).length > 0 || current === "samples";
-  const isPass = useValue(store.hello)?.source === "pass";
+  const hasNet = useValue(store.net) !== null || current === "graph";
   const hasRuns = useValue(store.runList).total > 0;
-  const tabs = [...(hasRuns ? [RUNS] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(isPass ? [GRAPH] : [])];
+  const tabs = [...(hasRuns ? [RUNS] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasNet ? [GRAPH] : [])];
   const move = (event: KeyboardEvent): void => {
     const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
     if (target === undefined) return;

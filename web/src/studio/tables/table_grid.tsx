@@ -2,7 +2,9 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Column, Json } from "../messages";
+import { selectedNames } from "../selected_names";
 import { Icon } from "../shell/icons";
+import { useValue } from "../signal";
 import { TensorCell, maxAbsolute } from "./tensor_cell";
 import { nextSort, type Sort } from "./row_order";
 import type { Table } from "./table_rows";
@@ -49,6 +51,12 @@ export function TableGrid({ table, order, sort, setSort, compare, choice }: Tabl
   const last = Math.min(order.length, Math.ceil((offset + viewport.height) / rowHeight) + OVERSCAN_ROWS);
   const shift = viewport.top + first * rowHeight - offset;
   const rows = Array.from(order.subarray(first, last));
+  const isSelected = useValue(selectedNames);
+  const isMarked = (row: number): boolean =>
+    choice?.isCurrent(row) ??
+    table.head.columns.some(
+      ({ name, type }) => type === "text" && isSelected(String(table.columns[name]?.[row] ?? "")),
+    );
   return (
     <div
       class="grid-box"
@@ -74,7 +82,8 @@ export function TableGrid({ table, order, sort, setSort, compare, choice }: Tabl
               key={number}
               aria-rowindex={first + index + 2}
               style={{ height: `${rowHeight}px` }}
-              class={(first + index) % 2 ? "odd" : undefined}
+              class={rowClass(first + index, isMarked(number))}
+              aria-current={isMarked(number) ? "true" : undefined}
               {...(choice ? rowActions(choice, number) : {})}
             >
               {choice && <ChoiceCell choice={choice} row={number} />}
@@ -99,7 +108,6 @@ export function TableGrid({ table, order, sort, setSort, compare, choice }: Tabl
 // Clicks and keys of a row that can be chosen; those of its check box are its own.
 function rowActions(choice: RowChoice, row: number) {
   return {
-    "aria-current": choice.isCurrent(row) || undefined,
     tabIndex: 0,
     onClick: () => choice.setCurrent(row),
     onDblClick: () => choice.open(row),
@@ -138,6 +146,10 @@ function ChoiceCell({ choice, row }: { choice: RowChoice; row: number }) {
       />
     </td>
   );
+}
+
+function rowClass(index: number, isMarked: boolean): string | undefined {
+  return [index % 2 ? "odd" : "", isMarked ? "marked" : ""].filter(Boolean).join(" ") || undefined;
 }
 
 function readViewport(box: HTMLElement, set: (viewport: { top: number; height: number }) => void): void {
