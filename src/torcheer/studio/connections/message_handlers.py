@@ -255,7 +255,7 @@ class Hub:
 
     async def _send_graph(self, page: PageConnection, source: Source, question: int) -> None:
         """Draw, which may take seconds, and send it."""
-        with _reporting_errors(page, question):
+        with self.reporting_errors(page, question):
             page.reply(await self._graphs.answer(source, question))
 
     def _save_recording(self, page: PageConnection, save: messages.SaveRecording) -> None:
