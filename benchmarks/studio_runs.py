@@ -48,11 +48,11 @@ def measure(folder: Path, runs: int) -> dict[str, float]:
     """Seconds of each part; `index` is the first reading of all runs, which later starts spare."""
     os.environ["TORCHEER_STATE"] = str(folder / ".state")
     generate(folder, runs)
+    from torcheer.studio.connections.messages import Answer
     from torcheer.studio.runs.run_curves import RunCurves
     from torcheer.studio.runs.run_table import list_cells, list_columns
     from torcheer.studio.sources.open_source import open_catalog
     from torcheer.wire.json_codec import serialize
-    from torcheer.studio.connections.messages import Answer
 
     began = time.perf_counter()
     index: Any = open_catalog(folder).index
@@ -70,7 +70,11 @@ def measure(folder: Path, runs: int) -> dict[str, float]:
     answers.append(serialize(Answer(3, RunCurves(index).answer(range(min(100, runs)), ["loss"]))))
     took["curves"] = time.perf_counter() - began
     page = page_part(folder, answers)
-    return took | {"filter": page["filter"], "list": took["list"] + page["list"], "curves": took["curves"] + page["curves"]}
+    return took | {
+        "filter": page["filter"],
+        "list": took["list"] + page["list"],
+        "curves": took["curves"] + page["curves"],
+    }
 
 
 def page_part(folder: Path, answers: list[str]) -> dict[str, float]:

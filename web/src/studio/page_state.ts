@@ -6,6 +6,7 @@ import type {
   Json,
   Moment,
   Net,
+  OutcomeCame,
   Parameter,
   Recording,
   Run,
@@ -40,6 +41,7 @@ export interface PageState {
   runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
+  outcome: OutcomeCame | null; // how the run ended, and where it is kept
   ended: Ended | null; // the server's farewell, if it sent one
 }
 
@@ -60,6 +62,7 @@ export const NOTHING_SAID: PageState = {
   runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
+  outcome: null,
   ended: null,
 };
 
@@ -76,6 +79,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, moments: withMoments(page.moments, message.came, message.gone) };
     case "state_came":
       return { ...page, state: message.state };
+    case "outcome_came":
+      return { ...page, outcome: message };
     case "viewers_came":
       return { ...page, controller: message.controller, viewers: message.viewers };
     case "parameters_came":

@@ -8,6 +8,9 @@ import type {
   AskRunDetails,
   AskRuns,
   AskSample,
+  AskSlice,
+  AskStatistics,
+  AskTensors,
   AskTrace,
   AskValue,
   DeleteRuns,
@@ -20,6 +23,7 @@ import type {
   NoteRun,
   SampleFrame,
   Shown,
+  SliceFrame,
   ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
@@ -52,6 +56,10 @@ export interface ViewSettings {
   test: Every;
 }
 
+/** The layer whose parameters are looked at, and a variable beside that of the Network tab; "": none. */
+export type Inspected = Required<Pick<Look, "inspected" | "also">>;
+const NOTHING_INSPECTED: Inspected = { inspected: "", also: "" };
+
 /** A message to the user that disappears by itself. */
 export interface Notice {
   id: number;
@@ -60,15 +68,20 @@ export interface Notice {
 }
 
 /** A binary answer: its header and its payload. */
-export interface SampleBytes {
-  head: SampleFrame;
+export interface BinaryAnswer<Head> {
+  head: Head;
   bytes: Uint8Array;
 }
+export type SampleBytes = BinaryAnswer<SampleFrame>;
+export type SliceBytes = BinaryAnswer<SliceFrame>;
 
-type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
+/** A question without its number. */
+export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
 type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
-type Question = Unnumbered<RunRequest | AskGraph | AskSample | AskValue | AskTrace | AskAnalysis>;
-type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
+type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
+type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskSample | AskAnalysis>;
+type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
+type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
   variable: "",
@@ -100,6 +113,7 @@ export class Store {
   readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
+  readonly outcome = new Signal<PageState["outcome"]>(null);
   readonly ended = new Signal<PageState["ended"]>(null);
 
   readonly connection = new Signal<Connection>("connecting");
@@ -108,6 +122,7 @@ export class Store {
   readonly selection = new Signal<Selection | null>(null); // of every tab
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
+  readonly inspected = new Signal<Inspected>(NOTHING_INSPECTED); // what the inspector needs of a live run
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -129,11 +144,11 @@ export class Store {
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
-      onSample: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
+      onBinaryAnswer: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers])
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers, this.inspected])
       signal.subscribe(() => this.sendLook());
   }
 
@@ -170,6 +185,11 @@ export class Store {
     };
   }
 
+  /** Ask for the state again with the next look, even if that is the same. */
+  forgetLook(): void {
+    this.lastLook = "";
+  }
+
   /** Send a message; a notice tells the user if not connected. */
   send(message: FromPage): boolean {
     const isSent = this.socket.send(message);
@@ -185,7 +205,7 @@ export class Store {
 
   /** Request the content of a sample: binary for images and sound, JSON for the others. */
   askSample(id: number): Promise<Json | SampleBytes> {
-    return this.askAny({ kind: "ask_sample", id });
+    return this.askAny({ kind: "ask_sample", id }) as Promise<Json | SampleBytes>;
   }
 
   /** Request the network's drawing. */
@@ -193,7 +213,12 @@ export class Store {
     return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
   }
 
-  private askAny(question: Question): Promise<Json | SampleBytes> {
+  /** Request a slice of a tensor. */
+  askSlice(question: Unnumbered<AskSlice>): Promise<SliceBytes> {
+    return this.askAny(question) as Promise<SliceBytes>;
+  }
+
+  private askAny(question: Question): Promise<AnyAnswer> {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });
@@ -280,6 +305,7 @@ export class Store {
     this.run.set(page.run);
     this.runList.set(page.runList);
     this.parameters.set(page.parameters);
+    this.outcome.set(page.outcome);
     this.ended.set(page.ended);
     this.state.set(page.state);
     this.controller.set(page.controller);
@@ -391,6 +417,7 @@ export class Store {
       train,
       test,
       layers: this.openLayers.get(),
+      ...this.inspected.get(),
     };
   }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from torcheer.errors import BadArgument, TorcheerError
@@ -28,7 +29,10 @@ _MOST_WAITING: Final = 32  # questions
 class RunRequests:
     """The questions on a folder's runs, one at a time."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(
+        self, hub: Hub, reporting_errors: Callable[[PageConnection, int], AbstractContextManager[None]]
+    ) -> None:
+        self._reporting_errors = reporting_errors
         self._hub, self._curves = hub, dict[int, RunCurves]()
         self._answering, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
 
@@ -46,7 +50,7 @@ class RunRequests:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, page: PageConnection, index: RunIndex, request: Any) -> None:
-        with self._hub.reporting_errors(page, request.question):
+        with self._reporting_errors(page, request.question):
             async with self._answering:
                 value = await asyncio.to_thread(_ANSWERS[type(request)], self, index, request)
             page.reply(Answer(request.question, value))

@@ -62,8 +62,9 @@ export class NetworkPresenter {
     readonly store: Store,
     private readonly host: HTMLElement,
     overlay: HTMLElement,
+    readonly wasContextLost = false, // and not restored: nothing is drawn in 3D
   ) {
-    const { webgl, software } = detectWebgl();
+    const { webgl, software } = wasContextLost ? { webgl: false, software: true } : detectWebgl();
     this.webgl = webgl;
     this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
     if (this.scene instanceof Scene) this.scene.onLabelClick = (key) => this.clickLabel(key);
@@ -275,6 +276,7 @@ export class NetworkPresenter {
     this.scene.setRange(this.range());
     const all = this.store.net.get()?.layers.length ?? 0;
     const names = visible?.net.layers.map(({ layer }) => layer.name) ?? [];
+    this.store.forgetLook(); // the scene is empty: its values must come again, also where the same layers are open
     const isShort = names.length < all && names.join().length < MAX_NAMES_LENGTH;
     this.store.openLayers.set(isShort ? names : []);
   }
