@@ -362,6 +362,8 @@ class Stage:
 class StagePlace:
     """Where the stage's sources come from: three runs, the first of them live."""
 
+    index = None  # they are in no folder
+
     def __init__(self, source: Stage) -> None:
         self.source, self.run, self.title = source, 0, ""
         self.opened: list[Stage] = []
