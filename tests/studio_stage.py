@@ -31,9 +31,9 @@ from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.sources.layer_frames import GAP
 from torcheer.studio.sources.moment_queries import RecordedValue, Unit
-from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.sample_index import SampleIndex
 from torcheer.studio.sources.source import Changes, Source
+from torcheer.studio.tensors.numpy_code import Opening
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
 MARKUP = "<img src=x onerror=window.hacked=1>"
@@ -106,6 +106,9 @@ class Stage:
     """A `Source` that makes everything up; `orders` and `wanted` keep what was asked of it."""
 
     busy = ""
+    folder: Path | None = None
+    connected = False
+    last_step = 41
 
     def __init__(
         self, *, paused: bool = False, markup: bool = False, kind: str = "live", states: int = 0, more: int = 0
@@ -358,6 +361,8 @@ class Stage:
 
 class StagePlace:
     """Where the stage's sources come from: three runs, the first of them live."""
+
+    index = None  # they are in no folder
 
     def __init__(self, source: Stage) -> None:
         self.source, self.run, self.title = source, 0, ""

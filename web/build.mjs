@@ -20,7 +20,9 @@ const assets = {
     "node_modules/uplot/dist/uPlot.min.css",
     "src/studio/studio.css",
     "src/studio/network/network.css",
+    "src/studio/runs/runs.css",
     "src/studio/inspector/inspector.css",
+    "src/studio/shell/narrow.css",
   ],
 }; // of the studio's page: name -> sources, concatenated
 

@@ -62,8 +62,9 @@ export class NetworkPresenter {
     readonly store: Store,
     private readonly host: HTMLElement,
     overlay: HTMLElement,
+    readonly wasContextLost = false, // and not restored: nothing is drawn in 3D
   ) {
-    const { webgl, software } = detectWebgl();
+    const { webgl, software } = wasContextLost ? { webgl: false, software: true } : detectWebgl();
     this.webgl = webgl;
     this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
     if (this.scene instanceof Scene) this.scene.onLabelClick = (key) => this.clickLabel(key);
@@ -299,19 +300,18 @@ export class NetworkPresenter {
 
   private receiveShown({ look, moment, missing: names, why }: Shown): void {
     const missing = new Map(names.map((name, n) => [name, why[n] ?? ""]));
-    if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
+    const isAway = this.store.tab.get() !== "network"; // only the inspector looks on
+    if (isAway || look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
     const frames = this.pendingFrames;
     if (`${look} ${moment}` !== this.pendingState) frames.clear(); // no frame of this state arrived
     [this.pendingFrames, this.pendingState] = [new Map<string, Frame>(), ""];
     this.shownMoments = this.store.moments.get();
     const { variable, item } = this.store.viewSettings.get();
-    if (this.store.tab.get() === "network") {
-      this.scene.setRange(this.range());
-      this.scene.setFrames(frames);
-      this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
-      this.markFaults();
-      if (this.hovered.get()) this.refreshHover();
-    }
+    this.scene.setRange(this.range());
+    this.scene.setFrames(frames);
+    this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+    this.markFaults();
+    if (this.hovered.get()) this.refreshHover();
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));
   }
 
