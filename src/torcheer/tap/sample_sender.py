@@ -36,6 +36,7 @@ class Sender:
         self.limits = ByteLimits(limit_bytes, share_bytes, FullKeys(whole), report)
         self._turns = Turns(link, self.limits.report_overflow)
         self._fetcher = Fetcher(self._turns)
+        self._noted = self._fetcher.noted
         self._device_values = DeviceValues(self._fetcher, self.limits, self._keys)
         self._logged = LoggedValues(link, self._fetcher, self.limits, self._keys)
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -55,10 +56,15 @@ class Sender:
     ) -> None:
         """Send a tensor, or its difference from `minus`, a `snapshot`."""
         key = (layer, variable)
-        if key in self._keys.disabled or self._process != os.getpid():
+        if self._process != os.getpid():
             return
         try:
             with self._lock:
+                if key in self._noted.allowed and minus is None and not extras and type(tensor) is Tensor:
+                    self._noted.add(tensor, key, step)  # all else is found out later, with others
+                    return
+                if key in self._keys.disabled:
+                    return
                 plain = local_shard(tensor)
                 flags = self._flags(tensor, variable) if variable in _FLAGGED else ()
                 if plain.device.type in self.limits.devices:
