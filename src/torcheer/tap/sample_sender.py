@@ -60,9 +60,10 @@ class Sender:
             return
         try:
             with self._lock:
-                if key in self._noted.allowed and minus is None and not extras and type(tensor) is Tensor:
-                    self._noted.add(tensor, key, step)  # all else is found out later, with others
-                    return
+                if key in self._noted.known and minus is None and not extras and type(tensor) is Tensor:
+                    if tensor.device.type in self.limits.devices:
+                        self._noted.add(tensor, key, step)  # all else is found out later, with others
+                        return
                 if key in self._keys.disabled:
                     return
                 plain = local_shard(tensor)

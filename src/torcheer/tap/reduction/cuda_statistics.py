@@ -17,8 +17,8 @@ from torcheer.samples import Key
 from torcheer.tap.device_copies import host_copy
 from torcheer.tap.reduction.fused_batch import FusedValue, Moment, row_of
 from torcheer.tap.reduction.fused_values import FusedValues
-from torcheer.tap.reduction.outbox import Outbox
 from torcheer.tap.reduction.noted_values import Layout, Note, NotedValues, signature_of
+from torcheer.tap.reduction.outbox import Outbox
 from torcheer.tap.reduction.reduction_batch import (
     SAMPLE,
     WIDTH,

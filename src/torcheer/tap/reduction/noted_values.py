@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -17,6 +18,7 @@ from torcheer.tap.tensor_copies import describe, subsample
 
 _MOST, _MOST_BYTES = 64, 256 << 20  # values, and bytes of them, that wait at a time
 _MEMORY_SHARE = 128  # of a GPU's memory, which may wait where that is more
+_COPIED_BYTES = 64 << 20  # of a value that waits as a copy, at most: a launch for it alone costs more
 _now = time.time
 
 
@@ -65,7 +67,7 @@ def signature_of(tensor: Tensor) -> tuple[Any, ...]:
 
 
 # A value that waits: its tensor, without its graph; torch's count of writes to it (-1 of an inference tensor, which has
-# none); its key; the step; the time in seconds. No named tuple: making one costs as much as all else.
+# none, and of a copy); its key; the step; the time in seconds. No named tuple: making one costs as much as all else.
 Note = tuple[Tensor, int, Key, int, float]
 
 
@@ -74,7 +76,7 @@ class NotedValues:
 
     Nothing but the tensor and the time is noted in a hook, where the interpreter is cold between two kernels: all else
     is found out in one loop over all of them. Which keys are overwritten in place so soon (a batch norm's output by an
-    in-place ReLU) is learned from the first step: their values are taken at once.
+    in-place ReLU) is learned from the first step: their values wait as copies, large ones are taken at once.
     """
 
     def __init__(self, take_all: Callable[[], None]) -> None:
@@ -83,7 +85,8 @@ class NotedValues:
         self._bytes, self._device, self._raw = 0, -1, 0  # of the values' memory; their device and stream, by number
         self._stream: Any = None
         self._waiting = _WaitingKeys()
-        self.allowed = self._waiting.allowed  # keys whose values may wait
+        self._allowed = self._waiting.allowed
+        self.known = self._waiting.known  # keys whose values can be noted before anything else is asked
 
     def __len__(self) -> int:
         return len(self._notes)
@@ -93,7 +96,7 @@ class NotedValues:
         device = tensor.get_device()
         raw = 0
         if device >= 0:
-            if torch._C._cuda_isCurrentStreamCapturing():  # a CUDA graph would repeat our copies at every replay
+            if torch.cuda.is_current_stream_capturing():  # a CUDA graph would repeat our copies at every replay
                 return
             raw = torch._C._cuda_getCurrentRawStream(device)
         if self._notes and (device != self._device or raw != self._raw):
@@ -103,10 +106,13 @@ class NotedValues:
             self._device, self._raw, self._stream = device, raw, stream_of(tensor.device)
         if tensor.requires_grad:
             tensor = tensor.detach()
-        version = -1 if tensor.is_inference() else tensor._version
+        version, size, may_wait = -1 if tensor.is_inference() else tensor._version, tensor.nbytes, key in self._allowed
+        if not may_wait and key in self.known and size <= _COPIED_BYTES:
+            with suppress(torch.OutOfMemoryError):  # then it is taken at once
+                tensor, version, may_wait = tensor.clone(), -1, True
         notes.append((tensor, version, key, step, _now()))
-        self._bytes += tensor.nbytes
-        if key not in self.allowed:
+        self._bytes += size
+        if not may_wait:
             self._waiting.observe(key, tensor)
             self._take_all()
         elif len(notes) >= _MOST or (self._bytes >= _MOST_BYTES and self._bytes >= _waiting_bytes(tensor.device)):
@@ -135,16 +141,16 @@ class _WaitingKeys:
 
     def __init__(self) -> None:
         self.allowed = set[Key]()
-        self._known = set[Key]()  # keys that were observed
+        self.known = set[Key]()  # keys that were observed
         self._observed: list[tuple[Key, Tensor, int]] = []
         self._bytes = 0
 
     def forbid(self, key: Key) -> None:
         self.allowed.discard(key)
-        self._known.add(key)
+        self.known.add(key)
 
     def observe(self, key: Key, tensor: Tensor) -> None:
-        if key in self._known or tensor.is_inference():
+        if key in self.known or tensor.is_inference():
             return
         if self._bytes >= _MOST_BYTES or len(self._observed) >= _MOST:
             self.learn()
@@ -155,9 +161,9 @@ class _WaitingKeys:
         for key, tensor, version in self._observed:
             if tensor._version != version:
                 self.allowed.discard(key)
-            elif key not in self._known:
+            elif key not in self.known:
                 self.allowed.add(key)
-            self._known.add(key)
+            self.known.add(key)
         self._observed, self._bytes = [], 0
 
 
