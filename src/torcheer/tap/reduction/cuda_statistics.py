@@ -15,7 +15,7 @@ from torch import Tensor
 from torcheer.encoding import MemoryCopy
 from torcheer.samples import Key
 from torcheer.tap.device_copies import host_copy
-from torcheer.tap.reduction.fused_batch import FusedValue, Moment, row_of
+from torcheer.tap.reduction.fused_batch import FusedValue
 from torcheer.tap.reduction.fused_values import FusedValues
 from torcheer.tap.reduction.noted_values import Layout, Note, NotedValues, signature_of
 from torcheer.tap.reduction.outbox import Outbox
@@ -83,20 +83,6 @@ class Fetcher:
         return layout
 
     # -- values that are sent as batches -----------------------------------------------------------------------------
-
-    def fused_value(
-        self, tensor: Tensor, key: Key, layout: Layout, moment: Moment, *, minus: Tensor | None = None,
-        flags: tuple[str, ...] = (), keep_all: bool = False,
-    ) -> FusedValue | None:  # fmt: skip
-        """A value for `fetch_fused`; None where it must be fetched in another way."""
-        if minus is not None and (minus.numel() != layout.count or minus.dtype != tensor.dtype):
-            return None
-        row = row_of(tensor, key, layout, flags, keep_all)
-        return None if row is None else FusedValue(tensor.detach(), layout, row, moment, minus)
-
-    def can_fuse(self, tensor: Tensor, key: Key, layout: Layout) -> bool:
-        """Whether a value can be part of a batch."""
-        return row_of(tensor, key, layout) is not None
 
     def set_message(self, message: str) -> None:
         """Send what the user wants to see beside the values, from the next one on."""

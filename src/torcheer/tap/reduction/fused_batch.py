@@ -17,7 +17,7 @@ from torcheer.tap.reduction.noted_values import Layout
 from torcheer.tap.reduction.reduction_batch import WIDTH, raw_stream, sample_stride, stream_of
 
 _ROWS = 64
-_SAMPLE_BYTES = 512 << 10  # of a batch: sending one must be short beside a step
+_SAMPLE_BYTES = 1 << 20  # of a batch: sending one must be short beside a step
 
 
 Moment = tuple[float, int, int]  # when a value was taken: the time in seconds, values of its key before it, the step

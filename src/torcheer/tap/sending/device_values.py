@@ -21,6 +21,7 @@ from torcheer.tap.tensor_copies import is_wrapped, refusal, subsample
 
 _LAST_OUTPUTS = 4  # outputs before the loss
 _new_tuple = tuple.__new__  # without the function of a named tuple, which costs as much as all else
+_PLAIN = (False, ())  # of a row: a sample of its numbers is kept, and it has no flags
 Flags = tuple[str, ...]  # true fields of a `Delivery`
 
 
@@ -132,19 +133,22 @@ class DeviceValues:
             return
         fused: list[FusedValue] = []
         others: list[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]] = []
-        now_secs = time.time()
-        for tensor, key, minus, flags in values:
-            layout = self._fetcher.layout_of(tensor, key)
-            if layout is None and (reason := refusal(tensor)):
-                self._keys.refuse(key, tensor, f"{key[0]} ({key[1]}) is not sent: {reason}")
-                continue
-            moment = (now_secs, self._keys.count(key), step)
-            limit = self._limits.limit(tensor, key, minus)
-            layout = layout or self._fetcher.make_layout(tensor, key, limit)
-            value = self._fetcher.fused_value(tensor, key, layout, moment, minus=minus, flags=flags)
-            if value is not None:
-                fused.append(value)
+        now_secs, layouts, counts = time.time(), self._fetcher.layouts, self._keys.counts
+        for tensor, key, minus, flags in values:  # in one loop without calls: the device waits for the host meanwhile
+            layout = layouts.get(key)
+            if layout is None or layout.signature != signature_of(tensor):
+                if reason := refusal(tensor):
+                    self._keys.refuse(key, tensor, f"{key[0]} ({key[1]}) is not sent: {reason}")
+                    continue
+                layout = self._fetcher.make_layout(tensor, key, self._limits.limit(tensor, key, minus))
+            count = counts.get(key, 0)
+            counts[key] = count + 1
+            moment, kind = (now_secs, count, step), (False, flags)
+            row = layout.rows[kind] if kind in layout.rows else row_of(tensor, key, layout, flags)
+            if row is not None and (minus is None or (minus.numel() == layout.count and minus.dtype == tensor.dtype)):
+                fused.append(_new_tuple(FusedValue, (tensor, layout, row, moment, minus)))
             else:
+                limit = self._limits.limit(tensor, key, minus)
                 others.append((tensor, minus, limit, self._header(key, moment, flags, {})))
         if fused:
             self._fetcher.fetch_fused_together(fused)
@@ -155,11 +159,12 @@ class DeviceValues:
         """Copy what would be reduced of many tensors, with few calls."""
         copies: dict[int, Tensor] = {}
         alike: dict[Any, list[tuple[int, Tensor, Layout]]] = {}  # device, type and whether they can be fused
+        known = self._fetcher.layouts
         for place, (tensor, key) in enumerate(values):
-            layout = self._fetcher.layout_of(tensor, key)
-            if layout is None:
+            layout = known.get(key)
+            if layout is None or layout.signature != signature_of(tensor):
                 layout = self._fetcher.make_layout(tensor, key, self._limits.snapshot_limit(tensor, key))
-            can_fuse = self._fetcher.can_fuse(tensor, key, layout)
+            can_fuse = (layout.rows[_PLAIN] if _PLAIN in layout.rows else row_of(tensor, key, layout)) is not None
             alike.setdefault((tensor.device, tensor.dtype, can_fuse), []).append((place, tensor, layout))
         for (*_, can_fuse), group in alike.items():
             places, tensors, layouts = zip(*group)
