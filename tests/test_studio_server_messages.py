@@ -40,10 +40,36 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "ask_trace", "question": 2, "layer": "Conv", "unit": 7, "variables": ["Act", "Grad"], "item": 1},
     {"kind": "ask_analysis", "question": 3, "table": "patterns", "column": "Input", "analysis": "pca"},
     {"kind": "ask_sample", "question": 4, "id": 2},
+    {"kind": "ask_graph", "question": 5},
+    {"kind": "ask_tensors", "question": 5, "layer": "Conv", "moment": 2},
+    {
+        "kind": "ask_slice",
+        "question": 6,
+        "layer": "Conv",
+        "variable": "Wt",
+        "parameter": "conv.weight",
+        "rows": 1,
+        "columns": 0,
+        "index": [0, 0, 1, 2],
+        "firsts": [0, 2, 3],
+        "counts": [-1, 4, 4],
+        "most_cells": 4096,
+    },
+    {"kind": "ask_statistics", "question": 7, "layer": "Conv", "variable": "Act"},
     {"kind": "save_recording", "name": "a-name_1"},
     {"kind": "open_recording", "id": 0},
     {"kind": "open_run", "id": 1},
+    {"kind": "ask_run_columns", "question": 5},
+    {"kind": "ask_runs", "question": 6, "columns": ["Name", "train.lr"]},
+    {"kind": "ask_run_details", "question": 7, "runs": [0, 2]},
+    {"kind": "ask_curves", "question": 8, "runs": [0, 1], "series": ["loss"]},
+    {"kind": "note_run", "question": 9, "run": 1, "name": "best", "tags": ["paper"], "note": "why"},
+    {"kind": "delete_runs", "question": 10, "runs": [1]},
+    {"kind": "close_studio"},
 ]
+
+
+LISTS = ("variables", "index", "firsts", "counts", "columns", "runs", "series", "tags")
 
 
 def test_the_examples_here_are_all_kinds_of_messages() -> None:
@@ -58,7 +84,7 @@ def test_a_good_message_becomes_its_dataclass(message: dict[str, Any]) -> None:
         if name in ("train", "test"):
             value = Every(**value)
         if name != "kind":
-            assert getattr(found, name) == (tuple(value) if name == "variables" else value)
+            assert getattr(found, name) == (tuple(value) if name in LISTS else value)
 
 
 def test_what_is_left_out_has_its_default() -> None:

@@ -16,7 +16,14 @@ const pages = [
 const assets = {
   "index.html": ["src/studio/index.html"],
   "icon.svg": ["src/studio/icon.svg"],
-  "studio.css": ["node_modules/uplot/dist/uPlot.min.css", "src/studio/studio.css", "src/studio/network/network.css"],
+  "studio.css": [
+    "node_modules/uplot/dist/uPlot.min.css",
+    "src/studio/studio.css",
+    "src/studio/network/network.css",
+    "src/studio/runs/runs.css",
+    "src/studio/inspector/inspector.css",
+    "src/studio/shell/narrow.css",
+  ],
 }; // of the studio's page: name -> sources, concatenated
 
 const unknown = process.argv.slice(2).filter((argument) => argument !== "--check");
@@ -41,7 +48,8 @@ async function writeBundle(bundled, content, source) {
   const current = await readText(file);
   if (content === current) return;
   if (check) {
-    const problem = current === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
+    const problem =
+      current === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
     console.error(`${bundled} ${problem}: run \`make web\` and commit it`);
     process.exitCode = 1;
   } else {

@@ -57,5 +57,8 @@ test("NaN and infinity colour the boxes that hold them, and no other", () => {
   deepEqual(colouring.range, [0, Math.log10(4)]);
   equal(colouring.paint(box(1), "op")!.fill, STRANGE);
   equal(colouring.paint(box(4), "op")!.fill, "#fee838");
-  deepEqual([NaN, Infinity].map((value) => colouring.formatValue(value)), ["NaN", "∞"]);
+  deepEqual(
+    [NaN, Infinity].map((value) => colouring.formatValue(value)),
+    ["NaN", "∞"],
+  );
 });

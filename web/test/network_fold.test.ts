@@ -14,7 +14,14 @@ const placed = (name: string, holds = false): PlacedLayer => ({
   layer: { name, shape: [4], kind: holds ? "Block" : "Linear", view: "auto", place: null, relation: "", other: "", also: [], holds },
   units: 4, grid: [1, 1, 2, 2], size: [2, 2], place: [0, 0, 0],
 }); // prettier-ignore
-const module = (path: string, parent: string, repeats = 1, output = ""): ModuleNode => ({ path, kind: "Block", parent, calls: 1, repeats, output });
+const module = (path: string, parent: string, repeats = 1, output = ""): ModuleNode => ({
+  path,
+  kind: "Block",
+  parent,
+  calls: 1,
+  repeats,
+  output,
+});
 const arrow = (sender: string, receiver: string): Projection => ({
   name: `${sender}-${receiver}`, sender, receiver, kind: "", shape: [], stride: [], padding: [], dilation: [], groups: 1, type: "forward",
 }); // prettier-ignore
@@ -28,8 +35,17 @@ function blocks(count: number, repeats = true): Net {
   for (let n = 0; n < count; n++) {
     const path = `h.${n}`;
     layers.push(placed(`${path}.a`), placed(`${path}.b`), placed(path, true));
-    modules.push(module(path, "", repeats ? (n ? 0 : count) : 1, path), module(`${path}.a`, path, 1, `${path}.a`), module(`${path}.b`, path, 1, `${path}.b`));
-    projections.push(arrow(before, `${path}.a`), arrow(`${path}.a`, `${path}.b`), arrow(`${path}.b`, path), arrow(before, path));
+    modules.push(
+      module(path, "", repeats ? (n ? 0 : count) : 1, path),
+      module(`${path}.a`, path, 1, `${path}.a`),
+      module(`${path}.b`, path, 1, `${path}.b`),
+    );
+    projections.push(
+      arrow(before, `${path}.a`),
+      arrow(`${path}.a`, `${path}.b`),
+      arrow(`${path}.b`, path),
+      arrow(before, path),
+    );
     before = path;
   }
   layers.push(placed("head"));
@@ -38,7 +54,8 @@ function blocks(count: number, repeats = true): Net {
   return { name: "net", layers, projections, variables: [], modules };
 }
 
-const titles = (net: Net, open: ReadonlySet<string>): string[] => shownNodes(buildTree(net).root, open).map(({ title, count }) => (count > 1 ? `${title} ×${count}` : title));
+const titles = (net: Net, open: ReadonlySet<string>): string[] =>
+  shownNodes(buildTree(net).root, open).map(({ title, count }) => (count > 1 ? `${title} ×${count}` : title));
 
 test("equal blocks open as one stack, at the depth that fits", () => {
   const net = blocks(12);
@@ -47,7 +64,20 @@ test("equal blocks open as one stack, at the depth that fits", () => {
 
 test("blocks that differ open one by one while they fit", () => {
   const few = blocks(3, false);
-  deepEqual(titles(few, initiallyOpen(buildTree(few))), ["Input", "stem", "a", "b", "output", "a", "b", "output", "a", "b", "output", "head"]);
+  deepEqual(titles(few, initiallyOpen(buildTree(few))), [
+    "Input",
+    "stem",
+    "a",
+    "b",
+    "output",
+    "a",
+    "b",
+    "output",
+    "a",
+    "b",
+    "output",
+    "head",
+  ]);
   const many = blocks(12, false);
   equal(titles(many, initiallyOpen(buildTree(many))).length, 15);
 });
@@ -57,7 +87,17 @@ test("an open run shows its blocks, an open block its layers and what it returns
   const tree = buildTree(net);
   const run = [...walk(tree.root)].find(({ sort }) => sort === "run")!;
   deepEqual(titles(net, new Set(["", run.key])), ["Input", "stem", "h.0", "h.1", "h.2", "h.3", "head"]);
-  deepEqual(titles(net, new Set(["", run.key, "h.1"])), ["Input", "stem", "h.0", "a", "b", "output", "h.2", "h.3", "head"]);
+  deepEqual(titles(net, new Set(["", run.key, "h.1"])), [
+    "Input",
+    "stem",
+    "h.0",
+    "a",
+    "b",
+    "output",
+    "h.2",
+    "h.3",
+    "head",
+  ]);
 });
 
 test("a closed module shows what it returned, a closed run what its last module returned", () => {
@@ -85,7 +125,11 @@ test("a way around the layers of an open block is a skip", () => {
 });
 
 test("no two slabs stand in the same place", () => {
-  for (const open of [new Set([""]), new Set(["", "h.0 ×12"]), new Set(["", "h.0 ×12", ...Array.from({ length: 12 }, (_, n) => `h.${n}`)])]) {
+  for (const open of [
+    new Set([""]),
+    new Set(["", "h.0 ×12"]),
+    new Set(["", "h.0 ×12", ...Array.from({ length: 12 }, (_, n) => `h.${n}`)]),
+  ]) {
     const { net } = foldNet(blocks(12), buildTree(blocks(12)), open);
     equal(new Set(net.layers.map(({ place }) => place.join())).size, net.layers.length);
   }
@@ -100,7 +144,11 @@ test("a frame stands around the layers of each open module", () => {
 });
 
 test("a module that is called several times is a layer for each call, not a module that holds them", () => {
-  const net: Net = { ...blocks(0), layers: ["Input", "pool", "pool:2", "pool:3"].map((name) => placed(name)), modules: [module("pool", "", 1, "pool")] };
+  const net: Net = {
+    ...blocks(0),
+    layers: ["Input", "pool", "pool:2", "pool:3"].map((name) => placed(name)),
+    modules: [module("pool", "", 1, "pool")],
+  };
   deepEqual(titles(net, new Set([""])), ["Input", "pool", "pool:2", "pool:3"]);
 });
 
@@ -163,9 +211,19 @@ test("thousands of blocks that differ stay closed, each its own slab", () => {
 test("the first slab with NaN is named so, later ones and alerts inside of closed modules are marked", () => {
   const folding = new Folding();
   folding.setNet(blocks(12));
-  const frame = (nans: number, infs = 0): Frame => ({ head: { nans, infs, negative_infs: 0 } as FrameHead, bytes: new Uint8Array() });
+  const frame = (nans: number, infs = 0): Frame => ({
+    head: { nans, infs, negative_infs: 0 } as FrameHead,
+    bytes: new Uint8Array(),
+  });
   const frames = new Map([["Input", frame(0)], ["stem", frame(0)], ["h.11", frame(2)], ["head", frame(1, 1)]]); // prettier-ignore
-  const alert = (layer: string, step: number, severity = "warning"): AlertSeen => ({ text: "", severity, step, rule: "", layer, id: "" });
+  const alert = (layer: string, step: number, severity = "warning"): AlertSeen => ({
+    text: "",
+    severity,
+    step,
+    rule: "",
+    layer,
+    id: "",
+  });
   const alerts = [alert("h.3.a", 5), alert("h.3.a", 9), alert("stem", 7, "info")];
   const faults = findFaults(folding.visible.get()!, frames, alerts, 6);
   deepEqual([...faults], [["h.11", { text: "first NaN · 1 alert", isFirst: true }], ["head", { text: "NaN, ∞", isFirst: false }]]); // prettier-ignore

@@ -12,7 +12,8 @@ const placed = (name: string, place: [number, number, number], size: [number, nu
   layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", also: [], holds: false },
   units: 4, grid: [1, 1, 2, 2], size, place,
 }); // prettier-ignore
-const stack = (levels: number): PlacedLayer[] => Array.from({ length: levels }, (_, n) => placed(`l${n}`, [0, n * 4, 0]));
+const stack = (levels: number): PlacedLayer[] =>
+  Array.from({ length: levels }, (_, n) => placed(`l${n}`, [0, n * 4, 0]));
 
 test("a stack leans to the right in a wide window and stands upright in a narrow one", () => {
   const wide = leanStack(stack(6), 1.8, 0.2, 0.44);
@@ -34,7 +35,12 @@ test("layers that somebody placed are not moved", () => {
 });
 
 test("a fitted camera shows every point and fills the window, wide, narrow or deep", () => {
-  for (const [width, height] of [[1280, 800], [400, 900], [1600, 300]]) { // prettier-ignore
+  for (const [width, height] of [
+    [1280, 800],
+    [400, 900],
+    [1600, 300],
+  ]) {
+    // prettier-ignore
     for (const levels of [1, 3, 40]) {
       const orbit = new OrbitCamera(() => {});
       const points = stack(levels).flatMap(({ place: [x, y, z] }) => [new Vector3(x - 5, y, z - 5), new Vector3(x + 5, y, z + 5), new Vector3(x + 5, y, z - 5), new Vector3(x - 5, y, z + 5)]); // prettier-ignore
@@ -77,7 +83,10 @@ test("a type that has the name of something all objects have is drawn as forward
     equal(arrowType(type), "forward");
     const projection = { name: type, sender: "constructor", receiver: "__proto__", type } as Net["projections"][number];
     const mesh = buildArrows({ name: "", layers, projections: [projection], variables: [], modules: [] }, false, 0.1)!;
-    deepEqual([...mesh.geometry.getAttribute("tint").array.slice(0, 3)].map((part) => Math.round(part * 255)), [0x7b, 0x87, 0x94]);
+    deepEqual(
+      [...mesh.geometry.getAttribute("tint").array.slice(0, 3)].map((part) => Math.round(part * 255)),
+      [0x7b, 0x87, 0x94],
+    );
   }
 });
 

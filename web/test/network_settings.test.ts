@@ -7,7 +7,14 @@ Object.assign(globalThis, {
   matchMedia: () => ({ matches: false, addEventListener: () => {} }),
   localStorage: { getItem: (key: string) => memory.get(key) ?? null, setItem: (key: string, value: string) => memory.set(key, value) },
 }); // prettier-ignore
-const { DEFAULT_SETTINGS: FIRST, saveSettings: keep, rangeSetting, loadSettings: remembered, savedViews, saveView } = await import("../src/studio/network/settings");
+const {
+  DEFAULT_SETTINGS: FIRST,
+  saveSettings: keep,
+  rangeSetting,
+  loadSettings: remembered,
+  savedViews,
+  saveView,
+} = await import("../src/studio/network/settings");
 
 const NAMES = ["constructor", "__proto__", "toString", "hasOwnProperty"];
 const variable = (name: string) => ({ name, of: "unit", doc: "", range: null, zero_centred: true });

@@ -3,7 +3,17 @@ import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Moment } from "../src/studio/messages";
-import { isBehind, LIVE_POSITION, moveBy, moveTo, advance, indexOfPosition, togglePlay, formatMoment, type TimelinePosition } from "../src/studio/network/values/timeline";
+import {
+  isBehind,
+  LIVE_POSITION,
+  moveBy,
+  moveTo,
+  advance,
+  indexOfPosition,
+  togglePlay,
+  formatMoment,
+  type TimelinePosition,
+} from "../src/studio/network/values/timeline";
 
 const moments = (...ids: number[]): Moment[] => ids.map((id) => ({ id, step: id * 10, counters: {}, test: false }));
 const at = (moment: number): TimelinePosition => ({ live: false, moment, isPlaying: false });
@@ -45,7 +55,10 @@ test("play goes on from here, from the start where it stands at the end, and sta
 });
 
 test("a moment is told by its step and counters", () => {
-  equal(formatMoment({ id: 1, step: 12, counters: { Epoch: 3, Name: "p" }, test: true }), "step 12 · Epoch 3 · Name p · test");
+  equal(
+    formatMoment({ id: 1, step: 12, counters: { Epoch: 3, Name: "p" }, test: true }),
+    "step 12 · Epoch 3 · Name p · test",
+  );
   equal(formatMoment({ id: 1, step: 12, counters: { Epoch: 3, Step: 12 }, test: false }), "step 12 · Epoch 3");
   equal(formatMoment({ id: 1, step: 12, counters: { Step: 2 }, test: false }), "step 12 · Step 2");
   equal(formatMoment(undefined), "no moments yet");

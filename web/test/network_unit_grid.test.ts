@@ -9,7 +9,17 @@ import {
 import type { Layer } from "../src/studio/messages";
 
 const GRIDS: UnitGrid[] = [[1, 1, 5, 7], [2, 3, 4, 5], [3, 1, 1, 1], [2, 2, 55, 55], [1, 1, 1, 10]]; // prettier-ignore
-const layer = (view: string): Layer => ({ name: "L", shape: [], kind: "", view, place: null, relation: "", other: "", also: [], holds: false });
+const layer = (view: string): Layer => ({
+  name: "L",
+  shape: [],
+  kind: "",
+  view,
+  place: null,
+  relation: "",
+  other: "",
+  also: [],
+  holds: false,
+});
 
 test("the cell under the middle of a cell is that cell", () => {
   for (const grid of GRIDS) {

@@ -3,14 +3,33 @@ import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
 import type { FrameHead } from "../src/studio/messages";
-import { defaultRangeSetting, baselineOf, computeRange, nonFiniteIn, valueOf, type Frame, type RangeSetting } from "../src/studio/network/values/value_ranges";
+import {
+  defaultRangeSetting,
+  baselineOf,
+  computeRange,
+  nonFiniteIn,
+  valueOf,
+  type Frame,
+  type RangeSetting,
+} from "../src/studio/network/values/value_ranges";
 
 const head = (lo: number, hi: number, count: number): FrameHead => ({
   look: 1, moment: 0, layer: "L", variable: "Act", item: 0, grid: [1, 1, 1, count], block: [1, 1], count, lo, hi, nans: 0,
   infs: 0, negative_infs: 0, raster: false,
 }); // prettier-ignore
-const frame = (lo: number, hi: number, bytes: number[]): Frame => ({ head: head(lo, hi, bytes.length), bytes: Uint8Array.from(bytes) });
-const setting = (part: Partial<RangeSetting>): RangeSetting => ({ mode: "auto", min: -1, max: 1, percent: 99, zeroCentred: false, map: "ColdHot", ...part });
+const frame = (lo: number, hi: number, bytes: number[]): Frame => ({
+  head: head(lo, hi, bytes.length),
+  bytes: Uint8Array.from(bytes),
+});
+const setting = (part: Partial<RangeSetting>): RangeSetting => ({
+  mode: "auto",
+  min: -1,
+  max: 1,
+  percent: 99,
+  zeroCentred: false,
+  map: "ColdHot",
+  ...part,
+});
 
 test("automatic is from the least to the largest of all layers", () => {
   deepEqual(computeRange([frame(0, 3, [1, 251]), frame(-1, 2, [1, 251])], setting({})), [-1, 3]);
@@ -51,7 +70,10 @@ test("a byte stands for a value, and 0 for none", () => {
   equal(valueOf(head(-1, 1, 1), 251), 1);
   ok(Math.abs(valueOf(head(-1, 1, 1), 126)!) < 1e-9);
   equal(valueOf(head(-1, 1, 1), 0), undefined);
-  deepEqual([253, 254, 255].map((byte) => valueOf(head(-1, 1, 1), byte)), [NaN, Infinity, -Infinity]);
+  deepEqual(
+    [253, 254, 255].map((byte) => valueOf(head(-1, 1, 1), byte)),
+    [NaN, Infinity, -Infinity],
+  );
 });
 
 test("what is not finite counts for no range, and is told apart", () => {
@@ -71,6 +93,13 @@ test("bars stand on zero, or on the end that is nearest to it", () => {
 
 test("a variable with a range of its own begins with it", () => {
   const variable = { name: "Act", of: "unit", doc: "", range: [0, 1] as [number, number], zero_centred: false };
-  deepEqual(defaultRangeSetting(variable), { mode: "fixed", min: 0, max: 1, percent: 99, zeroCentred: false, map: "ColdHot" });
+  deepEqual(defaultRangeSetting(variable), {
+    mode: "fixed",
+    min: 0,
+    max: 1,
+    percent: 99,
+    zeroCentred: false,
+    map: "ColdHot",
+  });
   equal(defaultRangeSetting({ ...variable, range: null }).mode, "layer");
 });

@@ -10,33 +10,81 @@ const EDGES = [-4, -2, -1, 1, 2, 4];
 
 function table(steps: number[], histograms: Json[], edges = EDGES): Table {
   const column = { shape: [edges.length + 1], plotted: false, fixed: null, error: "" };
-  const columns = [{ ...column, name: "Step", type: "int", edges: [] }, { ...column, name: "histogram", type: "tensor", edges }];
-  return withRows(emptyTable({ name: "t", title: "T", x: "Step", legend: "", layer: "", columns }), { first: 0, columns: { Step: steps, histogram: histograms } });
+  const columns = [
+    { ...column, name: "Step", type: "int", edges: [] },
+    { ...column, name: "histogram", type: "tensor", edges },
+  ];
+  return withRows(emptyTable({ name: "t", title: "T", x: "Step", legend: "", layer: "", columns }), {
+    first: 0,
+    columns: { Step: steps, histogram: histograms },
+  });
 }
 
 test("only bins that ever held a value are shown, and rows without a histogram are left out", () => {
   const view = buildHistogram(table([0, 10, 20], [[0, 0, 1, 2, 0, 0, 0], null, [0, 0, 0, 3, 1, 0, 0]]))!;
   deepEqual(view.x, [0, 20]);
-  deepEqual(view.bins.map(({ low, high }) => [low, high]), [[-2, -1], [-1, 1], [1, 2]]);
-  deepEqual([view.counts, view.totals, view.largest], [[[1, 2, 0], [0, 3, 1]], [3, 4], 0.75]);
+  deepEqual(
+    view.bins.map(({ low, high }) => [low, high]),
+    [
+      [-2, -1],
+      [-1, 1],
+      [1, 2],
+    ],
+  );
+  deepEqual(
+    [view.counts, view.totals, view.largest],
+    [
+      [
+        [1, 2, 0],
+        [0, 3, 1],
+      ],
+      [3, 4],
+      0.75,
+    ],
+  );
   deepEqual(view.bounds, [-10, 10, 30]);
 });
 
 test("a long stretch of values that never occurred is one broken bin", () => {
   const view = buildHistogram(table([1], [[5, 0, 0, 0, 0, 0, 2]]))!;
-  deepEqual(view.bins.map(({ low, high, isGap }) => [low, high, isGap]), [[-Infinity, -4, false], [-4, 4, true], [4, Infinity, false]]);
+  deepEqual(
+    view.bins.map(({ low, high, isGap }) => [low, high, isGap]),
+    [
+      [-Infinity, -4, false],
+      [-4, 4, true],
+      [4, Infinity, false],
+    ],
+  );
   deepEqual(view.bounds, [0.5, 1.5]);
 });
 
 test("the axis reads the bins' limits, zero in the middle of its bin", () => {
   const view = buildHistogram(table([1], [[0, 1, 1, 1, 1, 1, 0]]))!;
-  deepEqual(binTicks(view, 20).map(({ at, text }) => [at, text]), [[0, -4], [1, -2], [2, -1], [2.5, 0], [3, 1], [4, 2], [5, 4]]);
+  deepEqual(
+    binTicks(view, 20).map(({ at, text }) => [at, text]),
+    [
+      [0, -4],
+      [1, -2],
+      [2, -1],
+      [2.5, 0],
+      [3, 1],
+      [4, 2],
+      [5, 4],
+    ],
+  );
   ok(binTicks(view, 3).length <= 5);
 });
 
 test("values on one side of zero have ticks too, and infinite limits have none", () => {
   const view = buildHistogram(table([1], [[0, 0, 0, 0, 1, 1, 1]]))!;
-  deepEqual(binTicks(view, 20).map(({ at, text }) => [at, text]), [[0, 1], [1, 2], [2, 4]]);
+  deepEqual(
+    binTicks(view, 20).map(({ at, text }) => [at, text]),
+    [
+      [0, 1],
+      [1, 2],
+      [2, 4],
+    ],
+  );
 });
 
 test("a table without bins has no histogram, and odd cells are no counts", () => {

@@ -16,18 +16,31 @@ function said(...messages: ToPage[]): PageState {
 }
 
 test("hello makes all that was said before void", () => {
-  const page = said(hello, { kind: "state_came", state }, { kind: "alerts_came", alerts: [alert] }, { kind: "caught_up" }, { ...hello, title: "two" });
+  const page = said(
+    hello,
+    { kind: "state_came", state },
+    { kind: "alerts_came", alerts: [alert] },
+    { kind: "caught_up" },
+    { ...hello, title: "two" },
+  );
   deepEqual(page, { ...NOTHING_SAID, hello: { ...hello, title: "two" } });
 });
 
 test("a page that comes late and one that was there from the start know the same", () => {
   const early = said(
-    hello, { kind: "caught_up" }, { kind: "moments", came: [moment(0)], gone: [] }, { kind: "state_came", state },
-    { kind: "moments", came: [moment(1), moment(2)], gone: [0] }, { kind: "alerts_came", alerts: [alert] },
+    hello,
+    { kind: "caught_up" },
+    { kind: "moments", came: [moment(0)], gone: [] },
+    { kind: "state_came", state },
+    { kind: "moments", came: [moment(1), moment(2)], gone: [0] },
+    { kind: "alerts_came", alerts: [alert] },
   );
   const late = said(
-    hello, { kind: "moments", came: [moment(1), moment(2)], gone: [] }, { kind: "state_came", state },
-    { kind: "alerts_came", alerts: [alert] }, { kind: "caught_up" },
+    hello,
+    { kind: "moments", came: [moment(1), moment(2)], gone: [] },
+    { kind: "state_came", state },
+    { kind: "alerts_came", alerts: [alert] },
+    { kind: "caught_up" },
   );
   deepEqual(early, late);
 });
@@ -47,6 +60,11 @@ test("what is an answer or comes from a later server changes nothing", () => {
 });
 
 test("the server's farewell says what became of the run", () => {
-  const page = said(hello, { kind: "ended", heading: "The viewer was closed", text: "", state: { ...state, status: "done" } });
+  const page = said(hello, {
+    kind: "ended",
+    heading: "The viewer was closed",
+    text: "",
+    state: { ...state, status: "done" },
+  });
   deepEqual([page.ended?.heading, page.state.status], ["The viewer was closed", "done"]);
 });

@@ -7,19 +7,43 @@ import { groupsAt, indexOfStep, stepsOf } from "../src/studio/samples/sample_gro
 import { displayScale, normalised, toRgba, waveform } from "../src/studio/samples/sample_shapes";
 
 let count = 0;
-const sample = (name: string, step: number, item = -1): SampleHead => ({ id: count++, name, kind: "text", step, item, caption: "", time_secs: 0 });
+const sample = (name: string, step: number, item = -1): SampleHead => ({
+  id: count++,
+  name,
+  kind: "text",
+  step,
+  item,
+  caption: "",
+  time_secs: 0,
+});
 const samples = [sample("a", 0), sample("b", 5, 0), sample("b", 5, 1), sample("a", 10), sample("c", 10)];
-const shown = (step: number) => groupsAt(samples, step).map(({ name, samples: list }) => [name, list.map((head) => head.step)]);
+const shown = (step: number) =>
+  groupsAt(samples, step).map(({ name, samples: list }) => [name, list.map((head) => head.step)]);
 
 test("of each name the last samples up to a step are shown, in the order in which the names came", () => {
   deepEqual(stepsOf(samples), [0, 5, 10]);
-  deepEqual(shown(-1), [["a", [10]], ["b", [5, 5]], ["c", [10]]]);
-  deepEqual(shown(5), [["a", [0]], ["b", [5, 5]], ["c", []]]);
-  deepEqual(shown(0), [["a", [0]], ["b", []], ["c", []]]);
+  deepEqual(shown(-1), [
+    ["a", [10]],
+    ["b", [5, 5]],
+    ["c", [10]],
+  ]);
+  deepEqual(shown(5), [
+    ["a", [0]],
+    ["b", [5, 5]],
+    ["c", []],
+  ]);
+  deepEqual(shown(0), [
+    ["a", [0]],
+    ["b", []],
+    ["c", []],
+  ]);
 });
 
 test("a step between two is the one before it", () => {
-  deepEqual([-1, 0, 4, 5, 99].map((step) => indexOfStep([0, 5, 10], step)), [2, 0, 0, 1, 2]);
+  deepEqual(
+    [-1, 0, 4, 5, 99].map((step) => indexOfStep([0, 5, 10], step)),
+    [2, 0, 0, 1, 2],
+  );
   equal(indexOfStep([5, 10], 2), 0);
 });
 
@@ -35,11 +59,29 @@ test("grey, RGB and RGBA become RGBA", () => {
 });
 
 test("each column of a waveform has its least and largest number", () => {
-  deepEqual(waveform(new Int16Array([1, -5, 3, 9]), 2), [[-5, 1], [3, 9]]);
-  deepEqual(waveform(new Int16Array([4]), 3), [[4, 4], [4, 4], [4, 4]]);
+  deepEqual(waveform(new Int16Array([1, -5, 3, 9]), 2), [
+    [-5, 1],
+    [3, 9],
+  ]);
+  deepEqual(waveform(new Int16Array([4]), 3), [
+    [4, 4],
+    [4, 4],
+    [4, 4],
+  ]);
   deepEqual(waveform(new Int16Array([]), 1), [[0, 0]]);
 });
 
 test("rows without a sum have no shares", () => {
-  deepEqual(normalised([[8, 2], [0, 0], [NaN, 1]]), [[0.8, 0.2], [0, 0], [0, 0]]);
+  deepEqual(
+    normalised([
+      [8, 2],
+      [0, 0],
+      [NaN, 1],
+    ]),
+    [
+      [0.8, 0.2],
+      [0, 0],
+      [0, 0],
+    ],
+  );
 });

@@ -7,19 +7,31 @@ import { placeBoxes, type PlacedBox } from "./layout/placement";
 import { Painter, type Paint } from "./render/painter";
 import { ViewTree, type Mode } from "./layout/view_tree";
 import { rectOf, Stage } from "./render/stage";
-import { themeFromHash } from "./drawing_theme";
 
-export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
+export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme" | "colours" | "faults";
 export type ThemeName = "auto" | "light" | "dark";
 export const MAX_UNFOLDED = 3000; // maximum number of boxes unfolded at once
 const NARROW_PX = 600; // pixels
+
+/** A way to colour the boxes. */
+export interface ColourChoice {
+  quantity: string;
+  title: string;
+  reason: string; // why it cannot be chosen; "" if it can
+}
+
+/** Something wrong in a box, which may be folded away. */
+export interface BoxFault {
+  path: string;
+  text: string;
+  isFirst: boolean; // the first that went wrong
+}
 
 export class App {
   readonly tree: ViewTree;
   readonly painter: Painter;
   readonly camera: Camera;
   readonly stage: Stage;
-  readonly screen: HTMLElement;
   details: Details | null = null;
   boxes: PlacedBox[] = []; // every drawn box, the root first
   byPath = new Map<string, PlacedBox>();
@@ -27,6 +39,9 @@ export class App {
   hovered = "";
   searchHits: string[] = []; // paths of the search matches
   colourScale: ColourScale | null = null;
+  faults: BoxFault[] = [];
+  colourChoices = (): ColourChoice[] =>
+    ["kind", ...Object.keys(this.details?.overlays ?? {})].map((name) => ({ quantity: name, title: name, reason: "" }));
   theme: ThemeName;
   showMessage: (words: string) => void = () => {}; // show a message to the user
   private size = { width: 1, height: 1 }; // screen size in pixels, cached: reading it after each change would force a page layout each time
@@ -36,10 +51,10 @@ export class App {
 
   constructor(
     readonly data: Payload,
-    screen: HTMLElement,
+    readonly screen: HTMLElement,
+    readonly themed: HTMLElement, // has the class "dark" in the dark theme
   ) {
-    this.screen = screen;
-    this.theme = themeFromHash() ?? (data.theme === "light" || data.theme === "dark" ? data.theme : "auto");
+    this.theme = data.theme === "light" || data.theme === "dark" ? data.theme : "auto";
     this.tree = new ViewTree(data);
     this.painter = new Painter(data);
     this.camera = new Camera(
@@ -111,7 +126,7 @@ export class App {
   redraw(shift: [number, number] | null = null): void {
     this.colourScale?.fit(this.boxes);
     const { colourScale } = this;
-    const paintKey = colourScale ? `${colourScale.quantity} ${colourScale.range}` : "";
+    const paintKey = colourScale ? `${colourScale.quantity} ${colourScale.range.join()}` : "";
     this.stage.show({ boxes: this.boxes, down: this.tree.down, paint: (box) => this.paint(box), paintKey }, shift);
   }
 
@@ -201,7 +216,9 @@ export class App {
 
   colourBy(quantity: string): void {
     const values = this.details?.overlays[quantity];
-    this.colourScale = values ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange) : null;
+    this.colourScale = values
+      ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange)
+      : null;
     this.redraw();
     this.emit("layout");
     this.emit("selection");

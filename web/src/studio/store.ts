@@ -1,15 +1,40 @@
 // The page's state as signals, and the messages it sends; every tab reads and writes it here.
 import type {
-  Act, AskAnalysis, AskSample, AskTrace, AskValue, Every, FromPage, Hello, Json, Look, SampleFrame, Shown, ToPage,
+  Act,
+  AskAnalysis,
+  AskCurves,
+  AskGraph,
+  AskRunColumns,
+  AskRunDetails,
+  AskRuns,
+  AskSample,
+  AskSlice,
+  AskStatistics,
+  AskTensors,
+  AskTrace,
+  AskValue,
+  DeleteRuns,
+  Every,
+  FromPage,
+  Hello,
+  Json,
+  Look,
+  Net,
+  NoteRun,
+  SampleFrame,
+  Shown,
+  SliceFrame,
+  ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
+import { readPlace, writePlace } from "./page_place";
 import { Signal } from "./signal";
 import { Socket } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["network", "plots", "tables", "samples", "graph"] as const;
+export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -17,6 +42,7 @@ export type Connection = "connecting" | "open" | "lost";
 export interface Selection {
   layer: string;
   unit: number;
+  module?: string; // the module that was selected as a whole: the layer has what it returned
 }
 
 /** What the Network tab shows, and how. */
@@ -30,6 +56,13 @@ export interface ViewSettings {
   test: Every;
 }
 
+/** What the inspector shows. */
+export interface Inspected {
+  layer: string;
+  parameters: boolean; // whether one of its parameters, or of their gradients
+  also: string; // a variable beside that of the Network tab; "": none
+}
+
 /** A message to the user that disappears by itself. */
 export interface Notice {
   id: number;
@@ -38,17 +71,29 @@ export interface Notice {
 }
 
 /** A binary answer: its header and its payload. */
-export interface SampleBytes {
-  head: SampleFrame;
+export interface BinaryAnswer<Head> {
+  head: Head;
   bytes: Uint8Array;
 }
+export type SampleBytes = BinaryAnswer<SampleFrame>;
+export type SliceBytes = BinaryAnswer<SliceFrame>;
 
-type Question = Omit<AskSample, "question"> | Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
-type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
+/** A question without its number. */
+export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
+type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
+type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskSample | AskAnalysis>;
+type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
+type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
-  variable: "", item: 0, moment: -1, raster: 0, mode: "auto",
-  train: { unit: "auto", count: 1 }, test: { unit: "trial", count: 1 },
+  variable: "",
+  item: 0,
+  moment: -1,
+  raster: 0,
+  mode: "auto",
+  train: { unit: "auto", count: 1 },
+  test: { unit: "trial", count: 1 },
 };
 const TABLES_WAIT_MS = 50; // tables and plots re-render once per burst of rows
 const MAX_TABLES_WAIT_MS = 1000;
@@ -68,16 +113,20 @@ export class Store {
   readonly recordings = new Signal(NOTHING_SAID.recordings);
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
+  readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
+  readonly outcome = new Signal<PageState["outcome"]>(null);
   readonly ended = new Signal<PageState["ended"]>(null);
 
   readonly connection = new Signal<Connection>("connecting");
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
-  readonly selection = new Signal<Selection | null>(null);
+  readonly selection = new Signal<Selection | null>(null); // of every tab
+  readonly badLayers = new Signal<ReadonlyMap<string, string>>(new Map()); // of what the Network tab shows: layer -> "NaN"
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
+  readonly inspected = new Signal<Inspected | null>(null); // what a live run must send for it
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -85,6 +134,7 @@ export class Store {
   readonly socket: Socket; // its frames go to who draws them
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
+  private place = readPlace(); // the selection that the address names, until it is there
   private page = NOTHING_SAID; // may be newer than the signals
   private tablesTimer = 0;
   private lastLook = ""; // the last look sent, without its number
@@ -98,16 +148,18 @@ export class Store {
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
-      onSample: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
+      onBinaryAnswer: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers]) signal.subscribe(() => this.sendLook());
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers, this.inspected])
+      signal.subscribe(() => this.sendLook());
   }
 
   /** Connect, and reconnect when the connection is lost. */
   start(): void {
-    this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // a reload opens the same tab
+    for (const signal of [this.tab, this.selection])
+      signal.subscribe(() => writePlace(this.tab.get(), this.selection.get())); // a reload opens the same
     window.addEventListener("hashchange", () => this.tab.set(tabFromHash()));
     document.addEventListener("visibilitychange", () => {
       this.sendLook();
@@ -137,6 +189,11 @@ export class Store {
     };
   }
 
+  /** Ask for the state again with the next look, even if that is the same. */
+  forgetLook(): void {
+    this.lastLook = "";
+  }
+
   /** Send a message; a notice tells the user if not connected. */
   send(message: FromPage): boolean {
     const isSent = this.socket.send(message);
@@ -152,17 +209,39 @@ export class Store {
 
   /** Request the content of a sample: binary for images and sound, JSON for the others. */
   askSample(id: number): Promise<Json | SampleBytes> {
-    return this.askAny({ kind: "ask_sample", id });
+    return this.askAny({ kind: "ask_sample", id }) as Promise<Json | SampleBytes>;
   }
 
-  private askAny(question: Question): Promise<Json | SampleBytes> {
+  /** Request the network's drawing. */
+  askGraph(): Promise<SampleBytes> {
+    return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
+  }
+
+  /** Request a slice of a tensor. */
+  askSlice(question: Unnumbered<AskSlice>): Promise<SliceBytes> {
+    return this.askAny(question) as Promise<SliceBytes>;
+  }
+
+  private askAny(question: Question): Promise<AnyAnswer> {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });
-      if (this.socket.send({ ...question, question: number } as FromPage)) return;
+      if (this.socket.send({ ...question, question: number })) return;
       this.questions.delete(number);
       reject(new Error("not connected"));
     });
+  }
+
+  /** Note the layers with NaN or infinities. */
+  setBadLayers(layers: ReadonlyMap<string, string>): void {
+    const isSame = JSON.stringify([...layers]) === JSON.stringify([...this.badLayers.get()]);
+    if (!isSame) this.badLayers.set(layers);
+  }
+
+  /** The step that is looked at; Infinity for the newest. */
+  get shownStep(): number {
+    const { moment } = this.viewSettings.get();
+    return moment < 0 ? Infinity : (this.moments.get().find(({ id }) => id === moment)?.step ?? Infinity);
   }
 
   /** Look at samples as they were at a step, -1 for the newest; the network's view goes along. */
@@ -180,7 +259,7 @@ export class Store {
     const { moment } = this.viewSettings.get();
     if (moment === this.followedMoment) return;
     this.followedMoment = moment;
-    this.sampleStep.set(moment < 0 ? -1 : this.moments.get().find(({ id }) => id === moment)?.step ?? -1);
+    this.sampleStep.set(moment < 0 ? -1 : (this.moments.get().find(({ id }) => id === moment)?.step ?? -1));
   }
 
   /** Request an action of the run; if no page has control, this one gets it. */
@@ -240,7 +319,9 @@ export class Store {
     this.recordings.set(page.recordings);
     this.runs.set(page.runs);
     this.run.set(page.run);
+    this.runList.set(page.runList);
     this.parameters.set(page.parameters);
+    this.outcome.set(page.outcome);
     this.ended.set(page.ended);
     this.state.set(page.state);
     this.controller.set(page.controller);
@@ -249,6 +330,7 @@ export class Store {
       this.connection.set("open");
       this.hello.set(page.hello);
       this.lastLook = ""; // it has not received it yet
+      this.openRunsTab();
     }
     if (page.net !== this.net.get()) this.publishNet(page);
     if (page.moments !== before.moments || !before.caughtUp) this.snapMoment();
@@ -279,6 +361,12 @@ export class Store {
     if (tablesOnly && !location.hash) this.tab.set("tables");
   }
 
+  // A folder of several runs opens on their list, unless one of them is live or the user has chosen a tab.
+  private openRunsTab(): void {
+    const { hello, runList } = this.page;
+    if (runList.total > 1 && hello?.source !== "live" && !location.hash) this.tab.set("runs");
+  }
+
   private publishNet({ net }: PageState): void {
     const { variable, item } = this.viewSettings.get();
     const names = net?.variables.map(({ name }) => name) ?? [];
@@ -286,8 +374,18 @@ export class Store {
     const selection = this.selection.get();
     const placedLayer = net?.layers.find(({ layer }) => layer.name === selection?.layer);
     if (selection && !(placedLayer && selection.unit < placedLayer.units)) this.selection.set(null);
+    if (net) this.restoreSelection(net);
     if (net && !names.includes(variable)) this.viewSettings.patch({ variable: unit?.name ?? "", item });
     this.net.set(net);
+  }
+
+  // The selection that the address names, once its network is there.
+  private restoreSelection(net: Net): void {
+    const { place } = this;
+    const unit = place && (net.layers.find(({ layer }) => layer.name === place.layer)?.units ?? 0);
+    if (!place || !unit) return;
+    this.place = null;
+    if (!this.selection.get()) this.selection.set({ ...place, unit: Math.min(place.unit, unit - 1) });
   }
 
   // If the shown moment was thinned out, show its nearest neighbour, never the live one: the user is looking back.
@@ -322,10 +420,25 @@ export class Store {
 
   private currentLook(): Omit<Look, "kind" | "look"> {
     const { variable, item, moment, raster, train, test } = this.viewSettings.get();
-    const isHidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
+    const shown = this.inspected.get();
+    const isHidden = (this.tab.get() !== "network" && !shown) || document.visibilityState === "hidden";
     if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
+    const inspected = { inspected: shown?.parameters ? shown.layer : "", also: shown?.also ?? "" };
+    if (this.tab.get() !== "network")
+      return { variable, item, moment, train, test, layers: [shown!.layer], ...inspected };
     const selection = this.isWeight(variable) ? this.selection.get() : null;
-    return { variable, item, moment, layer: selection?.layer ?? "", unit: selection?.unit ?? -1, raster, train, test, layers: this.openLayers.get() };
+    return {
+      variable,
+      item,
+      moment,
+      layer: selection?.layer ?? "",
+      unit: selection?.unit ?? -1,
+      raster,
+      train,
+      test,
+      layers: this.openLayers.get(),
+      ...inspected,
+    };
   }
 
   private isWeight(variable: string): boolean {
@@ -334,5 +447,5 @@ export class Store {
 }
 
 function tabFromHash(): TabName {
-  return TAB_NAMES.find((name) => location.hash === `#${name}`) ?? "network";
+  return TAB_NAMES.find((name) => location.hash.split("&")[0] === `#${name}`) ?? "network";
 }

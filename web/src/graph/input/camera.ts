@@ -54,7 +54,11 @@ export class Camera {
   fit(box: Rect, animate: boolean): void {
     const { width, height } = this.screen();
     const margin = Math.min(24, width / 16);
-    const k = Math.min(MAX_FIT_SCALE, (width - 2 * margin) / (box.width || 1), (height - 2 * margin) / (box.height || 1));
+    const k = Math.min(
+      MAX_FIT_SCALE,
+      (width - 2 * margin) / (box.width || 1),
+      (height - 2 * margin) / (box.height || 1),
+    );
     const scale = Math.max(MIN_SCALE, k);
     const [x, y] = [width / 2 - (box.x + box.width / 2) * scale, height / 2 - (box.y + box.height / 2) * scale];
     this.moveTo(x, y, scale, animate);

@@ -24,7 +24,10 @@ export function attachGestures(target: HTMLElement, camera: Camera, handler: Poi
     (event) => {
       event.preventDefault();
       const delta = event.deltaY * (event.deltaMode === 1 ? WHEEL_LINE_PX : 1);
-      camera.zoom(Math.exp(-Math.max(-300, Math.min(300, delta)) * (event.ctrlKey ? 0.01 : 0.0015)), ...localPoint(event));
+      camera.zoom(
+        Math.exp(-Math.max(-300, Math.min(300, delta)) * (event.ctrlKey ? 0.01 : 0.0015)),
+        ...localPoint(event),
+      );
     },
     { passive: false },
   );
@@ -57,7 +60,8 @@ export function attachGestures(target: HTMLElement, camera: Camera, handler: Poi
     if (!pointers.delete(event.pointerId)) return;
     target.classList.remove("dragged");
     lastTap = event.timeStamp;
-    if (event.type === "pointerup" && travelled <= CLICK_SLOP_PX && !pointers.size && !isDoubleTap) handler.click(...localPoint(event));
+    if (event.type === "pointerup" && travelled <= CLICK_SLOP_PX && !pointers.size && !isDoubleTap)
+      handler.click(...localPoint(event));
   };
   target.addEventListener("pointerup", release);
   target.addEventListener("pointercancel", release);

@@ -21,7 +21,11 @@ export function regionOf(box: PlacedBox, x: number, y: number): BoxRegion {
   return "title";
 }
 
-export function pointerActions(app: App): { click(x: number, y: number): void; hover(x: number, y: number): void; leave(): void } {
+export function pointerActions(app: App): {
+  click(x: number, y: number): void;
+  hover(x: number, y: number): void;
+  leave(): void;
+} {
   const findBox = (left: number, top: number): [PlacedBox | null, BoxRegion] => {
     const [x, y] = app.camera.toWorld(left, top);
     const box = boxAt(app.root, x, y);

@@ -52,7 +52,7 @@ export function placeBoxes(tree: ViewTree): PlacedBox[] {
 /** The innermost box at a world point. */
 export function boxAt(root: PlacedBox, x: number, y: number): PlacedBox | null {
   let innermost: PlacedBox | null = null;
-  for (let box: PlacedBox | undefined = root; box; ) {
+  for (let box: PlacedBox | undefined = root; box;) {
     box = box.children.find(
       (child) =>
         x >= child.x && y >= child.y && x <= child.x + child.view.box.width && y <= child.y + child.view.box.height,
@@ -65,7 +65,8 @@ export function boxAt(root: PlacedBox, x: number, y: number): PlacedBox | null {
 /** The address that names in an open box begin with: stacks and functions are no part of a module's address. */
 function moduleAddress(box: PlacedBox): string {
   let module: PlacedBox | null = box;
-  while (module && (module.view.plan!.sort === "stack" || module.view.plan!.sort === "function")) module = module.parent;
+  while (module && (module.view.plan!.sort === "stack" || module.view.plan!.sort === "function"))
+    module = module.parent;
   return module?.address ?? "";
 }
 

@@ -26,5 +26,10 @@ export function contains(outer: Rect, inner: Rect): boolean {
 
 /** Enlarge a rectangle on all sides by a fraction of its size. */
 export function growRect({ x, y, width, height }: Rect, fraction: number): Rect {
-  return { x: x - width * fraction, y: y - height * fraction, width: width * (1 + 2 * fraction), height: height * (1 + 2 * fraction) };
+  return {
+    x: x - width * fraction,
+    y: y - height * fraction,
+    width: width * (1 + 2 * fraction),
+    height: height * (1 + 2 * fraction),
+  };
 }

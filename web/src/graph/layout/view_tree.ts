@@ -181,7 +181,9 @@ export class ViewTree {
       } else {
         const plan = this.planFor(fullPlan, mode);
         const prefix = mode === "one" ? `${path}/${fullPlan.parts.length - 1}/` : path ? `${path}/` : "";
-        const children = plan.parts.map((childPart, n) => make(plan.names[n], childPart, prefix + n, this.childDepth(plan, childPart, depth)));
+        const children = plan.parts.map((childPart, n) =>
+          make(plan.names[n], childPart, prefix + n, this.childDepth(plan, childPart, depth)),
+        );
         view = this.openView(name, part, mode, children);
       }
       if (cacheKey !== undefined) views.set(cacheKey, view);
@@ -205,7 +207,9 @@ export class ViewTree {
       view = this.switchMode(view, "open");
     }
     const [index, ...innerSteps] = steps;
-    const children = view.children.map((child, n) => (n === index ? this.withMode(child, innerSteps, mode, onlyAround) : child));
+    const children = view.children.map((child, n) =>
+      n === index ? this.withMode(child, innerSteps, mode, onlyAround) : child,
+    );
     return this.openView(view.name, view.part, view.mode, children);
   }
 
@@ -230,13 +234,25 @@ export class ViewTree {
     return this.intern(`${part.leaf} ${part.plan}`, () => {
       const box = this.data.leaves[part.leaf].boxes[this.down ? 0 : 1];
       const fullPlan = part.plan < 0 ? null : this.data.plans[part.plan];
-      return { name, part, mode: "folded", fullPlan, plan: null, title: null, children: [], composed: null, box, boxCount: 1, wrapCount: 0 };
+      return {
+        name,
+        part,
+        mode: "folded",
+        fullPlan,
+        plan: null,
+        title: null,
+        children: [],
+        composed: null,
+        box,
+        boxCount: 1,
+        wrapCount: 0,
+      };
     });
   }
 
   private openView(name: string, part: Part, mode: Mode, children: BoxView[]): BoxView {
     const isShared = children.length <= MAX_SHARED_PARTS;
-    const key = isShared ? `${part.leaf} ${part.plan} ${mode} ${children.map((view) => view.id)}` : "";
+    const key = isShared ? `${part.leaf} ${part.plan} ${mode} ${children.map((view) => view.id).join()}` : "";
     return this.intern(key, () => {
       const fullPlan = this.data.plans[part.plan];
       const plan = this.planFor(fullPlan, mode);

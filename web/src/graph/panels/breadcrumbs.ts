@@ -9,7 +9,8 @@ export function breadcrumbs(app: App): HTMLElement {
   const nav = h("nav", { class: "crumbs", "aria-label": "Way to the selection" }, list);
   const draw = (): void => {
     const steps: PlacedBox[] = [];
-    for (let box: PlacedBox | null = app.byPath.get(app.selected) ?? null; box?.parent; box = box.parent) steps.unshift(box);
+    for (let box: PlacedBox | null = app.byPath.get(app.selected) ?? null; box?.parent; box = box.parent)
+      steps.unshift(box);
     const rootButton = h("button", { click: () => showAll(app) }, app.data.header[0] ?? "model");
     const buttons = steps.map((box) => {
       const label = box.view.name || app.data.leaves[box.view.part.leaf].kind;

@@ -25,13 +25,13 @@ function overview(app: App): HTMLElement[] {
     h(
       "dl",
       { class: "keys" },
-      ...([
+      ...[
         ["/", "search"],
         ["Tab", "go through the boxes"],
         ["Enter", "open or fold"],
         ["+ − 0", "zoom, fit"],
         ["Esc", "let go; then Tab leaves"],
-      ].flatMap(([key, words]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, words)])),
+      ].flatMap(([key, words]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, words)]),
     ),
   ];
 }
@@ -68,9 +68,11 @@ function facts(app: App, box: PlacedBox): [string, string][] {
   const { view } = box;
   const leaf = app.data.leaves[view.part.leaf];
   const rows: [string, string][] = [];
-  if (leaf.body && leaf.look !== "gradient" && leaf.look !== "constant") rows.push([view.fullPlan ? "inside" : "settings", leaf.body]);
+  if (leaf.body && leaf.look !== "gradient" && leaf.look !== "constant")
+    rows.push([view.fullPlan ? "inside" : "settings", leaf.body]);
   const value = app.colourScale?.value(box);
-  if (app.colourScale && value != null) rows.push([app.data.colour_names[app.colourScale.quantity], app.colourScale.formatValue(value)]);
+  if (app.colourScale && value != null)
+    rows.push([app.data.colour_names[app.colourScale.quantity], app.colourScale.formatValue(value)]);
   if (leaf.badge) rows.push(["shared", `weights of all boxes marked ${leaf.badge}`]);
   if (!view.fullPlan) {
     if (!app.details) return [...rows, ["", "reading …"]];
@@ -79,7 +81,8 @@ function facts(app: App, box: PlacedBox): [string, string][] {
   }
   const { sort, names, size } = view.fullPlan;
   if (sort === "stack") rows.push(["modules", plural(names.length, "identical module")], ["names", joinNames(names)]);
-  else if (sort === "pill") rows.push(["functions", view.fullPlan.parts.map((part) => app.data.leaves[part.leaf].kind).join(", ")]);
+  else if (sort === "pill")
+    rows.push(["functions", view.fullPlan.parts.map((part) => app.data.leaves[part.leaf].kind).join(", ")]);
   else rows.push(["items", plural(size, "item")]);
   const shapes = leaf.exits.filter(Boolean);
   if (shapes.length) rows.push(["results", shapes.join(", ")]);
@@ -87,15 +90,14 @@ function facts(app: App, box: PlacedBox): [string, string][] {
 }
 
 function joinNames(names: string[]): string {
-  return names.length <= MAX_LISTED ? names.join(", ") : `${names.slice(0, 5).join(", ")}, … ${names[names.length - 1]}`;
+  return names.length <= MAX_LISTED
+    ? names.join(", ")
+    : `${names.slice(0, 5).join(", ")}, … ${names[names.length - 1]}`;
 }
 
 function neighbours(app: App, box: PlacedBox): HTMLElement[] {
   const { before, after } = traceEdges(box);
-  return [
-    ["reads from", before] as const,
-    ["read by", after] as const,
-  ].flatMap(([heading, boxes]) => {
+  return [["reads from", before] as const, ["read by", after] as const].flatMap(([heading, boxes]) => {
     if (!boxes.length) return [];
     const rows = boxes.slice(0, MAX_LISTED).map((neighbour) => h("li", {}, link(app, neighbour)));
     if (boxes.length > MAX_LISTED) rows.push(h("li", { class: "soft" }, `and ${boxes.length - MAX_LISTED} more`));

@@ -49,7 +49,10 @@ export function globPattern(glob: string): RegExp {
     if (glob[n] === "*") source += ".*";
     else if (glob[n] === "?") source += ".";
     else if (close > 0) {
-      const inside = glob.slice(n + 1, close).replace(/[\\[\]]/g, "\\$&").replace(/^!/, "^");
+      const inside = glob
+        .slice(n + 1, close)
+        .replace(/[\\[\]]/g, "\\$&")
+        .replace(/^!/, "^");
       source += `[${inside}]`;
       n = close;
     } else source += glob[n].replace(/[.+^${}()|[\]\\]/g, "\\$&");

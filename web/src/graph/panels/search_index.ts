@@ -33,7 +33,10 @@ export class SearchIndex {
   find(query: string): SearchEntry[] {
     const words = normalize(query).split(/\s+/).filter(Boolean);
     if (!words.length) return [];
-    const selects = parseSelector(query, 1 + this.entries.reduce((last, { label }) => Math.max(last, positionOf(label)), -1));
+    const selects = parseSelector(
+      query,
+      1 + this.entries.reduce((last, { label }) => Math.max(last, positionOf(label)), -1),
+    );
     const ranks: SearchEntry[][] = [[], [], [], []];
     for (const entry of this.entries) {
       if (selects?.(entry)) ranks[0].push(entry);
@@ -81,7 +84,14 @@ function* walkEntries(data: Payload, details: Details): Generator<SearchEntry> {
   }
 }
 
-function makeEntry(path: string, name: string, kind: string, address: string, shapes: string[], item: ItemDetails | null): SearchEntry {
+function makeEntry(
+  path: string,
+  name: string,
+  kind: string,
+  address: string,
+  shapes: string[],
+  item: ItemDetails | null,
+): SearchEntry {
   const facts = item ? item[2].filter(([key]) => key === "function" || key === "result").map(([, value]) => value) : [];
   const label = item?.[0] ?? "";
   const text = normalize([address, kind, label, ...facts, ...(item ? [] : shapes)].join("\n"));

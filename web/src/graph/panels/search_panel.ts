@@ -84,11 +84,19 @@ export class SearchPanel {
     const rows = this.matches.slice(first, first + MAX_LISTED).map((entry, n) => this.renderRow(entry, first + n));
     const unlisted = this.matches.length - MAX_LISTED;
     const isIndexing = !this.index?.done;
-    const summary = this.matches.length ? plural(this.matches.length, "hit") : isIndexing ? "Reading …" : "Nothing found";
+    const summary = this.matches.length
+      ? plural(this.matches.length, "hit")
+      : isIndexing
+        ? "Reading …"
+        : "Nothing found";
     const position = this.current >= 0 ? `${this.current + 1} of ` : "";
     const hint = "Try part of a name, a class (Conv2d), a function (softmax) or a shape (64×55).";
     this.results.replaceChildren(
-      h("p", { class: "soft", role: "status" }, position + summary + (isIndexing && this.matches.length ? " so far" : "")),
+      h(
+        "p",
+        { class: "soft", role: "status" },
+        position + summary + (isIndexing && this.matches.length ? " so far" : ""),
+      ),
       this.matches.length ? h("ol", {}, ...rows) : h("p", { class: "hint" }, isIndexing ? "" : hint),
       unlisted > 0 ? h("p", { class: "hint" }, `${MAX_LISTED} are listed; Enter goes through all.`) : "",
     );

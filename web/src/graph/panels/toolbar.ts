@@ -1,11 +1,11 @@
 // The toolbar: actions on the whole drawing.
-import type { App, ThemeName } from "../app";
+import type { App, ColourChoice, ThemeName } from "../app";
 import { h, plural } from "../dom";
 import { savePng, saveSvg } from "../render/drawing_export";
 import { ALL_LEVELS } from "../layout/view_tree";
 import { setTheme } from "../drawing_theme";
 
-export function toolbar(app: App): HTMLElement {
+export function toolbar(app: App, hasTheme: boolean): HTMLElement {
   const bar = h(
     "div",
     { class: "toolbar", role: "toolbar", "aria-label": "Drawing" },
@@ -13,7 +13,7 @@ export function toolbar(app: App): HTMLElement {
     zoomGroup(app),
     directionGroup(app),
     colourGroup(app),
-    themeGroup(app),
+    hasTheme && themeGroup(app),
     h(
       "div",
       { class: "group" },
@@ -50,7 +50,12 @@ function zoomGroup(app: App): HTMLElement {
   const scale = makeButton("100 %", "Show at its own size", () => app.camera.zoom(1 / app.camera.k));
   scale.classList.add("scale");
   app.on("camera", () => (scale.textContent = `${Math.round(app.camera.k * 100)} %`));
-  return h("div", { class: "group" }, makeButton("Fit", "Show all of it (0)", () => app.fit()), scale);
+  return h(
+    "div",
+    { class: "group" },
+    makeButton("Fit", "Show all of it (0)", () => app.fit()),
+    scale,
+  );
 }
 
 function directionGroup(app: App): HTMLElement {
@@ -67,16 +72,29 @@ function directionGroup(app: App): HTMLElement {
 function colourGroup(app: App): HTMLElement {
   const choice = h("select", { change: () => app.colourBy(choice.value) }, new Option("kind", "kind"));
   const label = h("label", { class: "group", hidden: true }, "Colour by ", choice);
+  const list = (): void => {
+    const chosen = choice.value;
+    const choices = app.colourChoices();
+    choice.replaceChildren(...choices.map(colourOption));
+    choice.value = choices.some(({ quantity, reason }) => quantity === chosen && !reason) ? chosen : "kind";
+    label.hidden = choices.length < 2;
+  };
+  app.on("colours", list);
   app.on("details", () => {
-    const quantities = Object.keys(app.details!.overlays);
-    choice.replaceChildren(new Option("kind", "kind"), ...quantities.map((quantity) => new Option(quantity, quantity)));
-    label.hidden = !quantities.length;
-    if (quantities.includes(app.data.colour_by)) {
+    list();
+    if (app.data.colour_by in app.details!.overlays) {
       choice.value = app.data.colour_by;
       app.colourBy(choice.value);
     }
   });
   return label;
+}
+
+function colourOption({ quantity, title, reason }: ColourChoice): HTMLOptionElement {
+  const option = new Option(title, quantity);
+  option.disabled = reason !== "";
+  option.title = reason;
+  return option;
 }
 
 function themeGroup(app: App): HTMLElement {

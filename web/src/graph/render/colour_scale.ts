@@ -2,6 +2,7 @@
 import type { PlacedBox } from "../layout/placement";
 import type { Paint } from "./painter";
 
+const MEANS = ["gradient", "update"]; // quantities whose sum over layers says nothing
 const UNPAINTED_LOOKS = ["input", "output", "parameter", "buffer", "stop"]; // looks that keep their own colours
 
 export class ColourScale {
@@ -26,7 +27,7 @@ export class ColourScale {
     }
   }
 
-  /** The value of a box: the sum over its items, for gradients the mean; null if none is known. */
+  /** The value of a box: the sum over its items, of gradients and updates the mean; null if none is known. */
   value(box: PlacedBox): number | null {
     const end = box.firstItem + (box.view.fullPlan?.size ?? 1);
     const count = this.counts[end] - this.counts[box.firstItem];
@@ -34,7 +35,7 @@ export class ColourScale {
     if (this.nans[end] > this.nans[box.firstItem]) return NaN;
     if (this.infs[end] > this.infs[box.firstItem]) return Infinity;
     const total = this.sums[end] - this.sums[box.firstItem];
-    return this.quantity === "gradient" ? total / count : total;
+    return MEANS.includes(this.quantity) ? total / count : total;
   }
 
   /** Fit the range to the visible values, on a logarithmic scale. */
@@ -61,7 +62,8 @@ export class ColourScale {
 
   formatValue(value: number): string {
     if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : "∞";
-    if (this.quantity === "time") return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
+    if (this.quantity === "time")
+      return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
     if (this.quantity === "memory") return formatBytes(Math.round(value));
     return this.quantity === "flops" ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
   }
@@ -106,7 +108,13 @@ function formatBytes(size: number): string {
 }
 
 export function formatCount(value: number): string {
-  for (const [size, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]] as const) { // prettier-ignore
+  for (const [size, unit] of [
+    [1e12, "T"],
+    [1e9, "B"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ] as const) {
+    // prettier-ignore
     const scaled = value / size;
     if (scaled >= 1) return (scaled < 99.95 ? scaled.toFixed(1) : scaled.toFixed(0)).replace(/\.0$/, "") + unit;
   }

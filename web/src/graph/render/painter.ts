@@ -89,7 +89,8 @@ export class Painter {
     const dashes = isDashed(view) ? "4 3" : undefined;
     group.append(element("rect", { class: "frame", ...size, ...tint, "stroke-dasharray": dashes }));
     view.title?.lines.forEach((line, count) => {
-      for (const [x, text, tone] of line) group.append(this.text(x, TITLE_BASELINE[0] + count * TITLE_BASELINE[1], text, TITLE_SIZE, tone));
+      for (const [x, text, tone] of line)
+        group.append(this.text(x, TITLE_BASELINE[0] + count * TITLE_BASELINE[1], text, TITLE_SIZE, tone));
     });
     return group;
   }
@@ -152,7 +153,12 @@ export class Painter {
     const soft = tone === "soft";
     const weight = tone === "strong" ? 600 : undefined;
     const fill = soft ? this.theme.soft : this.theme.ink;
-    const attributes = { class: soft ? "soft" : "ink", x: formatNumber(x), y: formatNumber(y), "font-size": formatNumber(size) };
+    const attributes = {
+      class: soft ? "soft" : "ink",
+      x: formatNumber(x),
+      y: formatNumber(y),
+      "font-size": formatNumber(size),
+    };
     return element("text", { ...attributes, "font-weight": weight, fill }, text);
   }
 

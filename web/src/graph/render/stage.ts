@@ -90,7 +90,8 @@ export class Stage {
     this.layers.edges.replaceChildren(
       ...frames.flatMap((box) => {
         const { length } = box.view.plan!.layout.routes;
-        const filter = length > MAX_UNFILTERED_EDGES && !contains(loadedArea, rectOf(box)) ? filterNear(box, loadedArea) : null;
+        const filter =
+          length > MAX_UNFILTERED_EDGES && !contains(loadedArea, rectOf(box)) ? filterNear(box, loadedArea) : null;
         if (routes > MAX_EDGES && (filter ? filter.routes.size : length) > MAX_EDGES / 2) return [];
         const key = filter ? "" : `${box.view.id} ${content.down} ${isCoarse}`;
         return [mountNode("edges", box, key, () => this.painter.edges(box.view, content.down, filter, !isCoarse))];
@@ -98,7 +99,9 @@ export class Stage {
     );
     const detailedLeaves = isCoarse ? [] : leaves;
     this.layers.leaves.replaceChildren(
-      ...detailedLeaves.map((box) => mountNode("leaf", box, `${box.view.id} ${content.down} ${content.paintKey}`, () => this.leaf(box))),
+      ...detailedLeaves.map((box) =>
+        mountNode("leaf", box, `${box.view.id} ${content.down} ${content.paintKey}`, () => this.leaf(box)),
+      ),
     );
     this.rectangles.rectangles = (isCoarse ? leaves : []).map((box) => {
       const template = this.painter.outline(box.view.part.leaf, content.down);

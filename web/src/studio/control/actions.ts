@@ -7,7 +7,12 @@ export function isBusy({ status }: Pick<State, "status">): boolean {
 }
 
 /** Whether an action is possible: the host supports it, the run is in the right state, no other page has control. */
-export function isPossible(action: string, state: Pick<State, "status" | "can">, controller: string, connected: boolean): boolean {
+export function isPossible(
+  action: string,
+  state: Pick<State, "status" | "can">,
+  controller: string,
+  connected: boolean,
+): boolean {
   if (!connected || controller === "other" || !state.can.includes(action)) return false;
   return action === "stop" ? isBusy(state) : !isBusy(state);
 }

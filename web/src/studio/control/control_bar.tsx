@@ -31,7 +31,11 @@ export function ControlBar({ store }: { store: Store }) {
   if (!state.can.length) {
     return (
       <div class="control" role="toolbar" aria-label="Control">
-        <span class="soft">{tableOnly ? "A table: there is nothing to control, only to look at." : controlHint(hello.source, state.status)}</span>
+        <span class="soft">
+          {tableOnly
+            ? "A table: there is nothing to control, only to look at."
+            : controlHint(hello.source, state.status)}
+        </span>
       </div>
     );
   }
@@ -44,8 +48,10 @@ export function ControlBar({ store }: { store: Store }) {
 }
 
 function controlHint(source: string, status: string): string {
+  if (source === "live" && status === "failed") return "The run has failed; what was seen stays here.";
   if (source === "live" && status === "done") return "The run has ended; what was seen stays here.";
-  if (source === "live" && status === "lost") return "The process is gone; what was seen stays here, and it is looked for.";
+  if (source === "live" && status === "lost")
+    return "The process is gone; what was seen stays here, and it is looked for.";
   if (source === "recording") return "A recording: there is nothing to control, only to look at.";
   if (source === "pass") return "A recorded forward pass: there is nothing to control, only to look at.";
   if (source === "run") return "This run is not training now: there is nothing to control.";
@@ -139,7 +145,13 @@ function TestItem({ store }: { store: Store }) {
   return (
     <span class="joined">
       <ActionButton store={store} action="test_item" label="Item" name={`Test item ${item}`} options={{ item }} />
-      <IntegerInput label={items ? `Which item to test, 0 to ${lastItem}` : "Which item to test"} value={item} minimum={0} maximum={lastItem} set={setItem} />
+      <IntegerInput
+        label={items ? `Which item to test, 0 to ${lastItem}` : "Which item to test"}
+        value={item}
+        minimum={0}
+        maximum={lastItem}
+        set={setItem}
+      />
     </span>
   );
 }

@@ -15,7 +15,9 @@ export function ParameterForm({ store }: { store: Store }) {
   const hello = useValue(store.hello);
   const tableOnly = useTableOnly(store);
   const [query, setQuery] = useState("");
-  const matches = parameters.filter(({ name, group }) => `${group} ${name}`.toLowerCase().includes(query.toLowerCase()));
+  const matches = parameters.filter(({ name, group }) =>
+    `${group} ${name}`.toLowerCase().includes(query.toLowerCase()),
+  );
   return (
     <aside class="parameters" id="parameters" aria-label="Parameters">
       {hello?.source === "live" && !tableOnly && <UpdateRates store={store} />}
@@ -30,7 +32,9 @@ export function ParameterForm({ store }: { store: Store }) {
         />
       )}
       {!parameters.length && (
-        <p class="soft empty-note">{!hello ? "Loading…" : tableOnly ? "A table has no parameters." : "No parameters: the run has not named any."}</p>
+        <p class="soft empty-note">
+          {!hello ? "Loading…" : tableOnly ? "A table has no parameters." : "No parameters: the run has not named any."}
+        </p>
       )}
       {parameters.length > 0 && !matches.length && <p class="soft empty-note">No parameter is called “{query}”.</p>}
       {groupParameters(matches).map(([group, members]) => (

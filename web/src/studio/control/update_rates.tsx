@@ -18,8 +18,18 @@ export function UpdateRates({ store }: { store: Store }) {
   return (
     <fieldset class="fields">
       <legend>View updates</legend>
-      <RateChoice label="Train every" id="rate-train" every={train} set={(every) => store.viewSettings.patch({ train: every })} />
-      <RateChoice label="Test every" id="rate-test" every={test} set={(every) => store.viewSettings.patch({ test: every })} />
+      <RateChoice
+        label="Train every"
+        id="rate-train"
+        every={train}
+        set={(every) => store.viewSettings.patch({ train: every })}
+      />
+      <RateChoice
+        label="Test every"
+        id="rate-test"
+        every={test}
+        set={(every) => store.viewSettings.patch({ test: every })}
+      />
     </fieldset>
   );
 }

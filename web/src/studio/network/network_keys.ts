@@ -26,7 +26,9 @@ export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
     key(">", "10 moments on", () => stepBy(presenter, 10)),
     key("Home", "First moment", () => seek(presenter, moveTo(moments(), 0))),
     key("End", "Live: follow the newest moment", () => seek(presenter, { live: true, moment: -1, isPlaying: false })),
-    key("k", "Play or pause the recorded moments", () => seek(presenter, togglePlay(moments(), currentPosition(presenter)))),
+    key("k", "Play or pause the recorded moments", () =>
+      seek(presenter, togglePlay(moments(), currentPosition(presenter))),
+    ),
     key("f", "Fit the network into the window", () => withScene(presenter, (scene) => scene.fit())),
     key("r", "Reset the camera", () => withScene(presenter, (scene) => scene.reset())),
     key("+", "Nearer", () => zoom(presenter, 0.85)),
@@ -36,9 +38,21 @@ export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
     key("a", "Arrows on or off", () => presenter.settings.patch({ arrows: !presenter.settings.get().arrows })),
     key("v", "Next variable", () => nextVariable(presenter)),
     ...ARROWS.map(({ name, right, down }, n) =>
-      key(name, n ? "" : "To the unit beside the selected one; where none is, turn the picture", () => moveSelection(presenter, right, down), "← → ↑ ↓")),
+      key(
+        name,
+        n ? "" : "To the unit beside the selected one; where none is, turn the picture",
+        () => moveSelection(presenter, right, down),
+        "← → ↑ ↓",
+      ),
+    ),
     ...ARROWS.map(({ name, right, down }, n) =>
-      key(`Shift+${name}`, n ? "" : "Move the picture", () => moveCamera(presenter, "pan", right * PAN, down * PAN), "Shift ← → ↑ ↓")),
+      key(
+        `Shift+${name}`,
+        n ? "" : "Move the picture",
+        () => moveCamera(presenter, "pan", right * PAN, down * PAN),
+        "Shift ← → ↑ ↓",
+      ),
+    ),
     key("[", "To the layer below", () => changeLayer(presenter, -1)),
     key("]", "To the layer above", () => changeLayer(presenter, 1)),
     key("/", "Find a layer and go there", () => presenter.searchField?.focus()),
@@ -72,7 +86,8 @@ function zoom(presenter: NetworkPresenter, factor: number): void {
 function goToView(presenter: NetworkPresenter, number: number): void {
   const pose = savedViews(presenter.store.net.get()?.name ?? "")[number];
   withScene(presenter, (scene) => {
-    if (!pose) return presenter.store.notice(`View ${number + 1} is empty: Shift-click its button saves what you see now.`);
+    if (!pose)
+      return presenter.store.notice(`View ${number + 1} is empty: Shift-click its button saves what you see now.`);
     scene.markTouched();
     scene.moveTo(pose, true);
   });

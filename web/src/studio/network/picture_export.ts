@@ -52,7 +52,8 @@ function drawOverlay(context: CanvasRenderingContext2D, stage: HTMLElement): voi
   }
   const marker = stage.querySelector<HTMLElement>(".network-marker:not([hidden])");
   if (marker) drawRing(context, boxOf(marker), getComputedStyle(marker).borderTopColor);
-  for (const bar of stage.querySelectorAll<HTMLCanvasElement>(".network-legend canvas")) context.drawImage(bar, ...rectTuple(boxOf(bar)));
+  for (const bar of stage.querySelectorAll<HTMLCanvasElement>(".network-legend canvas"))
+    context.drawImage(bar, ...rectTuple(boxOf(bar)));
   for (const text of stage.querySelectorAll<HTMLElement>(TEXT_SELECTOR)) drawText(context, text, boxOf);
 }
 
@@ -104,7 +105,9 @@ function drawArrowSample(context: CanvasRenderingContext2D, element: HTMLElement
 function drawHeadline(context: CanvasRenderingContext2D, stage: HTMLElement, presenter: NetworkPresenter): void {
   const { moment, variable, item } = presenter.displayed.get();
   const shownMoment = presenter.store.moments.get().find(({ id }) => id === moment);
-  const caption = [variable, ...(item ? [`item ${item}`] : []), ...(shownMoment ? [formatMoment(shownMoment)] : [])].filter(Boolean).join(" · ");
+  const caption = [variable, ...(item ? [`item ${item}`] : []), ...(shownMoment ? [formatMoment(shownMoment)] : [])]
+    .filter(Boolean)
+    .join(" · ");
   const { color, fontFamily } = getComputedStyle(stage);
   context.fillStyle = color;
   context.textBaseline = "top";

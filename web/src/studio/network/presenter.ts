@@ -1,6 +1,6 @@
 // The presenter between the store and the scene: collects frames until a state is complete, then shows it.
 import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
-import { Signal, type Store } from "../store";
+import { Signal, type Selection, type Store } from "../store";
 import { theme } from "../theme";
 import type { Pose } from "./scene/orbit_camera";
 import { FlatScene } from "./scene/flat_scene";
@@ -13,7 +13,7 @@ import { saveSettings, rangeSetting, loadSettings, type Settings } from "./setti
 import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
 import { Folding } from "./fold/folding";
-import { findFaults } from "./fold/faults";
+import { findFaults, nonFiniteLayers } from "./fold/faults";
 import type { TreeNode } from "./fold/scene_tree";
 import type { VisibleNet } from "./fold/visible_net";
 
@@ -62,8 +62,9 @@ export class NetworkPresenter {
     readonly store: Store,
     private readonly host: HTMLElement,
     overlay: HTMLElement,
+    readonly wasContextLost = false, // and not restored: nothing is drawn in 3D
   ) {
-    const { webgl, software } = detectWebgl();
+    const { webgl, software } = wasContextLost ? { webgl: false, software: true } : detectWebgl();
     this.webgl = webgl;
     this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
     if (this.scene instanceof Scene) this.scene.onLabelClick = (key) => this.clickLabel(key);
@@ -109,7 +110,9 @@ export class NetworkPresenter {
   }
 
   select(unit: Unit | null): void {
-    this.store.selection.set(unit);
+    const node = unit && this.folding.visible.get()?.items.get(unit.layer)?.node;
+    const owner = node?.sort === "run" ? node.children[node.children.length - 1] : node; // a run shows its last module
+    this.store.selection.set(unit && (owner?.children.length ? { ...unit, module: owner.key } : unit));
   }
 
   /** Go to a module or layer, opening what is around it; of a layer, select its first unit. */
@@ -135,7 +138,12 @@ export class NetworkPresenter {
     if (!target || !point) return this.hovered.set(null);
     const previous = this.hovered.get();
     const isSame = previous?.target.layer === target.layer && previous.target.unit === target.unit && previous.target.column === target.column; // prettier-ignore
-    this.hovered.set({ target, ...point, exact: isSame ? previous.exact : null, approximate: this.approximate(target) });
+    this.hovered.set({
+      target,
+      ...point,
+      exact: isSame ? previous.exact : null,
+      approximate: this.approximate(target),
+    });
     if (!isSame) this.scheduleValue();
   }
 
@@ -144,7 +152,8 @@ export class NetworkPresenter {
     const { variable, item, moment } = this.displayed.get();
     const momentId = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
     const selection = this.isWeight(variable) ? this.store.selection.get() : null;
-    return this.values.ask({ ...unit, variable, item, moment: momentId, of: selection });
+    const { layer, unit: index } = unit;
+    return this.values.ask({ layer, unit: index, variable, item, moment: momentId, of: selection });
   }
 
   /** The value that a cell's byte stands for. */
@@ -196,18 +205,22 @@ export class NetworkPresenter {
     const visible = this.folding.visible.get();
     const { moment } = this.displayed.get();
     const isLive = this.store.viewSettings.get().moment === -1;
-    this.shownStep = this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
-    if (visible && this.scene instanceof Scene) this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
+    this.shownStep =
+      this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
+    const { frames } = this.scene;
+    if (visible && this.scene instanceof Scene)
+      this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
+    this.store.setBadLayers(nonFiniteLayers(frames));
   }
 
-  // What an alert, a table or a key selects may be folded away.
-  private showSelection(unit: Unit | null): void {
-    const node = unit && this.folding.find(unit.layer);
-    if (node && !this.folding.visible.get()?.items.has(unit.layer)) {
-      this.folding.reveal(node);
-      if (this.scene instanceof Scene) this.scene.flyTo(unit.layer);
-    }
-    this.scene.select(unit);
+  // What an alert, a table, the graph or a key selects may be folded away, or out of sight.
+  private showSelection(selection: Selection | null): void {
+    const node = selection && this.folding.find(selection.module ?? selection.layer);
+    const isFolded = node && !this.folding.visible.get()?.items.has(selection.layer);
+    const isElsewhere = this.store.tab.get() !== "network"; // it is in view when one comes here
+    if (isFolded) this.folding.reveal(node);
+    if (selection && this.scene instanceof Scene && (isFolded || isElsewhere)) this.scene.flyTo(selection.layer);
+    this.scene.select(selection);
   }
 
   // The name of a closed module opens it, the title of an open one closes it.
@@ -220,7 +233,17 @@ export class NetworkPresenter {
 
   private netKey = "";
   private paletteKey = "";
-  private cachedPalette: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb", wrong: "#b3261e" };
+  private cachedPalette: ScenePalette = {
+    plane: "#ffffff",
+    rim: "#888888",
+    blank: "#999999",
+    nan: "#c2187f",
+    plus: "#111827",
+    minus: "#00897b",
+    green: "#19c37d",
+    accent: "#2a6fdb",
+    wrong: "#b3261e",
+  };
 
   private palette(): ScenePalette {
     const style = getComputedStyle(this.host);
@@ -255,6 +278,7 @@ export class NetworkPresenter {
     this.scene.setRange(this.range());
     const all = this.store.net.get()?.layers.length ?? 0;
     const names = visible?.net.layers.map(({ layer }) => layer.name) ?? [];
+    this.store.forgetLook(); // the scene is empty: its values must come again, also where the same layers are open
     const isShort = names.length < all && names.join().length < MAX_NAMES_LENGTH;
     this.store.openLayers.set(isShort ? names : []);
   }
@@ -276,19 +300,18 @@ export class NetworkPresenter {
 
   private receiveShown({ look, moment, missing: names, why }: Shown): void {
     const missing = new Map(names.map((name, n) => [name, why[n] ?? ""]));
-    if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
+    const isAway = this.store.tab.get() !== "network"; // only the inspector looks on
+    if (isAway || look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
     const frames = this.pendingFrames;
     if (`${look} ${moment}` !== this.pendingState) frames.clear(); // no frame of this state arrived
-    [this.pendingFrames, this.pendingState] = [new Map(), ""];
+    [this.pendingFrames, this.pendingState] = [new Map<string, Frame>(), ""];
     this.shownMoments = this.store.moments.get();
     const { variable, item } = this.store.viewSettings.get();
-    if (this.store.tab.get() === "network") {
-      this.scene.setRange(this.range());
-      this.scene.setFrames(frames);
-      this.markFaults();
-      this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
-      if (this.hovered.get()) this.refreshHover();
-    }
+    this.scene.setRange(this.range());
+    this.scene.setFrames(frames);
+    this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+    this.markFaults();
+    if (this.hovered.get()) this.refreshHover();
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));
   }
 

@@ -26,7 +26,8 @@ export function loadSettings(): Settings {
   const stored = loadRecord(SETTINGS_KEY);
   const settings: Settings = { ...DEFAULT_SETTINGS, ranges: {} };
   for (const name of Object.keys(DEFAULT_SETTINGS) as (keyof Settings)[]) {
-    if (name !== "ranges" && typeof stored[name] === typeof DEFAULT_SETTINGS[name]) Object.assign(settings, { [name]: stored[name] });
+    if (name !== "ranges" && typeof stored[name] === typeof DEFAULT_SETTINGS[name])
+      Object.assign(settings, { [name]: stored[name] });
   }
   const ranges = Object.entries(isRecord(stored.ranges) ? stored.ranges : {});
   settings.ranges = Object.fromEntries(ranges.filter((entry): entry is [string, RangeSetting] => isRange(entry[1])));

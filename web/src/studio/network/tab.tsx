@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { addKeyBindings } from "../key_bindings";
 import { Signal, useValue, type Store } from "../store";
+import { whenContextStaysLost } from "./lost_context";
 import { NetworkPresenter } from "./presenter";
 import { EmptyHints } from "./panels/empty_hints";
 import { attachOrbitGestures } from "./orbit_gestures";
@@ -28,18 +29,32 @@ export function NetworkTab({ store }: { store: Store }) {
   const picture = useRef<HTMLDivElement>(null);
   const overlay = useRef<HTMLDivElement>(null);
   const [presenter, setBoard] = useState<NetworkPresenter | null>(null);
+  const [flat, setFlat] = useState(false);
   useEffect(() => {
-    const created = new NetworkPresenter(store, picture.current!, overlay.current!);
-    const cleanups = [attachOrbitGestures(created, host.current!), addKeyBindings(networkKeyBindings(created)), exposeTestHooks(created), () => created.dispose()];
+    const created = new NetworkPresenter(store, picture.current!, overlay.current!, flat);
+    const cleanups = [
+      attachOrbitGestures(created, host.current!),
+      addKeyBindings(networkKeyBindings(created)),
+      exposeTestHooks(created),
+      whenContextStaysLost(created, () => setFlat(true)),
+      () => created.dispose(),
+    ];
     setBoard(created);
     currentPresenter.set(created);
     return () => cleanups.forEach((cleanup) => cleanup());
-  }, [store]);
+  }, [store, flat]);
   return (
     <section class="network" aria-label="Network">
       {presenter && <NetworkToolbar presenter={presenter} />}
       <div class="network-main">
-        <div ref={host} class="network-stage" tabIndex={0} role="application" aria-roledescription="3D view" aria-describedby="network-summary">
+        <div
+          ref={host}
+          class="network-stage"
+          tabIndex={0}
+          role="application"
+          aria-roledescription="3D view"
+          aria-describedby="network-summary"
+        >
           <div ref={picture} class="network-picture" />
           <div ref={overlay} class="network-labels" aria-hidden="true" />
           {presenter && <StageOverlay presenter={presenter} host={host.current!} />}
@@ -75,8 +90,8 @@ function Summary({ presenter, host }: { presenter: NetworkPresenter; host: HTMLE
   useLayoutEffect(() => host.setAttribute("aria-label", text), [text]);
   return (
     <p id="network-summary" class="network-hidden">
-      {text}. Arrow keys walk from unit to unit, or turn the picture where none is selected; Shift and arrow keys move it; [ and ] change the
-      layer, Escape clears the selection.
+      {text}. Arrow keys walk from unit to unit, or turn the picture where none is selected; Shift and arrow keys move
+      it; [ and ] change the layer, Escape clears the selection.
     </p>
   );
 }

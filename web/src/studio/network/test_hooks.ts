@@ -18,10 +18,17 @@ export function exposeTestHooks(presenter: NetworkPresenter): () => void {
     drawn: () => scene.drawCount,
     form: (layer: string) => (scene instanceof Scene ? (scene.layerMeshes.get(layer)?.form ?? null) : "cells"),
     range: (layer: string) => [...(scene.ranges.get(layer) ?? [])],
-    shown: () => [...(presenter.folding.visible.get()?.items.entries() ?? [])].map(([layer, { title, detail, canOpen, count }]) => ({ layer, title, detail, canOpen, count })),
-    frames: () => presenter.folding.visible.get()?.frames.map(({ node, members }) => ({ title: node.title, members })) ?? [],
-    arrows: () => presenter.folding.visible.get()?.net.projections.map(({ sender, receiver, type }) => [sender, receiver, type]) ?? [],
-    faults: () => (scene instanceof Scene ? Object.fromEntries([...scene.faults].map(([layer, { text }]) => [layer, text])) : {}),
+    shown: () =>
+      [...(presenter.folding.visible.get()?.items.entries() ?? [])].map(
+        ([layer, { title, detail, canOpen, count }]) => ({ layer, title, detail, canOpen, count }),
+      ),
+    frames: () =>
+      presenter.folding.visible.get()?.frames.map(({ node, members }) => ({ title: node.title, members })) ?? [],
+    arrows: () =>
+      presenter.folding.visible.get()?.net.projections.map(({ sender, receiver, type }) => [sender, receiver, type]) ??
+      [],
+    faults: () =>
+      scene instanceof Scene ? Object.fromEntries([...scene.faults].map(([layer, { text }]) => [layer, text])) : {},
     pose: () => ({ ...presenter.pose() }),
     memory: () => (scene instanceof Scene ? scene.memory() : {}),
   });

@@ -31,9 +31,23 @@ export function AxisLimits({ name, choices, view }: { name: string; choices: Plo
         const isCrossed = minimum !== null && maximum !== null && minimum >= maximum;
         return (
           <div key={key} class="limits" role="group" aria-label={`Limits of ${label}`}>
-            <span class="name" title={label}>{label}</span>
-            <LimitInput label={`Least ${label}`} value={minimum} current={range[0]} isWrong={isCrossed} set={set(key, 0)} />
-            <LimitInput label={`Largest ${label}`} value={maximum} current={range[1]} isWrong={isCrossed} set={set(key, 1)} />
+            <span class="name" title={label}>
+              {label}
+            </span>
+            <LimitInput
+              label={`Least ${label}`}
+              value={minimum}
+              current={range[0]}
+              isWrong={isCrossed}
+              set={set(key, 0)}
+            />
+            <LimitInput
+              label={`Largest ${label}`}
+              value={maximum}
+              current={range[1]}
+              isWrong={isCrossed}
+              set={set(key, 1)}
+            />
           </div>
         );
       })}

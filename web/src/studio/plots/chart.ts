@@ -6,15 +6,19 @@ import { drawErrorBars } from "./error_bars";
 import { lineStroke } from "./line_palette";
 import { drawNonFinite } from "./non_finite_marks";
 import { tickTexts, ticks } from "./axis_ticks";
+import { listenForPicks } from "./line_picking";
+import type { Line } from "./plot_lines";
 import type { Range, PlotView, Zoom } from "./plot_view";
 
 export const FONT = "12px system-ui, sans-serif";
 const RAW_ALPHA = "55"; // alpha of the raw line behind a smoothed one
+const FADED_ALPHA = "77"; // alpha of lines beside one that stands out
 
 /** Events of a chart. */
 export interface ChartEvents {
   hover: (index: number | null) => void;
   zoom: (zoom: Zoom) => void;
+  pick: (line: Line) => void; // clicked
 }
 
 /** One plot in a host element. */
@@ -40,12 +44,19 @@ export class Chart {
     this.signature = newSignature;
     this.plot?.destroy();
     this.plot = new uPlot(this.options(theme), dataOf(view), this.host);
+    const pickLine = (line: number): void => this.events.pick(this.view.lines[line]);
+    listenForPicks(
+      this.plot,
+      () => this.view,
+      () => 1 + rawCount(this.view),
+      pickLine,
+    );
   }
 
   /** Put the cursor on a row, as the mouse would; null removes it. */
   point(index: number | null): void {
     const x = index === null ? undefined : this.view.x[index];
-    const left = x === undefined ? -10 : this.plot?.valToPos(x, "x") ?? -10;
+    const left = x === undefined ? -10 : (this.plot?.valToPos(x, "x") ?? -10);
     this.plot?.setCursor({ left, top: left < 0 ? -10 : this.plot.over.clientHeight / 2 });
   }
 
@@ -93,20 +104,41 @@ export class Chart {
 
   private axes(): uPlot.Axis[] {
     const { view } = this;
-    const axisStyle = { font: FONT, labelFont: FONT, stroke: themeColour("--soft"), ticks: { stroke: themeColour("--line"), size: 4 } };
+    const axisStyle = {
+      font: FONT,
+      labelFont: FONT,
+      stroke: themeColour("--soft"),
+      ticks: { stroke: themeColour("--line"), size: 4 },
+    };
     const values: uPlot.Axis["values"] = (_plot, splits) => tickTexts(splits);
     const filter: uPlot.Axis["filter"] = (_plot, splits) => splits;
-    const splits = (log: boolean, room: number): uPlot.Axis["splits"] => (plot, axis, low, high) => {
-      const pixels = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
-      return ticks(low, high, pixels / room, log, axis === 0 && this.view.xIsInteger);
-    };
+    const splits =
+      (log: boolean, room: number): uPlot.Axis["splits"] =>
+      (plot, axis, low, high) => {
+        const pixels = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
+        return ticks(low, high, pixels / room, log, axis === 0 && this.view.xIsInteger);
+      };
     const grid = { stroke: themeColour("--grid"), width: 1 };
     const bottom: uPlot.Axis = {
-      ...axisStyle, values, filter, grid, label: view.xLabel, labelSize: 20, labelGap: 0, size: 28, splits: splits(view.logX, 96),
+      ...axisStyle,
+      values,
+      filter,
+      grid,
+      label: view.xLabel,
+      labelSize: 20,
+      labelGap: 0,
+      size: 28,
+      splits: splits(view.logX, 96),
     };
     const sides = view.scales.slice(0, 2).map(({ key, label }, index): uPlot.Axis => ({
-      ...axisStyle, values, filter, scale: key, side: index ? 1 : 3, grid: index ? { show: false } : grid,
-      splits: splits(view.logY, 40), size: (_plot, texts) => 16 + 7 * Math.max(2, ...(texts ?? []).map((text) => text.length)),
+      ...axisStyle,
+      values,
+      filter,
+      scale: key,
+      side: index ? 1 : 3,
+      grid: index ? { show: false } : grid,
+      splits: splits(view.logY, 40),
+      size: (_plot, texts) => 16 + 7 * Math.max(2, ...(texts ?? []).map((text) => text.length)),
       ...(label && view.scales.length > 1 ? { label, labelSize: 20, labelGap: 0 } : {}),
     }));
     return [bottom, ...sides];
@@ -127,7 +159,8 @@ export class Chart {
   private drawMarks(plot: uPlot, index: number, theme: Theme): void {
     const line = this.view.lines[index - 1 - rawCount(this.view)];
     if (line) drawNonFinite(plot, line.nonFinite, lineStroke(line.number, theme).colour);
-    if (line?.error) drawErrorBars(plot, line, scaleKeyOf(this.view, line.column), lineStroke(line.number, theme).colour);
+    if (line?.error)
+      drawErrorBars(plot, line, scaleKeyOf(this.view, line.column), lineStroke(line.number, theme).colour);
   }
 }
 
@@ -146,13 +179,26 @@ function rawCount(view: PlotView): number {
 }
 
 function seriesOf(view: PlotView, theme: Theme): uPlot.Series[] {
-  const rawLines = view.lines.filter((line) => line.raw).map((line): uPlot.Series => ({
-    label: line.label, scale: scaleKeyOf(view, line.column), width: 1, stroke: lineStroke(line.number, theme).colour + RAW_ALPHA,
-    points: { show: false },
-  }));
+  const rawLines = view.lines
+    .filter((line) => line.raw)
+    .map((line): uPlot.Series => ({
+      label: line.label,
+      scale: scaleKeyOf(view, line.column),
+      width: 1,
+      stroke: lineStroke(line.number, theme).colour + RAW_ALPHA,
+      points: { show: false },
+    }));
+  const hasMarked = view.lines.some(({ isMarked }) => isMarked);
   const lines = view.lines.map((line): uPlot.Series => {
     const { colour, dash } = lineStroke(line.number, theme);
-    return { label: line.label, scale: scaleKeyOf(view, line.column), width: 1.75, stroke: colour, dash, points: { size: 5, fill: colour } };
+    return {
+      label: line.label,
+      scale: scaleKeyOf(view, line.column),
+      width: line.isMarked ? 3.5 : 1.75,
+      stroke: hasMarked && !line.isMarked ? colour + FADED_ALPHA : colour,
+      dash,
+      points: { size: 5, fill: colour },
+    };
   });
   return [...rawLines, ...lines];
 }
@@ -163,7 +209,14 @@ function dataOf(view: PlotView): uPlot.AlignedData {
 }
 
 function signatureOf({ lines, logX, logY, scales, xLabel }: PlotView, theme: Theme): string {
-  const parts = lines.map(({ label, column, number, raw, error }) => [label, column, number, !!raw, !!error]);
+  const parts = lines.map(({ label, column, number, raw, error, isMarked }) => [
+    label,
+    column,
+    number,
+    !!raw,
+    !!error,
+    !!isMarked,
+  ]);
   return JSON.stringify([parts, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
 }
 

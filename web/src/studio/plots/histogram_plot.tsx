@@ -30,11 +30,20 @@ export function HistogramPlot({ name, title, view }: HistogramPlotProps) {
   const [size, setSize] = useState({ width: 0, height: 0 });
   const themeName = useValue(theme);
   useLayoutEffect(() => {
-    const observer = new ResizeObserver(([{ contentRect: { width, height } }]) => setSize({ width, height }));
+    const observer = new ResizeObserver(
+      ([
+        {
+          contentRect: { width, height },
+        },
+      ]) => setSize({ width, height }),
+    );
     observer.observe(canvas.current!.parentElement!);
     return () => observer.disconnect();
   }, []);
-  useLayoutEffect(() => paintHistogram(canvas.current!, view, size, cursor, themeName), [view, size, cursor, themeName]);
+  useLayoutEffect(
+    () => paintHistogram(canvas.current!, view, size, cursor, themeName),
+    [view, size, cursor, themeName],
+  );
   const hover = (event: MouseEvent): void => setCursor(cellAt(view, size, event.offsetX, event.offsetY));
   const move = (event: KeyboardEvent): void => {
     if (event.key === "Escape") return setCursor(null);
@@ -48,7 +57,9 @@ export function HistogramPlot({ name, title, view }: HistogramPlotProps) {
   return (
     <div class="plot">
       <div class="tools">
-        <output class="reading" aria-live="polite">{cursor ? describeCell(view, ...cursor) : "Point at the picture, or go through it with the arrows."}</output>
+        <output class="reading" aria-live="polite">
+          {cursor ? describeCell(view, ...cursor) : "Point at the picture, or go through it with the arrows."}
+        </output>
         <div class="row end" role="group" aria-label="Export histogram">
           <button class="quiet" onClick={() => saveCsv(view, name)}>
             <Icon name="down" /> CSV
@@ -91,8 +102,15 @@ function formatShare(share: number): string {
 
 function describeCell({ xLabel, x, bins, counts, totals }: HistogramView, bin: number, column: number): string {
   const { low, high, isGap } = bins[bin];
-  const range = low === -Infinity ? `below ${formatNumber(high, 3)}` : high === Infinity ? `from ${formatNumber(low, 3)} on` : `from ${formatNumber(low, 3)} to ${formatNumber(high, 3)}`;
-  const share = isGap ? "no value" : `${formatShare(counts[column][bin] / (totals[column] || 1))} of ${totals[column]} values`;
+  const range =
+    low === -Infinity
+      ? `below ${formatNumber(high, 3)}`
+      : high === Infinity
+        ? `from ${formatNumber(low, 3)} on`
+        : `from ${formatNumber(low, 3)} to ${formatNumber(high, 3)}`;
+  const share = isGap
+    ? "no value"
+    : `${formatShare(counts[column][bin] / (totals[column] || 1))} of ${totals[column]} values`;
   return `${xLabel} ${formatNumber(x[column])}: ${share} ${range}`;
 }
 
@@ -106,24 +124,41 @@ interface Area {
 }
 
 function areaOf({ width, height }: { width: number; height: number }): Area {
-  return { left: MARGIN.left, top: MARGIN.top, width: Math.max(1, width - MARGIN.left - MARGIN.right), height: Math.max(1, height - MARGIN.top - MARGIN.bottom) };
+  return {
+    left: MARGIN.left,
+    top: MARGIN.top,
+    width: Math.max(1, width - MARGIN.left - MARGIN.right),
+    height: Math.max(1, height - MARGIN.top - MARGIN.bottom),
+  };
 }
 
 // The square root makes small shares visible; none at all has the colour of the paper.
 function shareColour(share: number, largest: number, themeName: Theme): string {
   const strength = share > 0 ? FAINTEST + (1 - FAINTEST) * Math.sqrt(share / (largest || 1)) : 0;
-  const [paper, accent, strongest] = [themeColour("--panel"), themeColour("--accent"), STRONGEST[themeName]].map(parseColour);
-  const [from, to, part] = strength < 0.6 ? [paper, accent, strength / 0.6] : [accent, strongest, (strength - 0.6) / 0.4];
+  const [paper, accent, strongest] = [themeColour("--panel"), themeColour("--accent"), STRONGEST[themeName]].map(
+    parseColour,
+  );
+  const [from, to, part] =
+    strength < 0.6 ? [paper, accent, strength / 0.6] : [accent, strongest, (strength - 0.6) / 0.4];
   return `rgb(${from.map((channel, index) => Math.round(channel + (to[index] - channel) * part)).join(" ")})`;
 }
 
-function paintHistogram(canvas: HTMLCanvasElement, view: HistogramView, size: { width: number; height: number }, cursor: [number, number] | null, themeName: Theme): void {
+function paintHistogram(
+  canvas: HTMLCanvasElement,
+  view: HistogramView,
+  size: { width: number; height: number },
+  cursor: [number, number] | null,
+  themeName: Theme,
+): void {
   const scale = window.devicePixelRatio || 1;
   [canvas.width, canvas.height] = [Math.round(size.width * scale), Math.round(size.height * scale)];
   const context = canvas.getContext("2d")!;
   context.scale(scale, scale);
   const area = areaOf(size);
-  const [xAt, yAt] = [xScale(view, area), (bin: number): number => area.top + area.height * (1 - bin / view.bins.length)];
+  const [xAt, yAt] = [
+    xScale(view, area),
+    (bin: number): number => area.top + area.height * (1 - bin / view.bins.length),
+  ];
   view.counts.forEach((counts, column) => {
     const [left, right] = [Math.round(xAt(view.bounds[column])), Math.round(xAt(view.bounds[column + 1]))];
     counts.forEach((count, bin) => {
@@ -139,7 +174,12 @@ function paintHistogram(canvas: HTMLCanvasElement, view: HistogramView, size: { 
   const [bin, column] = cursor;
   const [left, right] = [xAt(view.bounds[column]), xAt(view.bounds[column + 1])];
   context.strokeStyle = themeColour("--ink");
-  context.strokeRect(left + 0.5, yAt(bin + 1) + 0.5, Math.max(1, right - left - 1), Math.max(1, yAt(bin) - yAt(bin + 1) - 1));
+  context.strokeRect(
+    left + 0.5,
+    yAt(bin + 1) + 0.5,
+    Math.max(1, right - left - 1),
+    Math.max(1, yAt(bin) - yAt(bin + 1) - 1),
+  );
 }
 
 function xScale({ bounds }: HistogramView, { left, width }: Area): (x: number) => number {
@@ -148,14 +188,29 @@ function xScale({ bounds }: HistogramView, { left, width }: Area): (x: number) =
 }
 
 // A stretch of values that never occurred: the axis is broken here.
-function paintGaps(context: CanvasRenderingContext2D, { bins }: HistogramView, { left, width }: Area, yAt: (bin: number) => number): void {
+function paintGaps(
+  context: CanvasRenderingContext2D,
+  { bins }: HistogramView,
+  { left, width }: Area,
+  yAt: (bin: number) => number,
+): void {
   context.strokeStyle = themeColour("--line");
   context.setLineDash([2, 4]);
-  bins.forEach(({ isGap }, bin) => isGap && strokeLine(context, left, Math.round(yAt(bin + 0.5)) + 0.5, left + width, Math.round(yAt(bin + 0.5)) + 0.5));
+  bins.forEach(
+    ({ isGap }, bin) =>
+      isGap &&
+      strokeLine(context, left, Math.round(yAt(bin + 0.5)) + 0.5, left + width, Math.round(yAt(bin + 0.5)) + 0.5),
+  );
   context.setLineDash([]);
 }
 
-function paintAxes(context: CanvasRenderingContext2D, view: HistogramView, area: Area, xAt: (x: number) => number, yAt: (bin: number) => number): void {
+function paintAxes(
+  context: CanvasRenderingContext2D,
+  view: HistogramView,
+  area: Area,
+  xAt: (x: number) => number,
+  yAt: (bin: number) => number,
+): void {
   const { left, top, width, height } = area;
   context.font = FONT;
   context.fillStyle = themeColour("--soft");
@@ -170,7 +225,13 @@ function paintAxes(context: CanvasRenderingContext2D, view: HistogramView, area:
   [context.textAlign, context.textBaseline] = ["center", "top"];
   const values = ticks(view.x[0], view.x[view.x.length - 1], width / X_TICK_PX, false, true);
   tickTexts(values).forEach((text, index) => {
-    strokeLine(context, Math.round(xAt(values[index])) + 0.5, top + height + 1, Math.round(xAt(values[index])) + 0.5, top + height + 5);
+    strokeLine(
+      context,
+      Math.round(xAt(values[index])) + 0.5,
+      top + height + 1,
+      Math.round(xAt(values[index])) + 0.5,
+      top + height + 5,
+    );
     context.fillText(text, xAt(values[index]), top + height + 8);
   });
   context.fillText(view.xLabel, left + width / 2, top + height + 26);
@@ -185,7 +246,12 @@ function strokeLine(context: CanvasRenderingContext2D, x: number, y: number, toX
 
 // -- reading and saving ----------------------------------------------------------------------------------------------
 
-function cellAt(view: HistogramView, size: { width: number; height: number }, x: number, y: number): [number, number] | null {
+function cellAt(
+  view: HistogramView,
+  size: { width: number; height: number },
+  x: number,
+  y: number,
+): [number, number] | null {
   const { left, top, width, height } = areaOf(size);
   if (x < left || x >= left + width || y < top || y >= top + height) return null;
   const at = xScale(view, { left, top, width, height });

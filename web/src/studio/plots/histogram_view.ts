@@ -75,14 +75,18 @@ function shownBins(histograms: number[][], size: number): [number, number][] {
 function xOf(table: Table, rows: number[]): number[] {
   const cells = table.columns[table.head.x] ?? [];
   const x = rows.map((row) => cells[row]);
-  const isRising = x.every((value, index) => typeof value === "number" && (index === 0 || value > (x[index - 1] as number)));
+  const isRising = x.every(
+    (value, index) => typeof value === "number" && (index === 0 || value > (x[index - 1] as number)),
+  );
   return isRising ? (x as number[]) : rows;
 }
 
 // A column reaches half way to its neighbours.
 function boundsOf(x: number[]): number[] {
   const middles = x.slice(1).map((value, index) => (value + x[index]) / 2);
-  const [head, tail] = middles.length ? [x[0] - (middles[0] - x[0]), 2 * x[x.length - 1] - middles[middles.length - 1]] : [x[0] - 0.5, x[0] + 0.5];
+  const [head, tail] = middles.length
+    ? [x[0] - (middles[0] - x[0]), 2 * x[x.length - 1] - middles[middles.length - 1]]
+    : [x[0] - 0.5, x[0] + 0.5];
   return [head, ...middles, tail];
 }
 
@@ -94,7 +98,9 @@ export function binTicks({ bins }: HistogramView, count: number): BinTick[] {
   const origin = zero < 0 ? 0 : zero + 0.5;
   const ticks = limits.map((text, at): BinTick => ({ at, text }));
   const away = ({ at }: BinTick): number => (zero < 0 ? at : Math.ceil(Math.abs(at - origin))); // bins between a limit and zero
-  const shown = ticks.filter((tick) => Number.isFinite(tick.text) && away(tick) % stride === 0 && (zero < 0 || away(tick) > 0));
+  const shown = ticks.filter(
+    (tick) => Number.isFinite(tick.text) && away(tick) % stride === 0 && (zero < 0 || away(tick) > 0),
+  );
   return [...shown, ...(zero < 0 ? [] : [{ at: origin, text: 0 }])].sort((a, b) => a.at - b.at);
 }
 

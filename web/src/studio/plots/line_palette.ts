@@ -10,5 +10,8 @@ const DASHES: number[][] = [[], [6, 4], [2, 3], [9, 3, 2, 3]];
 /** The stroke of the line with this number. */
 export function lineStroke(number: number, theme: Theme): { colour: string; dash: number[] } {
   const colours = COLOURS[theme];
-  return { colour: colours[number % colours.length], dash: DASHES[Math.floor(number / colours.length) % DASHES.length] };
+  return {
+    colour: colours[number % colours.length],
+    dash: DASHES[Math.floor(number / colours.length) % DASHES.length],
+  };
 }

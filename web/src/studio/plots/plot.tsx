@@ -18,14 +18,17 @@ interface PlotProps {
   title: string;
   view: PlotView;
   zoomed: boolean;
+  pick?: (group: string) => void; // a line was clicked
 }
 
+const MAX_READOUT = 24; // lines whose values are listed
+
 /** A chart that follows its view. */
-export function Plot({ name, title, view, zoomed }: PlotProps) {
+export function Plot({ name, title, view, zoomed, pick }: PlotProps) {
   const host = useRef<HTMLDivElement>(null);
   const [hovered, setHovered] = useState<number | null>(null);
   const themeName = useValue(theme);
-  const chart = useChart(host, name, setHovered);
+  const chart = useChart(host, name, setHovered, pick);
   useLayoutEffect(() => chart.current?.show(view, themeName), [view, themeName]);
   useLayoutEffect(() => shownPlot.set({ name, view }), [name, view]);
   useLayoutEffect(() => () => shownPlot.set(null), []);
@@ -62,12 +65,23 @@ export function Plot({ name, title, view, zoomed }: PlotProps) {
   );
 }
 
-function useChart(host: { current: HTMLDivElement | null }, name: string, hover: (index: number | null) => void) {
+function useChart(
+  host: { current: HTMLDivElement | null },
+  name: string,
+  hover: (index: number | null) => void,
+  pick: PlotProps["pick"],
+) {
+  const picked = useRef(pick);
+  picked.current = pick;
   const chart = useRef<Chart | null>(null);
   const table = useRef(name);
   table.current = name;
   useLayoutEffect(() => {
-    const newChart = new Chart(host.current!, { hover, zoom: (zoom) => updateChoices(table.current, { zoom }) });
+    const newChart = new Chart(host.current!, {
+      hover,
+      zoom: (zoom) => updateChoices(table.current, { zoom }),
+      pick: (line) => picked.current?.(line.group),
+    });
     chart.current = newChart;
     const observer = new ResizeObserver(() => newChart.resize());
     observer.observe(host.current!);
@@ -90,18 +104,34 @@ function PlotTools({ name, title, view, zoomed, canvas }: PlotProps & { canvas: 
   return (
     <div class="tools">
       <div class="group" role="group" aria-label="Zoom">
-        <button class="quiet" aria-label="Zoom in" title="Zoom in (+); or drag on the plot" disabled={isEmpty} onClick={zoom(0.5)}>
+        <button
+          class="quiet"
+          aria-label="Zoom in"
+          title="Zoom in (+); or drag on the plot"
+          disabled={isEmpty}
+          onClick={zoom(0.5)}
+        >
           <Icon name="plus" />
         </button>
         <button class="quiet" aria-label="Zoom out" title="Zoom out (-)" disabled={isEmpty} onClick={zoom(2)}>
           <Icon name="minus" />
         </button>
-        <button class="quiet" aria-label="Show everything" title="Show everything (0, or double click)" disabled={!zoomed} onClick={() => updateChoices(name, { zoom: FULL_ZOOM })}>
+        <button
+          class="quiet"
+          aria-label="Show everything"
+          title="Show everything (0, or double click)"
+          disabled={!zoomed}
+          onClick={() => updateChoices(name, { zoom: FULL_ZOOM })}
+        >
           <Icon name="whole" />
         </button>
       </div>
       <div class="row end" role="group" aria-label="Export plot">
-        <button class="quiet" disabled={isEmpty} onClick={() => download(`${name}_plot.csv`, plotCsv(view), "text/csv")}>
+        <button
+          class="quiet"
+          disabled={isEmpty}
+          onClick={() => download(`${name}_plot.csv`, plotCsv(view), "text/csv")}
+        >
           <Icon name="down" /> CSV
         </button>
         <button class="quiet" disabled={isEmpty} onClick={saveAs(saveSvg)}>
@@ -120,6 +150,8 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
   const themeName = useValue(theme);
   const row = index ?? view.x.length - 1;
   const values = useMemo(() => valuesAt(view, row), [view, row]);
+  const isLong = view.lines.length > MAX_READOUT;
+  const shown = view.lines.map((line, index) => [line, index] as const).filter(([{ isMarked }]) => !isLong || isMarked);
   return (
     <ul class="readout" aria-label="Lines">
       {view.x.length > 0 && (
@@ -127,8 +159,11 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
           <span class="soft">{view.xLabel}</span> <b>{formatValue(view.x[row] ?? null)}</b>
         </li>
       )}
-      {view.lines.map(({ label, number }, line) => (
-        <li key={label}>
+      {shown.length < view.lines.length && (
+        <li class="soft">{view.lines.length} lines: click one to see which it is</li>
+      )}
+      {shown.map(([{ label, number, isMarked }, line]) => (
+        <li key={label} class={isMarked ? "marked" : undefined}>
           <span class="swatch" aria-hidden="true" style={{ background: lineStroke(number, themeName).colour }} />
           <span class="soft">{label}</span> <b>{values[line]}</b>
         </li>
@@ -141,14 +176,24 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
 function moveReadout(key: string, current: number | null, [first, last]: [number, number]): number | null | undefined {
   if (first >= last) return undefined;
   const row = current ?? last;
-  const target = { ArrowLeft: row - 1, ArrowRight: row + 1, PageUp: row - 10, PageDown: row + 10, Home: first, End: last - 1 }[key];
+  const target = {
+    ArrowLeft: row - 1,
+    ArrowRight: row + 1,
+    PageUp: row - 10,
+    PageDown: row + 10,
+    Home: first,
+    End: last - 1,
+  }[key];
   if (target !== undefined) return Math.min(last - 1, Math.max(first, target));
   return key === "Escape" && current !== null ? null : undefined;
 }
 
 function describeRow(view: PlotView, row: number): string {
   const values = valuesAt(view, row);
-  return [`${view.xLabel} ${formatValue(view.x[row])}`, ...view.lines.map(({ label }, line) => `${label} ${values[line]}`)].join(", ");
+  return [
+    `${view.xLabel} ${formatValue(view.x[row])}`,
+    ...view.lines.map(({ label }, line) => `${label} ${values[line]}`),
+  ].join(", ");
 }
 
 function valuesAt(view: PlotView, row: number): string[] {

@@ -20,7 +20,16 @@ export interface PlotChoices {
 }
 
 const DEFAULT_CHOICES: PlotChoices = {
-  x: null, legend: null, error: null, switched: new Map(), limits: new Map(), smoothing: 0, logX: false, logY: false, separateAxes: false, zoom: FULL_ZOOM,
+  x: null,
+  legend: null,
+  error: null,
+  switched: new Map(),
+  limits: new Map(),
+  smoothing: 0,
+  logX: false,
+  logY: false,
+  separateAxes: false,
+  zoom: FULL_ZOOM,
 };
 
 /** Choices by table name. */
@@ -41,13 +50,26 @@ const COUNTER = /^(run|epoch|trial|step|batch|seed)$/i;
 
 /** Whether a column is drawn: as switched by the user, else as the table says, except counters and error columns. */
 export function isColumnOn(table: Table, choices: PlotChoices, { name, plotted }: Column): boolean {
-  const isError = choices.error === null ? table.head.columns.some(({ error }) => error === name) : choices.error === name;
+  const isError =
+    choices.error === null ? table.head.columns.some(({ error }) => error === name) : choices.error === name;
   return choices.switched.get(name) ?? (plotted && !isError && !COUNTER.test(name));
 }
 
 /** The choices in effect for a table, defaults filled in. */
 export function effectiveChoices(table: Table, choices: PlotChoices): LineChoices & ViewOptions {
   const { x, legend, error, smoothing, logX, logY, separateAxes, limits } = choices;
-  const columns = plottable(table).filter((column) => isColumnOn(table, choices, column)).map(({ name }) => name);
-  return { x: x ?? table.head.x, legend: legend ?? table.head.legend, error, columns, smoothing, logX, logY, separateAxes, limits };
+  const columns = plottable(table)
+    .filter((column) => isColumnOn(table, choices, column))
+    .map(({ name }) => name);
+  return {
+    x: x ?? table.head.x,
+    legend: legend ?? table.head.legend,
+    error,
+    columns,
+    smoothing,
+    logX,
+    logY,
+    separateAxes,
+    limits,
+  };
 }

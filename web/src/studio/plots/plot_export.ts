@@ -16,12 +16,20 @@ export function plotCsv(view: PlotView): string {
     if (error) columns.push({ name: `${label} (error)`, cells: error });
   }
   const rows = view.x.map((_x, row): Json[] => columns.map(({ cells }) => cells[row] ?? null));
-  return formatCsv(columns.map(({ name }) => name), rows);
+  return formatCsv(
+    columns.map(({ name }) => name),
+    rows,
+  );
 }
 
 /** The page's current colours. */
 export function currentPaper(): Paper {
-  return { paper: themeColour("--panel"), ink: themeColour("--ink"), soft: themeColour("--soft"), grid: themeColour("--grid") };
+  return {
+    paper: themeColour("--panel"),
+    ink: themeColour("--ink"),
+    soft: themeColour("--soft"),
+    grid: themeColour("--grid"),
+  };
 }
 
 /** Save the plot as SVG, at its size on the screen. */

@@ -20,7 +20,9 @@ export interface LineChoices {
 export interface Line {
   label: string;
   column: string;
+  group: string; // the value of the legend column; "" without one
   number: number; // determines its colour
+  isMarked?: boolean; // of the selected layer or run
   values: Cells; // as drawn, smoothed
   raw: Cells | null; // the raw values behind a smoothed line
   nonFinite: Cells; // the non-finite values, which are null in `values`
@@ -66,12 +68,13 @@ export function buildLines(table: Table, choices: LineChoices): PlotLines {
 
 interface Group {
   name: string; // "" without a legend
+  value: string; // of the legend column
   rows: Uint32Array | null; // null: all rows, in order
 }
 
 function groupsOf(table: Table, column: string, remarks: string[]): Group[] {
   const legend = column && table.columns[column];
-  if (!legend) return [{ name: "", rows: null }];
+  if (!legend) return [{ name: "", value: "", rows: null }];
   const rows = new Map<string, number[]>();
   for (let row = 0; row < table.count; row++) {
     const name = formatValue(legend[row]);
@@ -79,9 +82,14 @@ function groupsOf(table: Table, column: string, remarks: string[]): Group[] {
     if (members) members.push(row);
     else rows.set(name, [row]);
   }
-  const all = [...rows].map(([name, members]) => ({ name: `${column} ${name}`, rows: Uint32Array.from(members) }));
-  if (all.length > MAX_GROUPS) remarks.push(`The last ${MAX_GROUPS} of ${all.length} values of ${column} are shown.`);
-  return all.slice(-MAX_GROUPS);
+  const all = [...rows].map(([value, members]) => ({
+    name: `${column} ${value}`,
+    value,
+    rows: Uint32Array.from(members),
+  }));
+  const most = table.mostGroups ?? MAX_GROUPS;
+  if (all.length > most) remarks.push(`The last ${most} of ${all.length} values of ${column} are shown.`);
+  return all.slice(-Math.min(most, all.length));
 }
 
 function isRising(cells: Json[], rows: Uint32Array | null): boolean {
@@ -102,7 +110,8 @@ interface XPositions {
 
 function xPositions(table: Table, groups: Group[], xName: string, log: boolean, remarks: string[]): XPositions {
   const cells = xName ? (table.columns[xName] as number[]) : null;
-  const value = (group: Group, index: number): number => (cells ? cells[group.rows ? group.rows[index] : index] : index + (log ? 1 : 0));
+  const value = (group: Group, index: number): number =>
+    cells ? cells[group.rows ? group.rows[index] : index] : index + (log ? 1 : 0);
   const length = (group: Group): number => group.rows?.length ?? table.count;
   let dropped = 0;
   const isPlottable = (number: number): boolean => !log || number > 0;
@@ -132,25 +141,49 @@ function xPositions(table: Table, groups: Group[], xName: string, log: boolean, 
   return { x, of: (group) => (position) => index.get(value(group, position)) ?? -1 };
 }
 
-function lineOf(table: Table, column: Column, group: Group, groups: Group[], positions: XPositions, choices: LineChoices, number: number): Line {
+function lineOf(
+  table: Table,
+  column: Column,
+  group: Group,
+  groups: Group[],
+  positions: XPositions,
+  choices: LineChoices,
+  number: number,
+): Line {
   const position = positions.of(group);
   const aligned = alignColumn(table, column.name, group, position, positions.x.length);
   const values = aligned.map((value) => (typeof value === "number" && !Number.isFinite(value) ? null : value));
   const names = [groups.length > 1 || group.name ? group.name : "", column.name].filter(Boolean);
   const errors = choices.error ?? column.error;
-  const finite = (value: number | null | undefined): number | null | undefined => (Number.isFinite(value ?? 0) ? value : null);
-  const error = errors && table.columns[errors] ? alignColumn(table, errors, group, position, positions.x.length).map(finite) : null;
+  const finite = (value: number | null | undefined): number | null | undefined =>
+    Number.isFinite(value ?? 0) ? value : null;
+  const error =
+    errors && table.columns[errors]
+      ? alignColumn(table, errors, group, position, positions.x.length).map(finite)
+      : null;
   const smoothed = choices.smoothing > 0 ? smooth(values, choices.smoothing) : null;
   return {
-    label: names.reverse().join(" · "), column: column.name, number,
-    values: smoothed ?? values, raw: smoothed ? values : null, nonFinite: aligned.map((value, index) => (values[index] === value ? undefined : value)), error,
+    label: names.reverse().join(" · "),
+    column: column.name,
+    group: group.value,
+    number,
+    values: smoothed ?? values,
+    raw: smoothed ? values : null,
+    nonFinite: aligned.map((value, index) => (values[index] === value ? undefined : value)),
+    error,
   };
 }
 
-function alignColumn(table: Table, name: string, group: Group, position: (index: number) => number, length: number): Cells {
+function alignColumn(
+  table: Table,
+  name: string,
+  group: Group,
+  position: (index: number) => number,
+  length: number,
+): Cells {
   const cells = table.columns[name] ?? [];
   const count = group.rows?.length ?? table.count;
-  const aligned: Cells = new Array(length).fill(undefined);
+  const aligned: Cells = new Array<Cells[number]>(length).fill(undefined);
   for (let index = 0; index < count; index++) {
     const target = position(index);
     if (target < 0) continue;
@@ -192,7 +225,9 @@ function remarkNonFinite({ label, nonFinite }: Line, remarks: string[]): void {
   const values = nonFinite.filter((value) => typeof value === "number");
   if (!values.length) return;
   const names = [...new Set(values.map((value) => formatValue(value ?? null)))].join(" or ");
-  remarks.push(`${label} is ${names} at ${values.length} ${values.length === 1 ? "point" : "points"}, marked at the edge.`);
+  remarks.push(
+    `${label} is ${names} at ${values.length} ${values.length === 1 ? "point" : "points"}, marked at the edge.`,
+  );
 }
 
 function remarkDropped(count: number, axis: string, remarks: string[]): void {

@@ -21,7 +21,8 @@ interface PlotOptionsProps {
 export function PlotOptions({ table, choices, view }: PlotOptionsProps) {
   const { name } = table.head;
   const columns = plottable(table);
-  const switchAll = (isOn: boolean) => () => updateChoices(name, { switched: new Map(columns.map((column) => [column.name, isOn])) });
+  const switchAll = (isOn: boolean) => () =>
+    updateChoices(name, { switched: new Map(columns.map((column) => [column.name, isOn])) });
   return (
     <aside class="plot-options" aria-label="Plot options">
       <fieldset>
@@ -41,10 +42,14 @@ export function PlotOptions({ table, choices, view }: PlotOptionsProps) {
                 <input
                   type="checkbox"
                   checked={isColumnOn(table, choices, column)}
-                  onChange={({ currentTarget }) => updateChoices(name, { switched: new Map(choices.switched).set(column.name, currentTarget.checked) })}
+                  onChange={({ currentTarget }) =>
+                    updateChoices(name, { switched: new Map(choices.switched).set(column.name, currentTarget.checked) })
+                  }
                 />
                 <LineSwatch view={view} column={column.name} />
-                <span class="name" title={column.name}>{column.name}</span>
+                <span class="name" title={column.name}>
+                  {column.name}
+                </span>
               </label>
             </li>
           ))}
@@ -59,7 +64,13 @@ export function PlotOptions({ table, choices, view }: PlotOptionsProps) {
 function LineSwatch({ view, column }: { view: PlotView; column: string }) {
   const themeName = useValue(theme);
   const line = view.lines.find((line) => line.column === column);
-  return <span class="swatch" aria-hidden="true" style={{ background: line ? lineStroke(line.number, themeName).colour : "transparent" }} />;
+  return (
+    <span
+      class="swatch"
+      aria-hidden="true"
+      style={{ background: line ? lineStroke(line.number, themeName).colour : "transparent" }}
+    />
+  );
 }
 
 function DrawingOptions({ table, choices, columns }: { table: Table; choices: PlotChoices; columns: Column[] }) {
@@ -83,25 +94,66 @@ function DrawingOptions({ table, choices, columns }: { table: Table; choices: Pl
           onInput={({ currentTarget }) => updateChoices(name, { smoothing: Number(currentTarget.value) })}
         />
       </label>
-      <SelectField label="x axis" current={choices.x ?? x} options={[...toOptions(xColumns), ["", "row"]]} set={(x) => updateChoices(name, { x, zoom: FULL_ZOOM })} />
-      <SelectField label="Line for each" current={choices.legend ?? legend} options={[["", "no column"], ...toOptions(legendColumns)]} set={(legend) => updateChoices(name, { legend })} />
-      <SelectField label="Error bars" current={choices.error} options={[[null, "as the table says"], ["", "none"], ...toOptions(columns)]} set={(error) => updateChoices(name, { error })} />
-      <Checkbox label="Logarithmic x" on={choices.logX} set={(logX) => updateChoices(name, { logX, zoom: { x: null, y: null } })} />
-      <Checkbox label="Logarithmic y" on={choices.logY} set={(logY) => updateChoices(name, { logY, zoom: { ...choices.zoom, y: null } })} />
-      <Checkbox label="Own y axis each" on={choices.separateAxes} set={(separateAxes) => updateChoices(name, { separateAxes, zoom: { ...choices.zoom, y: null } })} />
+      <SelectField
+        label="x axis"
+        current={choices.x ?? x}
+        options={[...toOptions(xColumns), ["", "row"]]}
+        set={(x) => updateChoices(name, { x, zoom: FULL_ZOOM })}
+      />
+      <SelectField
+        label="Line for each"
+        current={choices.legend ?? legend}
+        options={[["", "no column"], ...toOptions(legendColumns)]}
+        set={(legend) => updateChoices(name, { legend })}
+      />
+      <SelectField
+        label="Error bars"
+        current={choices.error}
+        options={[[null, "as the table says"], ["", "none"], ...toOptions(columns)]}
+        set={(error) => updateChoices(name, { error })}
+      />
+      <Checkbox
+        label="Logarithmic x"
+        on={choices.logX}
+        set={(logX) => updateChoices(name, { logX, zoom: { x: null, y: null } })}
+      />
+      <Checkbox
+        label="Logarithmic y"
+        on={choices.logY}
+        set={(logY) => updateChoices(name, { logY, zoom: { ...choices.zoom, y: null } })}
+      />
+      <Checkbox
+        label="Own y axis each"
+        on={choices.separateAxes}
+        set={(separateAxes) => updateChoices(name, { separateAxes, zoom: { ...choices.zoom, y: null } })}
+      />
     </fieldset>
   );
 }
 
 type SelectOption = [value: string | null, text: string];
 
-function SelectField({ label, current, options, set }: { label: string; current: string | null; options: SelectOption[]; set: (value: string | null) => void }) {
+function SelectField({
+  label,
+  current,
+  options,
+  set,
+}: {
+  label: string;
+  current: string | null;
+  options: SelectOption[];
+  set: (value: string | null) => void;
+}) {
   const id = useId();
   const index = options.findIndex(([value]) => value === current);
   return (
     <div class="stacked">
       <label for={id}>{label}</label>
-      <select id={id} value={String(index)} onChange={({ currentTarget }) => set(options[Number(currentTarget.value)][0])}>
+      <select
+        id={id}
+        value={String(index)}
+        onChange={({ currentTarget }) => set(options[Number(currentTarget.value)][0])}
+      >
         {options.map(([, text], index) => (
           <option key={index} value={String(index)}>
             {text}

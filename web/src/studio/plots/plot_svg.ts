@@ -22,9 +22,19 @@ interface PlotArea {
 }
 
 /** The SVG document. */
-export function plotSvg(view: PlotView, size: { width: number; height: number; title: string }, theme: Theme, paper: Paper): string {
+export function plotSvg(
+  view: PlotView,
+  size: { width: number; height: number; title: string },
+  theme: Theme,
+  paper: Paper,
+): string {
   const { width, height, title } = size;
-  const box: PlotArea = { left: 64, top: 32 + 18 * Math.ceil(view.lines.length / 4), right: width - 20, bottom: height - 44 };
+  const box: PlotArea = {
+    left: 64,
+    top: 32 + 18 * Math.ceil(view.lines.length / 4),
+    right: width - 20,
+    bottom: height - 44,
+  };
   if (view.scales.length > 1) box.right = width - 64;
   const parts = [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif" font-size="12">`,
@@ -45,8 +55,9 @@ export function plotSvg(view: PlotView, size: { width: number; height: number; t
 /** Escape text for XML. */
 export function escape(text: string): string {
   const codes: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  // eslint-disable-next-line no-control-regex
-  return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd").replace(/[&<>"]/g, (sign) => codes[sign]);
+  return text
+    .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
+    .replace(/[&<>"]/g, (sign) => codes[sign]);
 }
 
 type AxisScale = (value: number) => number;
@@ -94,10 +105,15 @@ function yAxis(view: PlotView, index: number, box: PlotArea, paper: Paper): stri
   const lines = values.flatMap((value, tick) => {
     const y = scale(value);
     const text = `<text x="${x}" y="${round(y + 4)}" text-anchor="${anchor}" fill="${paper.soft}">${texts[tick]}</text>`;
-    return index ? [text] : [`<line x1="${box.left}" y1="${round(y)}" x2="${box.right}" y2="${round(y)}" stroke="${paper.grid}"/>`, text];
+    return index
+      ? [text]
+      : [`<line x1="${box.left}" y1="${round(y)}" x2="${box.right}" y2="${round(y)}" stroke="${paper.grid}"/>`, text];
   });
   if (view.scales.length < 2) return lines;
-  return [...lines, `<text x="${x}" y="${box.top - 8}" text-anchor="${anchor}" fill="${paper.soft}">${escape(label)}</text>`];
+  return [
+    ...lines,
+    `<text x="${x}" y="${box.top - 8}" text-anchor="${anchor}" fill="${paper.soft}">${escape(label)}</text>`,
+  ];
 }
 
 function linePaths(view: PlotView, line: Line, box: PlotArea, theme: Theme): string[] {
@@ -108,8 +124,11 @@ function linePaths(view: PlotView, line: Line, box: PlotArea, theme: Theme): str
   const path = (cells: Cells): string => linePath(view, cells, x, y);
   const parts: string[] = [];
   if (line.raw) parts.push(`<path d="${path(line.raw)}" stroke="${colour}" stroke-opacity="0.33"/>`);
-  if (line.error) parts.push(`<path d="${errorPath(view, line, x, y, scale.range[0])}" stroke="${colour}" stroke-opacity="0.8"/>`);
-  parts.push(`<path d="${path(line.values)}" stroke="${colour}" stroke-width="1.75"${dashAttribute(dash)}><title>${escape(line.label)}</title></path>`);
+  if (line.error)
+    parts.push(`<path d="${errorPath(view, line, x, y, scale.range[0])}" stroke="${colour}" stroke-opacity="0.8"/>`);
+  parts.push(
+    `<path d="${path(line.values)}" stroke="${colour}" stroke-width="1.75"${dashAttribute(dash)}><title>${escape(line.label)}</title></path>`,
+  );
   return parts;
 }
 
@@ -138,7 +157,7 @@ export function linePath(view: PlotView, cells: Cells, x: AxisScale, y: AxisScal
     }
     const [left, top] = [isDense ? Math.round(x(view.x[index]) * 2) / 2 : x(view.x[index]), y(value)];
     if (pixel && (pixel as { at: number }).at === left) {
-      const current = pixel as { at: number; low: number; high: number };
+      const current: { low: number; high: number } = pixel;
       pixel = { at: left, low: Math.min(current.low, top), high: Math.max(current.high, top) };
     } else {
       flush();

@@ -44,7 +44,12 @@ const X_PADDING = 0.015;
 export const FULL_ZOOM: Zoom = { x: null, y: null };
 
 /** Compute the axis ranges of the lines. */
-export function buildView(lines: PlotLines, columns: Column[], { logX, logY, separateAxes, limits }: ViewOptions, zoom: Zoom): PlotView {
+export function buildView(
+  lines: PlotLines,
+  columns: Column[],
+  { logX, logY, separateAxes, limits }: ViewOptions,
+  zoom: Zoom,
+): PlotView {
   const { x } = lines;
   const xRange = zoom.x ?? applyLimits(paddedX(x, logX), limits.get("x"), logX);
   const names = [...new Set(lines.lines.map(({ column }) => column))];
@@ -59,10 +64,16 @@ export function buildView(lines: PlotLines, columns: Column[], { logX, logY, sep
 }
 
 /** Apply limits to a range; if one limit passes the other end, that end moves along and the width is kept. */
-export function applyLimits([low, high]: Range, limit: readonly [number | null, number | null] | undefined, log: boolean): Range {
+export function applyLimits(
+  [low, high]: Range,
+  limit: readonly [number | null, number | null] | undefined,
+  log: boolean,
+): Range {
   const [minimum, maximum] = (limit ?? []).map((end) => (end !== null && log && end <= 0 ? null : end));
-  if (typeof minimum === "number" && typeof maximum === "number") return minimum < maximum ? [minimum, maximum] : [low, high];
-  const shifted = (from: number, sign: number): number => (log ? from * (high / low) ** sign : from + sign * (high - low));
+  if (typeof minimum === "number" && typeof maximum === "number")
+    return minimum < maximum ? [minimum, maximum] : [low, high];
+  const shifted = (from: number, sign: number): number =>
+    log ? from * (high / low) ** sign : from + sign * (high - low);
   if (typeof minimum === "number") return [minimum, high > minimum ? high : shifted(minimum, 1)];
   if (typeof maximum === "number") return [low < maximum ? low : shifted(maximum, -1), maximum];
   return [low, high];

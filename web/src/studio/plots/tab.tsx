@@ -2,6 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 
 import { Icon } from "../shell/icons";
+import { isSelectedLabel, selectedNames } from "../selected_names";
 import { Signal, useValue, type Store } from "../store";
 import { NoTables, TableChooser, useTable } from "../tables/table_chooser";
 import { TablePane } from "../tables/table_pane";
@@ -30,7 +31,7 @@ export function PlotsTab({ store }: { store: Store }) {
   return (
     <div class="plots-tab">
       <div class="row between">
-        <TableChooser all={all} table={table} />
+        <TableChooser all={all} table={table} store={store} />
         <button aria-pressed={isTableShown} onClick={toggle}>
           <Icon name="table" /> Table
         </button>
@@ -78,18 +79,36 @@ function HistogramPanel({ table, view }: { table: Table; view: HistogramView }) 
   );
 }
 
-function LinesPanel({ table }: { table: Table }) {
+interface LinesPanelProps {
+  table: Table;
+  marked?: string; // the value of the legend column whose lines stand out; "": those of the selected layer
+  pick?: (group: string) => void; // a line was clicked
+}
+
+/** The lines of a table, with their options. */
+export function LinesPanel({ table, marked = "", pick }: LinesPanelProps) {
   const { name, title } = table.head;
   const choices = choicesOf(useValue(plotChoices), name);
   const { zoom, ...lineChoices } = choices;
-  const key = JSON.stringify(lineChoices, (_name, value) => (value instanceof Map ? [...value] : value));
-  const lines = useMemo(() => buildLines(table, effectiveChoices(table, choices)), [table, key]);
-  const view = useMemo(() => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom), [lines, zoom]);
+  const key = JSON.stringify(lineChoices, (_name, value: unknown) =>
+    value instanceof Map ? [...(value as Map<unknown, unknown>)] : value,
+  );
+  const isSelected = useValue(selectedNames);
+  const lines = useMemo(() => {
+    const built = buildLines(table, effectiveChoices(table, choices));
+    for (const line of built.lines)
+      line.isMarked = marked ? line.group === marked : isSelectedLabel(line.label, isSelected);
+    return built;
+  }, [table, key, isSelected, marked]);
+  const view = useMemo(
+    () => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom),
+    [lines, zoom],
+  );
   return (
     <div class="plot-lines">
       <PlotOptions table={table} choices={choices} view={view} />
       <div class="plot-area">
-        <Plot name={name} title={title || name} view={view} zoomed={!!(zoom.x || zoom.y)} />
+        <Plot name={name} title={title || name} view={view} zoomed={!!(zoom.x || zoom.y)} pick={pick} />
         <EmptyPlot table={table} lines={view.lines.length} />
       </div>
     </div>

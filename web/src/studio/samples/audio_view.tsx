@@ -29,16 +29,29 @@ export function AudioView({ head, bytes, label }: SampleBytes & { label: string 
   };
   return (
     <div class="sample-audio">
-      <button aria-label={player.isPlaying ? `Stop ${label}` : `Play ${label}`} onClick={() => (player.isPlaying ? player.stop() : player.play(0))}>
+      <button
+        aria-label={player.isPlaying ? `Stop ${label}` : `Play ${label}`}
+        onClick={() => (player.isPlaying ? player.stop() : player.play(0))}
+      >
         <Icon name={player.isPlaying ? "stop" : "play"} />
       </button>
       <div class="waveform">
-        <canvas ref={canvas} role="img" aria-label={`Waveform of ${label}`} width={WIDTH} height={CHANNEL_HEIGHT * channels} style={{ height: `${SHOWN_HEIGHT * channels}px` }} onClick={seek} />
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label={`Waveform of ${label}`}
+          width={WIDTH}
+          height={CHANNEL_HEIGHT * channels}
+          style={{ height: `${SHOWN_HEIGHT * channels}px` }}
+          onClick={seek}
+        />
         {player.isPlaying && <span class="playhead" style={{ left: `${(player.position / duration) * 100}%` }} />}
       </div>
       <span class="soft">
         <span>{formatDuration(player.isPlaying ? player.position : duration)}</span>
-        <span>{(head.rate / 1000).toLocaleString("en")} kHz{channels > 1 ? `, ${channels} channels` : ""}</span>
+        <span>
+          {(head.rate / 1000).toLocaleString("en")} kHz{channels > 1 ? `, ${channels} channels` : ""}
+        </span>
       </span>
     </div>
   );

@@ -26,7 +26,9 @@ export function ConfusionView({ names, matrix, label }: { names: string[]; matri
           <input type="checkbox" checked={isShare} onChange={({ currentTarget }) => setShare(currentTarget.checked)} />
           Percent of each row
         </label>
-        <span class="soft" title="The share of the diagonal">{diagonalText(counts)}</span>
+        <span class="soft" title="The share of the diagonal">
+          {diagonalText(counts)}
+        </span>
       </div>
     </div>
   );
@@ -54,16 +56,22 @@ function NumberedMatrix({ classes, shown, counts, isShare, label }: MatrixProps)
       <table style={{ "--cell": `${cell}px`, fontSize: cell < 28 ? "11px" : "12px" }}>
         <thead>
           <tr>
-            <th class="corner"><span class="soft">true ↓ predicted →</span></th>
+            <th class="corner">
+              <span class="soft">true ↓ predicted →</span>
+            </th>
             {classes.map((name, column) => (
-              <th key={column} scope="col" title={name}><span>{name}</span></th>
+              <th key={column} scope="col" title={name}>
+                <span>{name}</span>
+              </th>
             ))}
           </tr>
         </thead>
         <tbody>
           {shown.map((row, index) => (
             <tr key={index}>
-              <th scope="row" title={classes[index]}>{classes[index]}</th>
+              <th scope="row" title={classes[index]}>
+                {classes[index]}
+              </th>
               {row.map((value, column) => (
                 <td
                   key={column}
@@ -89,8 +97,17 @@ function PaintedMatrix({ classes, shown, counts, isShare, label }: MatrixProps) 
   const strengths = shown.map((row) => row.map((value) => -strengthOf(value, largest)));
   return (
     <>
-      <MatrixCanvas matrix={strengths} label={`${label}: ${counts.length} classes; arrows read it`} cursor={cursor} onCursor={setCursor} />
-      <output class="reading">{cursor ? cellText(classes, counts, ...cursor) : "Rows are true classes, columns predicted ones. Point at the picture, or go through it with the arrows."}</output>
+      <MatrixCanvas
+        matrix={strengths}
+        label={`${label}: ${counts.length} classes; arrows read it`}
+        cursor={cursor}
+        onCursor={setCursor}
+      />
+      <output class="reading">
+        {cursor
+          ? cellText(classes, counts, ...cursor)
+          : "Rows are true classes, columns predicted ones. Point at the picture, or go through it with the arrows."}
+      </output>
     </>
   );
 }

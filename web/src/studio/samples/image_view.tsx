@@ -8,14 +8,24 @@ const [SIZE_PX, LIST_SIZE_PX, LARGE_SIZE_PX] = [296, 142, 960]; // of the longer
 const CRISP_SCALE = 2; // from here on pixels are drawn as squares
 
 /** The picture. */
-export function ImageView({ head, bytes, label, isLarge, inList }: SampleBytes & { label: string; isLarge: boolean; inList: boolean }) {
+export function ImageView({
+  head,
+  bytes,
+  label,
+  isLarge,
+  inList,
+}: SampleBytes & { label: string; isLarge: boolean; inList: boolean }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [height, width, channels] = head.shape;
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (context) context.putImageData(new ImageData(toRgba(bytes, width, height, channels), width, height), 0, 0);
   }, [bytes]);
-  const scale = displayScale(width, height, isLarge ? (inList ? SIZE_PX : LARGE_SIZE_PX) : inList ? LIST_SIZE_PX : SIZE_PX);
+  const scale = displayScale(
+    width,
+    height,
+    isLarge ? (inList ? SIZE_PX : LARGE_SIZE_PX) : inList ? LIST_SIZE_PX : SIZE_PX,
+  );
   return (
     <canvas
       ref={canvas}

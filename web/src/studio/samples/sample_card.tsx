@@ -17,7 +17,10 @@ export function SampleCard({ store, group, shownStep }: { store: Store; group: S
   const [isLarge, setLarge] = useState(false);
   const isEarlier = group.samples.length > 0 && group.step !== shownStep;
   return (
-    <section class={`sample-card kind-${group.kind}${isLarge ? " large" : ""}`} aria-label={`${group.kind} ${group.name}`}>
+    <section
+      class={`sample-card kind-${group.kind}${isLarge ? " large" : ""}`}
+      aria-label={`${group.kind} ${group.name}`}
+    >
       <header>
         <h2 title={group.name}>{group.name}</h2>
         {group.samples.length > 0 && (
@@ -25,7 +28,13 @@ export function SampleCard({ store, group, shownStep }: { store: Store; group: S
             step {group.step.toLocaleString("en")}
           </span>
         )}
-        <button class="quiet" aria-pressed={isLarge} aria-label={`Enlarge ${group.name}`} title="Enlarge" onClick={() => setLarge(!isLarge)}>
+        <button
+          class="quiet"
+          aria-pressed={isLarge}
+          aria-label={`Enlarge ${group.name}`}
+          title="Enlarge"
+          onClick={() => setLarge(!isLarge)}
+        >
           <svg class="icon" viewBox="0 0 16 16" width="14" height="14" aria-hidden="true" focusable="false">
             <path d="M2 2h5v1.5H4.6l3 3-1.1 1.1-3-3V7H2zm12 12H9v-1.5h2.4l-3-3 1.1-1.1 3 3V9H14z" fill="currentColor" />
           </svg>
@@ -64,12 +73,20 @@ function SampleItem({ store, head, isLarge }: { store: Store; head: SampleHead; 
 function drawn(head: SampleHead, content: Content, isLarge: boolean): ComponentChildren {
   const label = head.caption || `${head.name} of step ${head.step}`;
   if (isBinary(content)) {
-    if (head.kind === "image") return <ImageView {...content} label={label} isLarge={isLarge} inList={head.item >= 0} />;
+    if (head.kind === "image")
+      return <ImageView {...content} label={label} isLarge={isLarge} inList={head.item >= 0} />;
     return <AudioView {...content} label={label} />;
   }
-  if (head.kind === "text") return <pre class="sample-text" tabIndex={0}>{String(content.text ?? "")}</pre>;
-  if (head.kind === "table") return <SampleTable names={texts(content.names)} columns={lists(content.columns)} label={label} />;
-  if (head.kind === "confusion") return <ConfusionView names={texts(content.names)} matrix={lists(content.matrix)} label={label} />;
+  if (head.kind === "text")
+    return (
+      <pre class="sample-text" tabIndex={0}>
+        {String(content.text ?? "")}
+      </pre>
+    );
+  if (head.kind === "table")
+    return <SampleTable names={texts(content.names)} columns={lists(content.columns)} label={label} />;
+  if (head.kind === "confusion")
+    return <ConfusionView names={texts(content.names)} matrix={lists(content.matrix)} label={label} />;
   return <p class="soft">A newer version of torcheer shows samples of kind {head.kind}.</p>;
 }
 

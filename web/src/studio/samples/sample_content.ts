@@ -15,7 +15,10 @@ let cachedBytes = 0;
 
 /** A sample's content; null until it arrives. `error`: why it cannot be shown. */
 export function useContent(store: Store, id: number): { content: Content | null; error: string } {
-  const [shown, setShown] = useState<{ content: Content | null; error: string }>({ content: cache.get(id) ?? null, error: "" });
+  const [shown, setShown] = useState<{ content: Content | null; error: string }>({
+    content: cache.get(id) ?? null,
+    error: "",
+  });
   useEffect(() => {
     let isCurrent = true;
     const cached = cache.get(id);

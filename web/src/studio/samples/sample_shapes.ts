@@ -7,7 +7,12 @@ export function displayScale(width: number, height: number, size: number): numbe
 }
 
 /** Grey, RGB or RGBA as RGBA. */
-export function toRgba(bytes: Uint8Array, width: number, height: number, channels: number): Uint8ClampedArray<ArrayBuffer> {
+export function toRgba(
+  bytes: Uint8Array,
+  width: number,
+  height: number,
+  channels: number,
+): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(width * height * 4);
   for (let pixel = 0, from = 0, to = 0; pixel < width * height; pixel++, from += channels, to += 4) {
     pixels[to] = bytes[from];

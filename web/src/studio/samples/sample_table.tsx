@@ -6,14 +6,18 @@ import { formatValue } from "../tables/value_format";
 /** The table. */
 export function SampleTable({ names, columns, label }: { names: string[]; columns: Json[][]; label: string }) {
   const count = Math.max(0, ...columns.map((cells) => cells.length));
-  const numeric = columns.map((cells) => cells.every((cell) => cell === null || typeof cell !== "string" || typeof parseNumbers(cell) === "number"));
+  const numeric = columns.map((cells) =>
+    cells.every((cell) => cell === null || typeof cell !== "string" || typeof parseNumbers(cell) === "number"),
+  );
   return (
     <div class="grid-box" tabIndex={0} role="region" aria-label={label}>
       <table class="grid">
         <thead>
           <tr>
             {names.map((name, column) => (
-              <th key={column} scope="col" class={numeric[column] ? "numeric" : undefined}>{name}</th>
+              <th key={column} scope="col" class={numeric[column] ? "numeric" : undefined}>
+                {name}
+              </th>
             ))}
           </tr>
         </thead>
@@ -34,6 +38,11 @@ export function SampleTable({ names, columns, label }: { names: string[]; column
 function Cell({ cell }: { cell: Json }) {
   if (cell === null) return <td class="missing">–</td>;
   const text = formatValue(cell);
-  if (typeof cell === "number") return <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>{text}</td>;
+  if (typeof cell === "number")
+    return (
+      <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>
+        {text}
+      </td>
+    );
   return <td title={text}>{text}</td>;
 }

@@ -20,8 +20,22 @@ export function StepBar({ store, steps }: { store: Store; steps: number[] }) {
   return (
     <div class="step-bar" role="group" aria-label="Step">
       <div class="joined">
-        <button aria-label="1 step back" title="1 step back (,)" disabled={index <= 0} onClick={() => moveStep(store, -1)}>−1</button>
-        <button aria-label="1 step on" title="1 step on (.)" disabled={isNewest || index >= steps.length - 1} onClick={() => moveStep(store, 1)}>+1</button>
+        <button
+          aria-label="1 step back"
+          title="1 step back (,)"
+          disabled={index <= 0}
+          onClick={() => moveStep(store, -1)}
+        >
+          −1
+        </button>
+        <button
+          aria-label="1 step on"
+          title="1 step on (.)"
+          disabled={isNewest || index >= steps.length - 1}
+          onClick={() => moveStep(store, 1)}
+        >
+          +1
+        </button>
       </div>
       <input
         id="sample-slider"
@@ -36,9 +50,17 @@ export function StepBar({ store, steps }: { store: Store; steps: number[] }) {
         onInput={({ currentTarget }) => store.seekStep(steps[Number(currentTarget.value)] ?? -1)}
       />
       <output class="when" aria-live="off">
-        {label} <span class="soft">({index + 1} of {steps.length.toLocaleString("en")})</span>
+        {label}{" "}
+        <span class="soft">
+          ({index + 1} of {steps.length.toLocaleString("en")})
+        </span>
       </output>
-      <button class={`live ${isNewest ? "on" : ""}`} aria-pressed={isNewest} title="Follow the newest samples (End)" onClick={() => store.seekStep(-1)}>
+      <button
+        class={`live ${isNewest ? "on" : ""}`}
+        aria-pressed={isNewest}
+        title="Follow the newest samples (End)"
+        onClick={() => store.seekStep(-1)}
+      >
         <span class="dot" aria-hidden="true" /> {newestLabel}
       </button>
     </div>

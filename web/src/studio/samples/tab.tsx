@@ -19,7 +19,12 @@ export function SamplesTab({ store }: { store: Store }) {
       addKeyBindings([
         { key: ",", tab: "samples", description: "Samples: one step back", run: () => moveStep(store, -1) },
         { key: ".", tab: "samples", description: "Samples: one step on", run: () => moveStep(store, 1) },
-        { key: "Home", tab: "samples", description: "Samples: the first step", run: () => store.seekStep(stepsOf(store.samples.get())[0] ?? -1) },
+        {
+          key: "Home",
+          tab: "samples",
+          description: "Samples: the first step",
+          run: () => store.seekStep(stepsOf(store.samples.get())[0] ?? -1),
+        },
         { key: "End", tab: "samples", description: "Samples: the newest", run: () => store.seekStep(-1) },
       ]),
     [],
@@ -44,8 +49,8 @@ function NoSamples({ isLoaded }: { isLoaded: boolean }) {
   if (!isLoaded) return <p class="empty">Loading…</p>;
   return (
     <p class="empty">
-      Nothing was logged beside numbers yet: <code>log(image=x, text=answer)</code> of <code>tl.live</code> and <code>tl.watch</code> brings
-      images, sound, text, tables and confusion matrices here.
+      Nothing was logged beside numbers yet: <code>log(image=x, text=answer)</code> of <code>tl.live</code> and{" "}
+      <code>tl.watch</code> brings images, sound, text, tables and confusion matrices here.
     </p>
   );
 }

@@ -62,11 +62,14 @@ function AlertList({ alerts, count, store }: { alerts: AlertSeen[]; count: numbe
 
 function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
   if (!alert.layer) return null;
-  const placed = store.net.get()?.layers.find(({ layer }) => layer.name === alert.layer || layer.also.includes(alert.layer));
+  const placed = store.net
+    .get()
+    ?.layers.find(({ layer }) => layer.name === alert.layer || layer.also.includes(alert.layer));
   if (!placed) return <> · {alert.layer}</>;
   const show = (): void => {
     store.selection.set({ layer: placed.layer.name, unit: 0 });
-    store.tab.set("network");
+    if (store.tab.get() !== "graph") store.tab.set("network");
+    if (store.moments.get().length > 1) store.seekStep(alert.step); // the slider goes to where it happened
   };
   return (
     <>

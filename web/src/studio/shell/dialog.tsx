@@ -17,7 +17,13 @@ export function Dialog(props: { title: string; wide?: boolean; close: () => void
     if (event.target === box.current) props.close();
   };
   return (
-    <dialog ref={box} class={props.wide ? "dialog wide" : "dialog"} aria-label={props.title} onClose={props.close} onMouseDown={closeOnBackdrop}>
+    <dialog
+      ref={box}
+      class={props.wide ? "dialog wide" : "dialog"}
+      aria-label={props.title}
+      onClose={props.close}
+      onMouseDown={closeOnBackdrop}
+    >
       <div class="dialog-body">
         <header class="dialog-head">
           <h2>{props.title}</h2>

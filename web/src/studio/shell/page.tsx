@@ -8,6 +8,7 @@ import { addKeyBindings } from "../key_bindings";
 import { Inspector, NetworkTab } from "../network/tab";
 import { plotKeyBindings } from "../plots/plot_keys";
 import { PlotsTab } from "../plots/tab";
+import { RunsTab } from "../runs/tab";
 import { SamplesTab } from "../samples/tab";
 import { useValue, type Store, type TabName } from "../store";
 import { TablesTab } from "../tables/tab";
@@ -28,7 +29,9 @@ const WIDE_PX = 1100; // minimum window width for an initially open parameter fo
 /** The whole page. */
 export function Page({ store }: { store: Store }) {
   const [openHelp, setHelp] = useState(false);
-  const [side, setSide] = useState(() => (loadItem(SIDE_KEY) ?? (window.innerWidth >= WIDE_PX ? "open" : "shut")) === "open");
+  const [side, setSide] = useState(
+    () => (loadItem(SIDE_KEY) ?? (window.innerWidth >= WIDE_PX ? "open" : "shut")) === "open",
+  );
   const toggleSide = (): void =>
     setSide((open) => {
       saveItem(SIDE_KEY, open ? "shut" : "open");
@@ -43,7 +46,14 @@ export function Page({ store }: { store: Store }) {
     <div class={`page${side ? "" : " narrow"}`}>
       <TopBar store={store} help={() => setHelp(true)} />
       <div class="second">
-        <button class="quiet" aria-label="Parameters" aria-expanded={side} aria-controls="parameters" title="Parameters (P)" onClick={toggleSide}>
+        <button
+          class="quiet"
+          aria-label="Parameters"
+          aria-expanded={side}
+          aria-controls="parameters"
+          title="Parameters (P)"
+          onClick={toggleSide}
+        >
           <Icon name="panel" />
         </button>
         <ControlBar store={store} />
@@ -69,10 +79,17 @@ export function Page({ store }: { store: Store }) {
 function Panels({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const panel = (name: TabName) => ({
-    id: `panel-${name}`, class: "panel", role: "tabpanel" as const, "aria-labelledby": `tab-${name}`, hidden: current !== name,
+    id: `panel-${name}`,
+    class: "panel",
+    role: "tabpanel" as const,
+    "aria-labelledby": `tab-${name}`,
+    hidden: current !== name,
   });
   return (
     <>
+      <div {...panel("runs")}>
+        <ErrorBoundary part="The list of runs">{current === "runs" && <RunsTab store={store} />}</ErrorBoundary>
+      </div>
       <div {...panel("network")}>
         <ErrorBoundary part="The network's view">
           <NetworkTab store={store} />
@@ -96,12 +113,21 @@ function Panels({ store }: { store: Store }) {
   );
 }
 
+function showRuns(store: Store): void {
+  if (store.runList.get().total) store.tab.set("runs");
+}
+
 function usePageKeys(store: Store, toggleSide: () => void, openHelp: () => void): void {
   useLayoutEffect(
     () =>
       addKeyBindings([
         { key: " ", label: "Space", description: "Train, or stop", run: () => trainOrStop(store) },
-        ...TABS.map(({ name, title }, index) => ({ key: String(index + 1), description: `${title} tab`, run: () => store.tab.set(name) })),
+        ...TABS.map(({ name, title }, index) => ({
+          key: String(index + 1),
+          description: `${title} tab`,
+          run: () => store.tab.set(name),
+        })),
+        { key: "l", label: "L", description: "Runs tab, of a folder of runs", run: () => showRuns(store) },
         { key: "5", description: "Samples tab", run: () => store.tab.set("samples") },
         { key: "p", label: "P", description: "Parameters: show or hide", run: toggleSide },
         { key: "d", label: "D", description: "Dark, light, or as the system has it", run: cycleTheme },

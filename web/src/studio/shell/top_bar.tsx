@@ -57,7 +57,11 @@ function ConnectionStatus({ store }: { store: Store }) {
   const label = { connecting: "Connecting…", open: "Connected", lost: "Not connected" }[connection];
   const viewersText = viewers > 1 ? `${viewers} pages look at this` : "only this page looks";
   return (
-    <span class={`connection ${connection}`} role="status" title={connection === "open" ? `${label}: ${viewersText}` : label}>
+    <span
+      class={`connection ${connection}`}
+      role="status"
+      title={connection === "open" ? `${label}: ${viewersText}` : label}
+    >
       <span class="dot" aria-hidden="true" />
       <span class="word">{label}</span>
       {connection === "open" && viewers > 1 && <span>{viewers} viewers</span>}

@@ -22,11 +22,25 @@ interface ComparisonResult {
 const KINDS = [
   { name: "similarity", title: "Similarity", doc: "The correlation of every two rows." },
   { name: "pca", title: "Principal components", doc: "The rows along the two axes on which they differ most." },
-  { name: "clusters", title: "Clusters", doc: "The nearest two groups are joined, again and again; further right is less alike." },
+  {
+    name: "clusters",
+    title: "Clusters",
+    doc: "The nearest two groups are joined, again and again; further right is less alike.",
+  },
 ] as const;
 
 /** A dialog with one picture per analysis. */
-export function Comparison({ store, table, column, close }: { store: Store; table: TableHead; column: string; close: () => void }) {
+export function Comparison({
+  store,
+  table,
+  column,
+  close,
+}: {
+  store: Store;
+  table: TableHead;
+  column: string;
+  close: () => void;
+}) {
   const [kind, setKind] = useState<AskAnalysis["analysis"]>("similarity");
   const { result, problem } = useAnalysis(store, table.name, column, kind);
   return (
@@ -40,20 +54,34 @@ export function Comparison({ store, table, column, close }: { store: Store; tabl
         ))}
       </div>
       <p class="soft">
-        {KINDS.find(({ name }) => name === kind)!.doc} {result && result.labels.length < result.total && `${result.labels.length} of ${result.total} rows: the newest that hold only numbers.`}
+        {KINDS.find(({ name }) => name === kind)!.doc}{" "}
+        {result &&
+          result.labels.length < result.total &&
+          `${result.labels.length} of ${result.total} rows: the newest that hold only numbers.`}
       </p>
       <div class="comparison">
-        {problem && <p class="wrong" role="alert">{problem}</p>}
+        {problem && (
+          <p class="wrong" role="alert">
+            {problem}
+          </p>
+        )}
         {!problem && !result && <p class="soft">Comparing…</p>}
         {result?.matrix && <HeatMap labels={result.labels} matrix={result.matrix} />}
-        {result?.points && <ScatterPlot labels={result.labels} points={result.points} explained={result.explained ?? []} />}
+        {result?.points && (
+          <ScatterPlot labels={result.labels} points={result.points} explained={result.explained ?? []} />
+        )}
         {result?.merges && <Dendrogram labels={result.labels} order={result.order ?? []} merges={result.merges} />}
       </div>
     </Dialog>
   );
 }
 
-function useAnalysis(store: Store, table: string, column: string, kind: AskAnalysis["analysis"]): { result: ComparisonResult | null; problem: string } {
+function useAnalysis(
+  store: Store,
+  table: string,
+  column: string,
+  kind: AskAnalysis["analysis"],
+): { result: ComparisonResult | null; problem: string } {
   const [answer, setAnswer] = useState<{ kind: string; result: ComparisonResult | null; problem: string } | null>(null);
   const hello = useValue(store.hello); // after a reconnect, request again: the last request may have been lost
   useEffect(() => {

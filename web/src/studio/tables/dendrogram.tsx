@@ -25,7 +25,15 @@ export function jointsOf(order: number[], merges: [number, number, number][]): J
 }
 
 /** The dendrogram. */
-export function Dendrogram({ labels, order, merges }: { labels: string[]; order: number[]; merges: [number, number, number][] }) {
+export function Dendrogram({
+  labels,
+  order,
+  merges,
+}: {
+  labels: string[];
+  order: number[];
+  merges: [number, number, number][];
+}) {
   const joints = jointsOf(order, merges);
   const maxDistance = Math.max(...merges.map(([, , distance]) => distance)) || 1;
   const left = 16 + CHAR_WIDTH * Math.max(...labels.map((label) => shorten(label).length));
@@ -36,11 +44,17 @@ export function Dendrogram({ labels, order, merges }: { labels: string[]; order:
   const texts = tickTexts(tickValues);
   return (
     <div class="tree" tabIndex={0} role="region" aria-label="Clusters">
-      <svg viewBox={`0 0 ${WIDTH} ${height}`} role="img" aria-label={`${order.length} rows, those alike side by side: ${order.map((leaf) => labels[leaf]).join(", ")}`}>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${height}`}
+        role="img"
+        aria-label={`${order.length} rows, those alike side by side: ${order.map((leaf) => labels[leaf]).join(", ")}`}
+      >
         {tickValues.map((mark, index) => (
           <g key={mark} class="soft">
             <line x1={x(mark)} x2={x(mark)} y1={TOP} y2={height} />
-            <text x={x(mark)} y={14} text-anchor="middle">{texts[index]}</text>
+            <text x={x(mark)} y={14} text-anchor="middle">
+              {texts[index]}
+            </text>
           </g>
         ))}
         {order.map((leaf, row) => (

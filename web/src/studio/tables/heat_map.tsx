@@ -14,19 +14,34 @@ const MIN_LABEL_PX = 11; // minimum row height in pixels for labels
 export function HeatMap({ labels, matrix }: { labels: string[]; matrix: (number | null)[][] }) {
   const [cursor, setCursor] = useState<Cell | null>(null);
   const count = matrix.length;
-  const cell = Math.max(1, Math.min(28, Math.floor(Math.min(MAX_SIZE_PX, Math.max(200, window.innerHeight - RESERVED_HEIGHT_PX)) / count)));
+  const cell = Math.max(
+    1,
+    Math.min(28, Math.floor(Math.min(MAX_SIZE_PX, Math.max(200, window.innerHeight - RESERVED_HEIGHT_PX)) / count)),
+  );
   return (
     <>
-      <output class="reading">{cursor ? `${labels[cursor[0]]} and ${labels[cursor[1]]}: ${formatValue(matrix[cursor[0]][cursor[1]], 4) || "no value"}` : "Point at the picture, or go through it with the arrows."}</output>
+      <output class="reading">
+        {cursor
+          ? `${labels[cursor[0]]} and ${labels[cursor[1]]}: ${formatValue(matrix[cursor[0]][cursor[1]], 4) || "no value"}`
+          : "Point at the picture, or go through it with the arrows."}
+      </output>
       <div class="heat-map">
         {cell >= MIN_LABEL_PX && (
           <ul aria-hidden="true" style={{ lineHeight: `${cell}px` }}>
             {labels.map((label, row) => (
-              <li key={row} title={label}>{label}</li>
+              <li key={row} title={label}>
+                {label}
+              </li>
             ))}
           </ul>
         )}
-        <MatrixCanvas matrix={matrix} label={`Similarity of ${count} rows; arrows read it`} sizePx={count * cell} cursor={cursor} onCursor={setCursor} />
+        <MatrixCanvas
+          matrix={matrix}
+          label={`Similarity of ${count} rows; arrows read it`}
+          sizePx={count * cell}
+          cursor={cursor}
+          onCursor={setCursor}
+        />
         <HeatMapScale />
       </div>
     </>

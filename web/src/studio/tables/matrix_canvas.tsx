@@ -29,7 +29,8 @@ export function MatrixCanvas({ matrix, label, sizePx, cursor, onCursor }: Matrix
   }, [matrix, themeName]);
   const hover = (event: MouseEvent): void => {
     const box = canvas.current!.getBoundingClientRect();
-    const cellAt = (from: number, size: number): number => Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
+    const cellAt = (from: number, size: number): number =>
+      Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
     onCursor([cellAt(event.clientY - box.top, box.height), cellAt(event.clientX - box.left, box.width)]);
   };
   const move = (event: KeyboardEvent): void => {

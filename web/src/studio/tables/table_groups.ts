@@ -1,7 +1,10 @@
 // The tables of many watched layers, grouped: the run's own, then layers by the module that they are in.
 import type { Table } from "./table_rows";
 
-export interface TableGroup { label: string; choices: { value: string; text: string }[] }
+export interface TableGroup {
+  label: string;
+  choices: { value: string; text: string }[];
+}
 
 const LAYER = "layer:";
 
@@ -30,7 +33,9 @@ export function groupByLayer(all: Table[], chosen: Table): { groups: TableGroup[
     if (layer) layers.add(layer);
     const label = layer ? topModule(layer) : "Tables";
     const group = groups.get(label) ?? { label, choices: [] };
-    group.choices.push(layer ? { value: layerKey(layer), text: layer } : { value: name, text: `${titleOf(table)} (${table.count})` });
+    group.choices.push(
+      layer ? { value: layerKey(layer), text: layer } : { value: name, text: `${titleOf(table)} (${table.count})` },
+    );
     groups.set(label, group);
   }
   const inLayer = chosen.head.layer ? all.filter(({ head }) => head.layer === chosen.head.layer) : [];

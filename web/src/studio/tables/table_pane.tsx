@@ -42,10 +42,14 @@ export function TablePane({ store, table }: { store: Store; table: Table }) {
           {filter ? `${order.length} of ${table.count} rows` : `${table.count} rows`}
         </span>
         <div class="row end">
-          <button class="quiet" disabled={!order.length} onClick={copyRows}>
+          <button class="quiet" disabled={!order.length} onClick={() => void copyRows()}>
             <Icon name="copy" /> Copy
           </button>
-          <button class="quiet" disabled={!order.length} onClick={() => download(`${name}.csv`, formatCsv(names, rowsOf(table, order)), "text/csv")}>
+          <button
+            class="quiet"
+            disabled={!order.length}
+            onClick={() => download(`${name}.csv`, formatCsv(names, rowsOf(table, order)), "text/csv")}
+          >
             <Icon name="down" /> CSV
           </button>
         </div>
@@ -55,9 +59,17 @@ export function TablePane({ store, table }: { store: Store; table: Table }) {
       ) : !order.length ? (
         <p class="empty">No row fits “{filter}”.</p>
       ) : (
-        <TableGrid table={table} order={order} sort={sort} setSort={(newSort) => choose({ filter, sort: newSort })} compare={setComparedColumn} />
+        <TableGrid
+          table={table}
+          order={order}
+          sort={sort}
+          setSort={(newSort) => choose({ filter, sort: newSort })}
+          compare={setComparedColumn}
+        />
       )}
-      {comparedColumn !== null && <Comparison store={store} table={table.head} column={comparedColumn} close={() => setComparedColumn(null)} />}
+      {comparedColumn !== null && (
+        <Comparison store={store} table={table.head} column={comparedColumn} close={() => setComparedColumn(null)} />
+      )}
     </div>
   );
 }

@@ -77,7 +77,7 @@ export function TensorCell({ cell, size, height }: { cell: Json; size: number; h
   const [cursor, setCursor] = useState<[number, number] | null>(null); // the keyboard cursor
   const plane = layOutPlane(cell);
   const themeName = useValue(theme);
-  useLayoutEffect(() => paintPlane(canvas.current!, plane, size, themeName), [cell, size, themeName]);
+  useLayoutEffect(() => paintPlane(canvas.current, plane, size, themeName), [cell, size, themeName]);
   if (plane.rows * plane.columns > MAX_CELLS) return <span class="soft">{plane.values.length} values</span>;
   const hover = (event: MouseEvent): void => {
     const box = canvas.current!.getBoundingClientRect();
@@ -103,7 +103,10 @@ export function TensorCell({ cell, size, height }: { cell: Json; size: number; h
         title={title}
         width={plane.columns}
         height={plane.rows}
-        style={{ width: `${Math.min(plane.columns * scale, 240)}px`, height: `${Math.min(plane.rows * scale, height)}px` }}
+        style={{
+          width: `${Math.min(plane.columns * scale, 240)}px`,
+          height: `${Math.min(plane.rows * scale, height)}px`,
+        }}
         onMouseMove={hover}
         onKeyDown={move}
         onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && setCursor([0, 0])}
@@ -121,15 +124,26 @@ export function describeCell(plane: TensorPlane, row: number, column: number): s
 }
 
 /** The cursor after an arrow, Home or End key; null for other keys. */
-export function moveCursor(key: string, [row, column]: [number, number], { rows, columns }: Pick<TensorPlane, "rows" | "columns">): [number, number] | null {
+export function moveCursor(
+  key: string,
+  [row, column]: [number, number],
+  { rows, columns }: Pick<TensorPlane, "rows" | "columns">,
+): [number, number] | null {
   switch (key) {
-    case "ArrowUp": return [Math.max(0, row - 1), column];
-    case "ArrowDown": return [Math.min(rows - 1, row + 1), column];
-    case "ArrowLeft": return [row, Math.max(0, column - 1)];
-    case "ArrowRight": return [row, Math.min(columns - 1, column + 1)];
-    case "Home": return [row, 0];
-    case "End": return [row, columns - 1];
-    default: return null;
+    case "ArrowUp":
+      return [Math.max(0, row - 1), column];
+    case "ArrowDown":
+      return [Math.min(rows - 1, row + 1), column];
+    case "ArrowLeft":
+      return [row, Math.max(0, column - 1)];
+    case "ArrowRight":
+      return [row, Math.min(columns - 1, column + 1)];
+    case "Home":
+      return [row, 0];
+    case "End":
+      return [row, columns - 1];
+    default:
+      return null;
   }
 }
 
@@ -145,7 +159,9 @@ function paintPlane(canvas: HTMLCanvasElement | null, plane: TensorPlane, size: 
   const context = canvas?.getContext("2d");
   if (!context) return;
   const image = context.createImageData(plane.columns, plane.rows);
-  plane.values.forEach((value, index) => image.data.set([...colourOf(value === null ? null : value / (size || 1), name), 255], index * 4));
+  plane.values.forEach((value, index) =>
+    image.data.set([...colourOf(value === null ? null : value / (size || 1), name), 255], index * 4),
+  );
   context.putImageData(image, 0, 0);
 }
 

@@ -107,14 +107,38 @@ class TreeBuilder {
   private addLeaf(placed: PlacedLayer, parent: TreeNode): void {
     const { name, kind } = placed.layer;
     const isOutput = name === parent.key; // what the module itself returned
-    const leaf = this.node(isOutput ? `${name} output` : name, "layer", isOutput ? "output" : relativeName(name, parent.key), isOutput ? "" : kind, 1, parent);
+    const leaf = this.node(
+      isOutput ? `${name} output` : name,
+      "layer",
+      isOutput ? "output" : relativeName(name, parent.key),
+      isOutput ? "" : kind,
+      1,
+      parent,
+    );
     leaf.face = placed;
     parent.children.push(leaf);
     this.leaves.set(name, leaf);
   }
 
-  private node(key: string, sort: TreeNode["sort"], title: string, kind: string, count: number, parent: TreeNode | null): TreeNode {
-    const node: TreeNode = { key, sort, title, kind, count, parent, children: [], face: null, hasOutput: sort === "layer" };
+  private node(
+    key: string,
+    sort: TreeNode["sort"],
+    title: string,
+    kind: string,
+    count: number,
+    parent: TreeNode | null,
+  ): TreeNode {
+    const node: TreeNode = {
+      key,
+      sort,
+      title,
+      kind,
+      count,
+      parent,
+      children: [],
+      face: null,
+      hasOutput: sort === "layer",
+    };
     this.nodes.set(key, node);
     return node;
   }
@@ -131,7 +155,14 @@ class TreeBuilder {
         continue;
       }
       const [first, last] = [members[0], members[members.length - 1]];
-      const run = this.node(`${first.key} ×${members.length}`, "run", runTitle(first.title, last.title), first.kind, members.length, parent);
+      const run = this.node(
+        `${first.key} ×${members.length}`,
+        "run",
+        runTitle(first.title, last.title),
+        first.kind,
+        members.length,
+        parent,
+      );
       run.children = members;
       run.face = this.faceOf(run);
       for (const member of members) member.parent = run;
@@ -142,7 +173,8 @@ class TreeBuilder {
   }
 
   private runFrom(children: TreeNode[], start: number): TreeNode[] {
-    const repeats = (node: TreeNode): number => (node.sort === "module" ? (this.modules.get(node.key)?.repeats ?? 1) : 1);
+    const repeats = (node: TreeNode): number =>
+      node.sort === "module" ? (this.modules.get(node.key)?.repeats ?? 1) : 1;
     const count = repeats(children[start]);
     if (count < 2) return [];
     let end = start + 1;

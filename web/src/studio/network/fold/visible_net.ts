@@ -31,7 +31,13 @@ export interface VisibleNet {
 
 /** A network without folding, or with nothing to fold. */
 export function wholeNet(net: Net): VisibleNet {
-  const item = ({ layer }: PlacedLayer): SceneItem => ({ node: null, title: layer.name, detail: layer.shape.join(" × "), canOpen: false, count: 1 });
+  const item = ({ layer }: PlacedLayer): SceneItem => ({
+    node: null,
+    title: layer.name,
+    detail: layer.shape.join(" × "),
+    canOpen: false,
+    count: 1,
+  });
   return { net, items: new Map(net.layers.map((placed) => [placed.layer.name, item(placed)])), frames: [] };
 }
 
@@ -49,7 +55,9 @@ export function initiallyOpen({ root }: SceneTree): Set<string> {
     const level = closed.filter((node) => pathTo(node).length === depth);
     const isSmall = ({ sort, count }: TreeNode): boolean => sort !== "run" && count < MIN_STACK;
     const choices = [level, closed].map((nodes) => nodes.filter(isSmall));
-    const next = choices.map((nodes) => new Set([...open, ...nodes.map(({ key }) => key)])).find((set) => set.size > open.size && shownNodes(root, set).length <= MAX_OPEN);
+    const next = choices
+      .map((nodes) => new Set([...open, ...nodes.map(({ key }) => key)]))
+      .find((set) => set.size > open.size && shownNodes(root, set).length <= MAX_OPEN);
     if (!next) return open;
     open = next;
   }
@@ -57,7 +65,9 @@ export function initiallyOpen({ root }: SceneTree): Set<string> {
 
 /** The slabs that are shown: what is closed, and layers, of open modules. */
 export function shownNodes(node: TreeNode, open: ReadonlySet<string>): TreeNode[] {
-  return node.children.flatMap((child) => (child.children.length && open.has(child.key) ? shownNodes(child, open) : [child]));
+  return node.children.flatMap((child) =>
+    child.children.length && open.has(child.key) ? shownNodes(child, open) : [child],
+  );
 }
 
 /** Fold a network. */
@@ -82,7 +92,13 @@ function itemOf(node: TreeNode): SceneItem {
   const shape = node.face!.layer.shape.join(" × ");
   const source = node.hasOutput ? "" : `values of ${node.face!.layer.name}`; // its own are not known
   const count = node.count > 1 ? ` ×${node.count}` : "";
-  return { node, title: `${node.title}${count}`, detail: [node.kind, shape, source].filter(Boolean).join(" · "), canOpen: node.children.length > 0, count: node.count };
+  return {
+    node,
+    title: `${node.title}${count}`,
+    detail: [node.kind, shape, source].filter(Boolean).join(" · "),
+    canOpen: node.children.length > 0,
+    count: node.count,
+  };
 }
 
 // Projections between slabs; of several between the same two the one with weights.
@@ -93,7 +109,8 @@ function joinProjections(projections: readonly Projection[], owners: ReadonlyMap
     if (!sender || !receiver || (sender === receiver && projection.sender !== projection.receiver)) continue;
     if (sender === receiver && projection.sender !== sender) continue; // a loop inside of a closed module
     const key = JSON.stringify([sender, receiver]);
-    if (!joined.has(key) || (!joined.get(key)!.kind && projection.kind)) joined.set(key, { ...projection, sender, receiver });
+    if (!joined.has(key) || (!joined.get(key)!.kind && projection.kind))
+      joined.set(key, { ...projection, sender, receiver });
   }
   return [...joined.values()];
 }
@@ -113,7 +130,9 @@ function framesOf(root: TreeNode, open: ReadonlySet<string>, shown: ReadonlyMap<
   const visit = (node: TreeNode, depth: number): void => {
     for (const child of node.children) {
       if (!child.children.length || !open.has(child.key)) continue;
-      const members = shownNodes(child, open).map((member) => shown.get(member)!).filter(Boolean);
+      const members = shownNodes(child, open)
+        .map((member) => shown.get(member)!)
+        .filter(Boolean);
       frames.push({ node: child, members, depth });
       visit(child, depth + 1);
     }

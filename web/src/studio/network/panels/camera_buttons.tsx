@@ -47,7 +47,11 @@ export function CameraButtons({ presenter }: { presenter: NetworkPresenter }) {
             {number + 1}
           </button>
         ))}
-        <button aria-pressed={isSaving} title="Then press a number: it saves what you see now" onClick={() => setSaving(!isSaving)}>
+        <button
+          aria-pressed={isSaving}
+          title="Then press a number: it saves what you see now"
+          onClick={() => setSaving(!isSaving)}
+        >
           Set
         </button>
       </div>

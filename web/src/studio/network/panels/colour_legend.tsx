@@ -31,7 +31,11 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   const types = [...new Set(net.projections.map(({ type }) => arrowType(type)))];
   return (
     <div class="network-legend">
-      <div class="bar" role="img" aria-label={`Colours of ${displayed.variable || "values"}: ${formatShort(lo)} to ${formatShort(hi)}`}>
+      <div
+        class="bar"
+        role="img"
+        aria-label={`Colours of ${displayed.variable || "values"}: ${formatShort(lo)} to ${formatShort(hi)}`}
+      >
         <b>{displayed.variable}</b>
         <canvas ref={canvas} width={256} height={1} />
         <div class="numbers">
@@ -39,7 +43,9 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
           <span>{formatShort((lo + hi) / 2)}</span>
           <span>{formatShort(hi)}</span>
         </div>
-        {[...presenter.scene.frames.values()].some(({ head }) => head.raster) && <small>a row per unit, ending at this moment</small>}
+        {[...presenter.scene.frames.values()].some(({ head }) => head.raster) && (
+          <small>a row per unit, ending at this moment</small>
+        )}
         {isPerLayer && <small>each layer by itself; these are of {name}</small>}
       </div>
       <NonFiniteKey presenter={presenter} />
@@ -126,7 +132,8 @@ export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
 function ValueLine({ presenter, hovered }: { presenter: NetworkPresenter; hovered: HoverTarget }) {
   const { variable, moment } = presenter.displayed.get();
   if (moment < 0) return null;
-  const text = hovered.exact?.text ?? (hovered.approximate !== undefined ? formatApproximate(hovered.approximate) : "…");
+  const text =
+    hovered.exact?.text ?? (hovered.approximate !== undefined ? formatApproximate(hovered.approximate) : "…");
   return (
     <div class="value">
       <span class="soft">{variable}</span> <output>{text}</output>
@@ -163,6 +170,7 @@ export function formatShort(value: number): string {
   if (kind) return NON_FINITE_NAMES[kind];
   if (value === 0) return "0";
   const magnitude = Math.abs(value);
-  if (magnitude >= 1e5 || magnitude < 1e-3) return value.toExponential(1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
+  if (magnitude >= 1e5 || magnitude < 1e-3)
+    return value.toExponential(1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
   return String(Number(value.toPrecision(3))).replace("-", "−");
 }

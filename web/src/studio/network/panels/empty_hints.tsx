@@ -1,6 +1,6 @@
 // Hints shown when there is nothing to see, and what to do about it.
 import type { ComponentChildren } from "preact";
-import { useLivenessLabel } from "../../shell/liveness";
+import { isOver, useLivenessLabel } from "../../shell/liveness";
 import { useValue } from "../../store";
 import type { NetworkPresenter } from "../presenter";
 
@@ -11,14 +11,15 @@ export function EmptyHints({ presenter }: { presenter: NetworkPresenter }) {
     <>
       {!presenter.webgl && (
         <p class="network-flat" role="note">
-          This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on hardware
-          acceleration in its settings usually helps.
+          {presenter.wasContextLost
+            ? "The browser did not give the graphics memory of the 3D picture back, so the layers are shown as flat cells. Load the page again for 3D."
+            : "This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on hardware acceleration in its settings usually helps."}
         </p>
       )}
       {isContextLost && (
         <p class="network-flat" role="status">
-          The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some again;
-          if it does not, load the page again.
+          The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some
+          again; if it does not, the layers are shown as flat cells.
         </p>
       )}
       <EmptyReason presenter={presenter} />
@@ -40,7 +41,8 @@ function EmptyReason({ presenter }: { presenter: NetworkPresenter }) {
   if (presenter.isWeight(settings.variable) && !selection) {
     return (
       <Hint title="Click a unit" small>
-        {settings.variable} are the weights {settings.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
+        {settings.variable} are the weights {settings.variable.startsWith("r") ? "into" : "out of"} the unit that you
+        click.
       </Hint>
     );
   }
@@ -56,9 +58,7 @@ function NoNetwork({ presenter, source }: { presenter: NetworkPresenter; source:
   if (source === "pass") return <Hint title="No network">Of this pass no layer was recorded.</Hint>;
   if (source === "run") {
     return (
-      <Hint title="No network">
-        This run kept none, and is not training now. Its numbers are in Plots and Tables.
-      </Hint>
+      <Hint title="No network">This run kept none, and is not training now. Its numbers are in Plots and Tables.</Hint>
     );
   }
   if (source === "live" && tables.size && !can.length && status === "idle") {
@@ -86,7 +86,7 @@ function NoValues({ presenter, source }: { presenter: NetworkPresenter; source: 
       </Hint>
     );
   }
-  if (status === "done" || status === "lost") {
+  if (isOver(status)) {
     return (
       <Hint title="No values" small>
         It ended before a state of the network was recorded.
@@ -116,7 +116,11 @@ function NoVariable({ presenter }: { presenter: NetworkPresenter }) {
   }
   return (
     <Hint title={item ? `No ${variable} of item ${item} at this moment` : `No ${variable} at this moment`} small>
-      {reasons.length === 1 && reasons[0] ? `${sentence(reasons[0])} ` : reasons.length > 1 ? "Point at a layer to read why. " : ""}
+      {reasons.length === 1 && reasons[0]
+        ? `${sentence(reasons[0])} `
+        : reasons.length > 1
+          ? "Point at a layer to read why. "
+          : ""}
       {isLive ? "Go to a newer moment, or let the run take a step while you look." : "Try another moment."}
     </Hint>
   );

@@ -128,7 +128,11 @@ function ModeGroup({ presenter }: { presenter: NetworkPresenter }) {
 
 // Arrow keys move to the next mode and choose it, as in any radio group.
 function walkModes(event: KeyboardEvent, mode: string, choose: (value: string) => void): void {
-  const step = ["ArrowRight", "ArrowDown"].includes(event.key) ? 1 : ["ArrowLeft", "ArrowUp"].includes(event.key) ? -1 : 0;
+  const step = ["ArrowRight", "ArrowDown"].includes(event.key)
+    ? 1
+    : ["ArrowLeft", "ArrowUp"].includes(event.key)
+      ? -1
+      : 0;
   if (!step || !(event.currentTarget instanceof HTMLElement)) return;
   event.preventDefault();
   const index = (VIEW_MODES.findIndex(({ value }) => value === mode) + step + VIEW_MODES.length) % VIEW_MODES.length;
@@ -159,9 +163,19 @@ function RangeGroup({ presenter }: { presenter: NetworkPresenter }) {
       </label>
       {range.mode === "fixed" && (
         <>
-          <NumberInput id="network-min" label="Least value" value={range.min} set={(min) => presenter.setRange({ min })} />
+          <NumberInput
+            id="network-min"
+            label="Least value"
+            value={range.min}
+            set={(min) => presenter.setRange({ min })}
+          />
           <span class="soft">to</span>
-          <NumberInput id="network-max" label="Largest value" value={range.max} set={(max) => presenter.setRange({ max })} />
+          <NumberInput
+            id="network-max"
+            label="Largest value"
+            value={range.max}
+            set={(max) => presenter.setRange({ max })}
+          />
         </>
       )}
       {range.mode === "percentile" && (
@@ -221,13 +235,28 @@ function AppearanceGroup({ presenter }: { presenter: NetworkPresenter }) {
           onInput={({ currentTarget }) => presenter.settings.patch({ height: Number(currentTarget.value) })}
         />
       </label>
-      <button class="toggle" aria-pressed={labels} title="Names of the layers (L)" onClick={() => presenter.settings.patch({ labels: !labels })}>
+      <button
+        class="toggle"
+        aria-pressed={labels}
+        title="Names of the layers (L)"
+        onClick={() => presenter.settings.patch({ labels: !labels })}
+      >
         Labels
       </button>
-      <button class="toggle" aria-pressed={arrows} title="Arrows between the layers (A)" onClick={() => presenter.settings.patch({ arrows: !arrows })}>
+      <button
+        class="toggle"
+        aria-pressed={arrows}
+        title="Arrows between the layers (A)"
+        onClick={() => presenter.settings.patch({ arrows: !arrows })}
+      >
         Arrows
       </button>
-      <button class="toggle" aria-pressed={lean} title="A stack of layers leans to fill the window" onClick={() => presenter.settings.patch({ lean: !lean })}>
+      <button
+        class="toggle"
+        aria-pressed={lean}
+        title="A stack of layers leans to fill the window"
+        onClick={() => presenter.settings.patch({ lean: !lean })}
+      >
         Lean
       </button>
       <button aria-label="Save picture as PNG" title="Save picture as PNG" onClick={() => void savePicture(presenter)}>
@@ -244,7 +273,10 @@ async function savePicture(presenter: NetworkPresenter): Promise<void> {
   link.href = URL.createObjectURL(blob);
   const { variable, moment } = presenter.displayed.get();
   const name = [presenter.store.net.get()?.name || "network", variable, moment >= 0 ? String(moment) : ""];
-  link.download = `${name.filter(Boolean).join("-").replace(/[^\w.-]+/g, "_")}.png`;
+  link.download = `${name
+    .filter(Boolean)
+    .join("-")
+    .replace(/[^\w.-]+/g, "_")}.png`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000); // not before the download has started
 }
@@ -260,7 +292,15 @@ interface NumberInputProps {
 }
 
 /** A number field: commits on Enter or blur, and keeps the old value if the text is not a number. */
-export function NumberInput({ id, value, set, label, minimum = -Infinity, maximum = Infinity, isInteger = false }: NumberInputProps) {
+export function NumberInput({
+  id,
+  value,
+  set,
+  label,
+  minimum = -Infinity,
+  maximum = Infinity,
+  isInteger = false,
+}: NumberInputProps) {
   const [draft, setDraft] = useState<string | null>(null);
   const commit = (text: string): void => {
     setDraft(null);

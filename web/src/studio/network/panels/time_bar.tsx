@@ -5,7 +5,16 @@ import { Icon } from "../../shell/icons";
 import { useLivenessLabel } from "../../shell/liveness";
 import { useValue } from "../../store";
 import type { NetworkPresenter } from "../presenter";
-import { isBehind, moveBy, moveTo, advance, indexOfPosition, togglePlay, formatMoment, type TimelinePosition } from "../values/timeline";
+import {
+  isBehind,
+  moveBy,
+  moveTo,
+  advance,
+  indexOfPosition,
+  togglePlay,
+  formatMoment,
+  type TimelinePosition,
+} from "../values/timeline";
 
 const SPEEDS = [1, 2, 5, 10, 30];
 
@@ -61,7 +70,15 @@ export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
         <StepButton name="10 moments on" label="+10" disabled={atEnd} run={step(10)} />
       </div>
       <Slider presenter={presenter} moments={moments} position={index} />
-      <output class="when" aria-live="off" title={isLate ? `${formatMoment(shownMoment)}; step ${String(state.counters.Step)}, where the run is, was not recorded` : formatMoment(shownMoment)}>
+      <output
+        class="when"
+        aria-live="off"
+        title={
+          isLate
+            ? `${formatMoment(shownMoment)}; step ${String(state.counters.Step)}, where the run is, was not recorded`
+            : formatMoment(shownMoment)
+        }
+      >
         {isLate && "last recorded: "}
         {formatMoment(shownMoment)}
       </output>
@@ -95,7 +112,17 @@ function SpeedChoice({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-function StepButton({ name, label, disabled, run }: { name: string; label: string; disabled: boolean; run: () => void }) {
+function StepButton({
+  name,
+  label,
+  disabled,
+  run,
+}: {
+  name: string;
+  label: string;
+  disabled: boolean;
+  run: () => void;
+}) {
   return (
     <button aria-label={name} title={name} disabled={disabled} onClick={run}>
       {label}
@@ -104,7 +131,15 @@ function StepButton({ name, label, disabled, run }: { name: string; label: strin
 }
 
 // During a drag the slider keeps the moments it started with, so that its end does not move.
-function Slider({ presenter, moments, position }: { presenter: NetworkPresenter; moments: readonly Moment[]; position: number }) {
+function Slider({
+  presenter,
+  moments,
+  position,
+}: {
+  presenter: NetworkPresenter;
+  moments: readonly Moment[];
+  position: number;
+}) {
   const [drag, setDrag] = useState<{ list: readonly Moment[]; index: number } | null>(null);
   const list = drag?.list ?? moments;
   const value = drag?.index ?? position;

@@ -31,7 +31,7 @@ export function UnitTrace({ presenter, selection }: { presenter: NetworkPresente
     setHidden(hidden.includes(name) ? hidden.filter((other) => other !== name) : [...hidden, name]);
   return (
     <section class="network-trace" aria-label="Over time">
-      <h3>Over time</h3>
+      <h3>This unit over time</h3>
       <div class="switches" role="group" aria-label="Variables of the plot">
         {names.map((name, n) => (
           <button key={name} class="toggle" aria-pressed={!hidden.includes(name)} onClick={() => toggle(name)}>
@@ -62,7 +62,11 @@ function TraceSwatch({ ink }: { ink: string }) {
 }
 
 // Requested again as moments arrive, throttled to REFRESH_MS, never twice at once; null if there are no moments.
-function useTrace(presenter: NetworkPresenter, { layer, unit }: Selection, names: string[]): TraceLines | null | undefined {
+function useTrace(
+  presenter: NetworkPresenter,
+  { layer, unit }: Selection,
+  names: string[],
+): TraceLines | null | undefined {
   const { item } = useValue(presenter.store.viewSettings);
   const [lines, setLines] = useState<TraceLines | null | undefined>(undefined);
   const variables = names.join("\n");
@@ -119,9 +123,15 @@ function TracePlot({ presenter, lines, names, shown }: TracePlotProps) {
   const mark = lines.moments.indexOf(displayed.moment);
   drawn.current = { lines, mark };
   useLayoutEffect(() => {
-    const created = new uPlot(plotOptions(host.current!, names, shown, drawn, setCursor), traceData(lines, names), host.current!);
+    const created = new uPlot(
+      plotOptions(host.current!, names, shown, drawn, setCursor),
+      traceData(lines, names),
+      host.current!,
+    );
     plot.current = created;
-    const resizing = new ResizeObserver(() => created.setSize({ width: host.current?.clientWidth || 240, height: 170 }));
+    const resizing = new ResizeObserver(() =>
+      created.setSize({ width: host.current?.clientWidth || 240, height: 170 }),
+    );
     resizing.observe(host.current!);
     return () => {
       resizing.disconnect();
@@ -191,7 +201,14 @@ function traceData(lines: TraceLines, names: string[]): uPlot.AlignedData {
 
 type DrawnRef = { current: { lines: TraceLines; mark: number } };
 
-function plotOptions(host: HTMLElement, names: string[], visibleNames: string[], drawn: DrawnRef, point: (at: number | null) => void): uPlot.Options { // prettier-ignore
+function plotOptions(
+  host: HTMLElement,
+  names: string[],
+  visibleNames: string[],
+  drawn: DrawnRef,
+  point: (at: number | null) => void,
+): uPlot.Options {
+  // prettier-ignore
   const style = getComputedStyle(host);
   const [ink, grid] = [style.color, style.getPropertyValue("--net-grid").trim() || "#8884"];
   const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, size: 4 }, font: "11px system-ui, sans-serif" }; // prettier-ignore

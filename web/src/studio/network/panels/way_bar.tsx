@@ -19,7 +19,12 @@ export function WayBar({ presenter }: { presenter: NetworkPresenter }) {
       <ol>
         {crumbs.map((node) => (
           <li key={node?.key ?? ""}>
-            <button type="button" aria-current={node === focus ? "location" : undefined} title={node ? node.key : "The whole network, folded to what fits"} onClick={() => presenter.folding.goTo(node)}>
+            <button
+              type="button"
+              aria-current={node === focus ? "location" : undefined}
+              title={node ? node.key : "The whole network, folded to what fits"}
+              onClick={() => presenter.folding.goTo(node)}
+            >
               {node ? crumbTitle(node) : tree.root.title || "network"}
             </button>
           </li>

@@ -91,7 +91,12 @@ function pathAround(from: PlacedLayer, to: PlacedLayer, side: number, bulge: num
   const outermost = (side > 0 ? Math.max(edge(from), edge(to)) : Math.min(edge(from), edge(to))) + side * bulge;
   const zOf = (layer: PlacedLayer): number => layer.place[2] - (side < 0 ? layer.size[1] * 0.3 : 0);
   const point = (x: number, layer: PlacedLayer): Vector3 => new Vector3(x, layer.place[1], zOf(layer));
-  return new CubicBezierCurve3(point(edge(from), from), point(outermost, from), point(outermost, to), point(edge(to), to));
+  return new CubicBezierCurve3(
+    point(edge(from), from),
+    point(outermost, from),
+    point(outermost, to),
+    point(edge(to), to),
+  );
 }
 
 // To the foot of the next stack: behind the layers, which may cover it.
@@ -99,7 +104,12 @@ function pathBehind(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 {
   const backEdge = (layer: PlacedLayer): number => layer.place[2] - layer.size[1] / 2 - MARGIN;
   const farthest = Math.min(backEdge(from), backEdge(to)) - 2;
   const point = ({ place: [x, y] }: PlacedLayer, z: number): Vector3 => new Vector3(x, y, z);
-  return new CubicBezierCurve3(point(from, backEdge(from)), point(from, farthest), point(to, farthest), point(to, backEdge(to)));
+  return new CubicBezierCurve3(
+    point(from, backEdge(from)),
+    point(from, farthest),
+    point(to, farthest),
+    point(to, backEdge(to)),
+  );
 }
 
 // Side by side: from edge to edge, in a low arch.
@@ -123,7 +133,12 @@ function selfLoop({ place: [x, y, z], size: [width, depth] }: PlacedLayer): Cubi
   const [edge, half] = [x - width / 2 - MARGIN, Math.min(depth * 0.2, 1)];
   const point = (right: number, front: number): Vector3 => new Vector3(right, y, z - depth * 0.25 + front);
   const outermost = edge - Math.max(1.2, half * 1.6);
-  return new CubicBezierCurve3(point(edge, -half), point(outermost, -half * 1.3), point(outermost, half * 1.3), point(edge, half));
+  return new CubicBezierCurve3(
+    point(edge, -half),
+    point(outermost, -half * 1.3),
+    point(outermost, half * 1.3),
+    point(edge, half),
+  );
 }
 
 class ArrowMeshBuilder {

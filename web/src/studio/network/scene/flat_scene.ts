@@ -2,7 +2,16 @@
 import type { Net, PlacedLayer } from "../../messages";
 import { nonFiniteKind } from "../../non_finite";
 import { findColourMap, parseColour, buildRamp } from "../values/colour_maps";
-import { sentCellFraction, cellsOf, cellUnder, layoutOf, cellOfUnit, sentCellOf, type UnitGrid, type FrameLayout } from "./unit_grid";
+import {
+  sentCellFraction,
+  cellsOf,
+  cellUnder,
+  layoutOf,
+  cellOfUnit,
+  sentCellOf,
+  type UnitGrid,
+  type FrameLayout,
+} from "./unit_grid";
 import { pickResult, type PickResult } from "./picking";
 import { computeRange, fractionIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Appearance, Unit } from "./scene";
@@ -73,7 +82,7 @@ export class FlatScene {
     this.requestDraw();
   }
 
-  hover(_: PickResult | null): void {}
+  hover(): void {}
 
   pickAt(x: number, y: number): PickResult | null {
     const plate = this.plates.find(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height); // prettier-ignore
@@ -113,7 +122,10 @@ export class FlatScene {
     const globalRange = computeRange([...this.frames.values()], this.setting);
     for (const { layer } of this.net?.layers ?? []) {
       const frame = this.frames.get(layer.name);
-      this.ranges.set(layer.name, frame && this.setting.mode === "layer" ? computeRange([frame], this.setting) : globalRange);
+      this.ranges.set(
+        layer.name,
+        frame && this.setting.mode === "layer" ? computeRange([frame], this.setting) : globalRange,
+      );
     }
     this.requestDraw();
   }
@@ -154,7 +166,12 @@ export class FlatScene {
     if (this.appearance.labels) {
       context.fillStyle = this.appearance.dark ? "#e6e9ee" : "#1c2127";
       context.font = "600 12px system-ui, sans-serif";
-      context.fillText(this.items.get(layer.name)?.title ?? layer.name, plate.left - 2, plate.top - 7, Math.max(plate.width, 60));
+      context.fillText(
+        this.items.get(layer.name)?.title ?? layer.name,
+        plate.left - 2,
+        plate.top - 7,
+        Math.max(plate.width, 60),
+      );
     }
     const layout = this.layout(plate);
     const [image, across, down] = this.imageOf(layer.name, layout, plate.placed);
@@ -197,7 +214,9 @@ export class FlatScene {
     for (let n = 0; n < Math.min(count, pixels.length); n++) pixels[n] = colours[frame?.bytes[n] ?? 0];
     if (this.selected?.layer !== name || frame?.head.raster) return;
     const layout = layoutOf(placed.grid, frame?.head ?? null);
-    pixels[sentCellOf(layout, cellOfUnit(placed.grid, layout, this.selected.unit))] = packColour(parseColour(this.appearance.palette.green));
+    pixels[sentCellOf(layout, cellOfUnit(placed.grid, layout, this.selected.unit))] = packColour(
+      parseColour(this.appearance.palette.green),
+    );
   }
 }
 
@@ -209,7 +228,8 @@ function arrangePlates(layers: readonly PlacedLayer[], scale: number, maxWidth: 
   let [left, top, rowHeight] = [SPACING_PX, SPACING_PX, 0];
   return layers.map((placed) => {
     const [width, height] = [placed.size[0] * scale, placed.size[1] * scale];
-    if (left > SPACING_PX && left + width > maxWidth - SPACING_PX) [left, top, rowHeight] = [SPACING_PX, top + rowHeight + SPACING_PX + TITLE_PX, 0];
+    if (left > SPACING_PX && left + width > maxWidth - SPACING_PX)
+      [left, top, rowHeight] = [SPACING_PX, top + rowHeight + SPACING_PX + TITLE_PX, 0];
     const plate = { placed, left, top: top + TITLE_PX, width, height };
     left += width + SPACING_PX;
     rowHeight = Math.max(rowHeight, height);

@@ -8,7 +8,9 @@ import type { LabelRequest } from "./labels";
 const MARGIN = 0.7; // between a frame and what it holds
 const MARGIN_PER_LEVEL = 0.45; // more for a frame with frames inside
 // Pairs of corners, by their bits: right, top, front.
-const EDGES = [0, 1, 2, 3, 4, 5, 6, 7].flatMap((corner) => [1, 2, 4].filter((bit) => !(corner & bit)).map((bit) => [corner, corner | bit]));
+const EDGES = [0, 1, 2, 3, 4, 5, 6, 7].flatMap((corner) =>
+  [1, 2, 4].filter((bit) => !(corner & bit)).map((bit) => [corner, corner | bit]),
+);
 
 /** A box that leans as the stack does: its lower and upper faces are rectangles of one size. */
 interface LeaningBox {
@@ -47,10 +49,23 @@ export class FrameBoxes {
       const [corner, back] = [onScreen(cornerOf(box, 2)), onScreen(cornerOf(box, 6))];
       if (!corner || !back) return [];
       const spots = [0, -14, 14, -28].flatMap((down) =>
-        [corner, back].flatMap(({ x, y }) => [{ x: x - 4, y: y - 10 + down, align: "right" as const }, { x, y: y - 12 + down, align: "left" as const }]),
+        [corner, back].flatMap(({ x, y }) => [
+          { x: x - 4, y: y - 10 + down, align: "right" as const },
+          { x, y: y - 12 + down, align: "left" as const },
+        ]),
       );
       const title = node.count > 1 ? `${node.title} ×${node.count}` : node.title;
-      return [{ key: `${node.key}\0frame`, title, detail: node.kind, weight: -1 - depth, spots, isSelected: false, isFrame: true }];
+      return [
+        {
+          key: `${node.key}\0frame`,
+          title,
+          detail: node.kind,
+          weight: -1 - depth,
+          spots,
+          isSelected: false,
+          isFrame: true,
+        },
+      ];
     });
   }
 
@@ -69,7 +84,8 @@ function boxAround(members: readonly PlacedLayer[], margin: number): LeaningBox 
   const [low, high] = [Math.min(...heights), Math.max(...heights)];
   const centreAt = (height: number): Vector3 => {
     const level = members.filter(({ place }) => place[1] === height);
-    const side = (axis: 0 | 2, sign: number): number => Math.max(...level.map(({ place, size }) => sign * place[axis] + size[axis / 2] / 2)) * sign;
+    const side = (axis: 0 | 2, sign: number): number =>
+      Math.max(...level.map(({ place, size }) => sign * place[axis] + size[axis / 2] / 2)) * sign;
     return new Vector3((side(0, 1) + side(0, -1)) / 2, height, (side(2, 1) + side(2, -1)) / 2);
   };
   const [lower, upper] = [centreAt(low), centreAt(high)];

@@ -23,7 +23,13 @@ export interface LabelViewport {
 }
 
 /** The label requests of a layer and its tiles. */
-export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isSelected: boolean, item?: SceneItem, fault?: Fault): LabelRequest[] {
+export function labelRequests(
+  layerMesh: LayerMesh,
+  viewport: LabelViewport,
+  isSelected: boolean,
+  item?: SceneItem,
+  fault?: Fault,
+): LabelRequest[] {
   const { layer, place, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
     viewport.onScreen(new Vector3(place[0] + a * (size[0] / 2 + 0.35), place[1], place[2] + c * (size[1] / 2 + 0.35)));
@@ -35,13 +41,23 @@ export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isS
   if (Math.max(wide, high) < MIN_NAMED_PX) return tiles;
   const emptyText = viewport.hasValues && !layerMesh.frame ? " · no values" : "";
   const detail = viewport.isCrowded && !isSelected ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
-  const request = { key: layer.name, title: shortTitle(item?.title ?? layer.name), detail, canOpen: item?.canOpen ?? false, fault: fault?.text ?? "", spots: labelSpots(quad), isSelected, quad };
+  const request = {
+    key: layer.name,
+    title: shortTitle(item?.title ?? layer.name),
+    detail,
+    canOpen: item?.canOpen ?? false,
+    fault: fault?.text ?? "",
+    spots: labelSpots(quad),
+    isSelected,
+    quad,
+  };
   return [{ ...request, weight: (isSelected ? 1e9 : fault ? 1e7 : 0) + wide }, ...tiles];
 }
 
 /** Shorten a layer's name: "…denselayer3.conv" for a long path. */
 export function shortTitle(name: string): string {
-  const cut = name.length > MAX_TITLE_LENGTH && /^[\w.]+$/.test(name) ? name.indexOf(".", name.length - MAX_TITLE_LENGTH) : -1;
+  const cut =
+    name.length > MAX_TITLE_LENGTH && /^[\w.]+$/.test(name) ? name.indexOf(".", name.length - MAX_TITLE_LENGTH) : -1;
   return cut < 0 ? name : `…${name.slice(cut + 1)}`;
 }
 
@@ -72,7 +88,8 @@ function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelReque
   const sent = layerMesh.layout.sent;
   const wide = (layerMesh.cellSize()[0] * sent[3]) / viewport.worldPerPixel;
   const high = (layerMesh.cellSize()[1] * sent[2]) / viewport.worldPerPixel;
-  if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || high < MIN_TILE_HEIGHT_PX || layerMesh.frame?.head.raster) return [];
+  if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || high < MIN_TILE_HEIGHT_PX || layerMesh.frame?.head.raster)
+    return [];
   const requests: LabelRequest[] = [];
   const tileCount = Math.min(sent[0] * sent[1], Math.ceil(units / (grid[2] * grid[3])));
   const half = (layerMesh.cellSize()[1] * 0.5) / size[1];

@@ -51,8 +51,16 @@ export class Labels {
     const shownKeys = new Set<string>();
     for (const request of [...requests].sort((candidate, another) => another.weight - candidate.weight)) {
       const label = this.labelFor(request);
-      const free = request.spots.map((spot) => labelBox(spot, label)).filter((candidate) => isFree(candidate, occupied, area));
-      const clear = free.find((candidate) => !quads.some((another) => another.key !== request.key && overlaps(candidate, another) && coversQuad(candidate, another.quad)));
+      const free = request.spots
+        .map((spot) => labelBox(spot, label))
+        .filter((candidate) => isFree(candidate, occupied, area));
+      const clear = free.find(
+        (candidate) =>
+          !quads.some(
+            (another) =>
+              another.key !== request.key && overlaps(candidate, another) && coversQuad(candidate, another.quad),
+          ),
+      );
       const box = clear ?? (area.isCrowded && !request.isSelected ? undefined : free[0]);
       if (!box) continue;
       occupied.push(box);
@@ -77,7 +85,11 @@ export class Labels {
     if (cached && cached.text === text && cached.width) return cached;
     const element = cached?.element ?? document.createElement("div");
     element.className = "network-label";
-    element.replaceChildren(textElement("b", request.title), ...(request.detail ? [textElement("span", request.detail)] : []), ...(request.fault ? [textElement("em", request.fault)] : []));
+    element.replaceChildren(
+      textElement("b", request.title),
+      ...(request.detail ? [textElement("span", request.detail)] : []),
+      ...(request.fault ? [textElement("em", request.fault)] : []),
+    );
     element.hidden = false;
     if (!cached) {
       this.host.append(element);
@@ -101,9 +113,12 @@ function labelBox({ x, y, align }: LabelSpot, { width, height }: { width: number
 }
 
 function isFree(box: LabelBox, occupied: LabelBox[], { width, height }: LabelArea): boolean {
-  if (box.left < 2 || box.top < 2 || box.left + box.width > width - 2 || box.top + box.height > height - 2) return false;
+  if (box.left < 2 || box.top < 2 || box.left + box.width > width - 2 || box.top + box.height > height - 2)
+    return false;
   const { left, top } = box;
-  return !occupied.some((another) => overlaps({ left: left - 3, top: top - 1, width: box.width + 6, height: box.height + 2 }, another));
+  return !occupied.some((another) =>
+    overlaps({ left: left - 3, top: top - 1, width: box.width + 6, height: box.height + 2 }, another),
+  );
 }
 
 function overlaps(first: LabelBox, second: LabelBox): boolean {

@@ -60,12 +60,20 @@ export class OrbitCamera {
   zoom(factor: number, point = new Vector3(this.pose.x, this.pose.y, this.pose.z)): void {
     const { x, y, z, distance } = this.pose;
     const newDistance = this.clampDistance(distance * factor);
-    const target = new Vector3(x, y, z).sub(point).multiplyScalar(newDistance / distance).add(point);
+    const target = new Vector3(x, y, z)
+      .sub(point)
+      .multiplyScalar(newDistance / distance)
+      .add(point);
     this.set({ ...xyz(target), distance: newDistance });
   }
 
   /** The pose with these angles that shows all points as large as possible. */
-  fitPose(points: Vector3[], azimuth: number, elevation: number, inset = { left: 0, right: 0, top: 0, bottom: 0 }): Pose {
+  fitPose(
+    points: Vector3[],
+    azimuth: number,
+    elevation: number,
+    inset = { left: 0, right: 0, top: 0, bottom: 0 },
+  ): Pose {
     const middle = centreOf(points);
     let pose: Pose = { ...xyz(middle), azimuth, elevation, distance: this.sceneSize * 2 };
     const camera = this.camera.clone();
@@ -73,7 +81,12 @@ export class OrbitCamera {
     for (let round = 0; round < 12; round++) {
       this.applyPose(camera, pose);
       inverse.copy(camera.matrixWorld).invert();
-      pose = this.refineFit(pose, camera, points.map((point) => point.clone().applyMatrix4(inverse)), inset);
+      pose = this.refineFit(
+        pose,
+        camera,
+        points.map((point) => point.clone().applyMatrix4(inverse)),
+        inset,
+      );
     }
     return pose;
   }
@@ -103,7 +116,9 @@ export class OrbitCamera {
       x: (across.most + across.least) / 2 - (side * pose.distance * (inset.left - inset.right)) / this.width,
       y: (along.most + along.least) / 2 - (up * pose.distance * (inset.bottom - inset.top)) / this.height,
     };
-    const target = new Vector3(pose.x, pose.y, pose.z).addScaledVector(right, offset.x).addScaledVector(above, offset.y);
+    const target = new Vector3(pose.x, pose.y, pose.z)
+      .addScaledVector(right, offset.x)
+      .addScaledVector(above, offset.y);
     return { ...pose, ...xyz(target), distance: Math.max(1e-3, neededDistance) };
   }
 
@@ -134,7 +149,10 @@ function extent(viewPoints: Vector3[], axis: "x" | "y", distance: number): { lea
 
 function centreOf(points: Vector3[]): Vector3 {
   const [lowest, highest] = [new Vector3(Infinity, Infinity, Infinity), new Vector3(-Infinity, -Infinity, -Infinity)];
-  for (const point of points) [lowest.min(point), highest.max(point)];
+  for (const point of points) {
+    lowest.min(point);
+    highest.max(point);
+  }
   return points.length ? lowest.add(highest).multiplyScalar(0.5) : new Vector3();
 }
 

@@ -20,8 +20,12 @@ export interface PickResult {
 export function pick(views: Iterable<LayerMesh>, ray: Ray): RayHit | null {
   let nearest: RayHit | null = null;
   for (const layerMesh of views) {
-    const hit = layerMesh.form === "bars" ? (intersectBars(layerMesh, ray) ?? intersectPlane(layerMesh, ray)) : intersectPlane(layerMesh, ray);
-    if (hit && !(nearest && nearest.distance <= hit.distance)) nearest = { distance: hit.distance, target: pickResult(layerMesh, hit.cell) };
+    const hit =
+      layerMesh.form === "bars"
+        ? (intersectBars(layerMesh, ray) ?? intersectPlane(layerMesh, ray))
+        : intersectPlane(layerMesh, ray);
+    if (hit && !(nearest && nearest.distance <= hit.distance))
+      nearest = { distance: hit.distance, target: pickResult(layerMesh, hit.cell) };
   }
   return nearest;
 }
@@ -90,7 +94,10 @@ function intersectBox(ray: Ray, middle: readonly number[], half: readonly number
   const direction = [ray.direction.x, ray.direction.y, ray.direction.z];
   let [near, far] = [0, Infinity];
   for (let n = 0; n < 3; n++) {
-    const [entry, exit] = [(middle[n] - half[n] - origin[n]) / direction[n], (middle[n] + half[n] - origin[n]) / direction[n]];
+    const [entry, exit] = [
+      (middle[n] - half[n] - origin[n]) / direction[n],
+      (middle[n] + half[n] - origin[n]) / direction[n],
+    ];
     near = Math.max(near, Math.min(entry, exit));
     far = Math.min(far, Math.max(entry, exit));
   }

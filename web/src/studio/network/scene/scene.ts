@@ -274,7 +274,9 @@ export class Scene {
   draw(): void {
     cancelAnimationFrame(this.frameRequest);
     this.frameRequest = 0;
-    sortFarFirst([...this.layerMeshes.values()], this.orbit.camera.position).forEach((view, n) => view.setOrder(10 + 4 * n));
+    sortFarFirst([...this.layerMeshes.values()], this.orbit.camera.position).forEach((view, n) =>
+      view.setOrder(10 + 4 * n),
+    );
     this.renderer.render(this.world, this.orbit.camera);
     this.drawCount++;
     this.writeLabels();
@@ -302,7 +304,9 @@ export class Scene {
     if (!net) return;
     this.leanAspect = this.aspect();
     const isLeaning = this.appearance.lean && canLean(net);
-    const places = isLeaning ? leanStack(net.layers, this.leanAspect, HOME_ANGLES.azimuth, HOME_ANGLES.elevation) : null;
+    const places = isLeaning
+      ? leanStack(net.layers, this.leanAspect, HOME_ANGLES.azimuth, HOME_ANGLES.elevation)
+      : null;
     net.layers.forEach(({ layer, place }, n) => this.layerMeshes.get(layer.name)?.moveTo(places?.[n] ?? place));
     this.orbit.sceneSize = diagonalOf(this.corners());
     this.boxes.update(this.layerMeshes, this.appearance.palette);
@@ -418,12 +422,28 @@ export class Scene {
     const { clientWidth: width, clientHeight: height } = this.host;
     const onScreen = (point: Vector3): { x: number; y: number } | null => this.onScreen(point);
     const isCrowded = this.layerMeshes.size > CROWDED_LAYERS;
-    const viewport: LabelViewport = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, isCrowded, hasValues: this.frames.size > 0 };
+    const viewport: LabelViewport = {
+      width,
+      height,
+      worldPerPixel: this.orbit.worldPerPixel(),
+      onScreen,
+      isCrowded,
+      hasValues: this.frames.size > 0,
+    };
     for (const [name, view] of this.appearance.labels ? this.layerMeshes : []) {
-      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.hovered?.layer === name, this.items.get(name), this.faults.get(name)));
+      requests.push(
+        ...labelRequests(
+          view,
+          viewport,
+          this.selected?.layer === name || this.hovered?.layer === name,
+          this.items.get(name),
+          this.faults.get(name),
+        ),
+      );
     }
     if (this.appearance.labels) requests.push(...this.boxes.labelRequests(onScreen));
-    const overlays = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
+    const overlays =
+      this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
     const occupied = [...overlays].map((overlay) => ({ left: overlay.offsetLeft, top: overlay.offsetTop, width: overlay.offsetWidth, height: overlay.offsetHeight })); // prettier-ignore
     this.labels.show(requests, { width, height, occupied, isCrowded });
   }

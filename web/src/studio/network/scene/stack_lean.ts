@@ -14,7 +14,12 @@ export function canLean(net: Net): boolean {
 }
 
 /** Positions of the layers that give the picture this aspect (width : height), seen from these angles. */
-export function leanStack(layers: readonly PlacedLayer[], aspect: number, azimuth: number, elevation: number): Position[] {
+export function leanStack(
+  layers: readonly PlacedLayer[],
+  aspect: number,
+  azimuth: number,
+  elevation: number,
+): Position[] {
   const steps = levelOffsets(layers);
   const places = (fraction: number): Position[] =>
     layers.map(({ place: [x, y, z] }) => {
@@ -49,11 +54,22 @@ function levelOffsets(layers: readonly PlacedLayer[]): Map<number, { right: numb
 }
 
 // The aspect in orthographic projection.
-function projectedAspect(layers: readonly PlacedLayer[], places: Position[], azimuth: number, elevation: number): number {
+function projectedAspect(
+  layers: readonly PlacedLayer[],
+  places: Position[],
+  azimuth: number,
+  elevation: number,
+): number {
   let [left, right, bottom, top] = [Infinity, -Infinity, Infinity, -Infinity];
   layers.forEach(({ size }, n) => {
     const [x, y, z] = places[n];
-    for (const [a, c] of [[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]]) { // prettier-ignore
+    for (const [a, c] of [
+      [-0.5, -0.5],
+      [-0.5, 0.5],
+      [0.5, -0.5],
+      [0.5, 0.5],
+    ]) {
+      // prettier-ignore
       const [cornerX, cornerZ] = [x + a * size[0], z + c * size[1]];
       const across = cornerX * Math.cos(azimuth) - cornerZ * Math.sin(azimuth);
       const towards = cornerX * Math.sin(azimuth) + cornerZ * Math.cos(azimuth);

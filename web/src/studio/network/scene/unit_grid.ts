@@ -64,7 +64,10 @@ export interface FrameLayout {
 }
 
 /** The layout of a frame; tiles too many to tell apart come merged into one plane, a raster is a plane of its own. */
-export function layoutOf(grid: UnitGrid, head: { grid: UnitGrid; block: [number, number]; raster: boolean } | null): FrameLayout {
+export function layoutOf(
+  grid: UnitGrid,
+  head: { grid: UnitGrid; block: [number, number]; raster: boolean } | null,
+): FrameLayout {
   if (!head) return { plane: grid, sent: grid, block: [1, 1] };
   if (head.raster) return { plane: head.grid, sent: head.grid, block: [1, 1] };
   const isMerged = head.grid[0] * head.grid[1] === 1 && grid[0] * grid[1] > 1;

@@ -9,7 +9,12 @@ export interface ColourMap {
 
 // ColdHot is NetView's: cyan and blue below zero, grey at zero, red and yellow above.
 export const COLOUR_MAPS: readonly ColourMap[] = [
-  { name: "ColdHot", title: "ColdHot", diverging: true, stops: ["#00ffff", "#0a3cff", "#7f7f7f", "#ff2010", "#ffff00"] },
+  {
+    name: "ColdHot",
+    title: "ColdHot",
+    diverging: true,
+    stops: ["#00ffff", "#0a3cff", "#7f7f7f", "#ff2010", "#ffff00"],
+  },
   { name: "BlueOrange", title: "Blue–orange (colour-blind safe)", diverging: true, stops: ["#0a3f73", "#2f7fc0", "#9cc8e6", "#e9e9e6", "#f5b566", "#d9741a", "#7f3500"] }, // prettier-ignore
   { name: "Viridis", title: "Viridis (colour-blind safe)", diverging: false, stops: ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"] }, // prettier-ignore
   { name: "Cividis", title: "Cividis (colour-blind safe)", diverging: false, stops: ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"] }, // prettier-ignore
@@ -37,7 +42,11 @@ export function colourAt(map: ColourMap, fraction: number): [number, number, num
   const position = Math.max(0, Math.min(1, fraction || 0)) * (map.stops.length - 1);
   const low = Math.min(Math.floor(position), map.stops.length - 2);
   const [lowColour, highColour] = [parseColour(map.stops[low]), parseColour(map.stops[low + 1])];
-  return lowColour.map((channel, n) => Math.round(channel + (highColour[n] - channel) * (position - low))) as [number, number, number];
+  return lowColour.map((channel, n) => Math.round(channel + (highColour[n] - channel) * (position - low))) as [
+    number,
+    number,
+    number,
+  ];
 }
 
 /** Parse "#rrggbb" into three bytes. */

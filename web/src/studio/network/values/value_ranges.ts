@@ -41,7 +41,8 @@ const NON_FINITE_KINDS: readonly NonFinite[] = ["nan", "plus", "minus"]; // kind
 /** Decode a byte of a frame; undefined if it is no data. */
 export function valueOf(head: FrameHead, byte: number): number | undefined {
   if (!byte) return undefined;
-  if (byte >= FIRST_NON_FINITE_BYTE) return { nan: NaN, plus: Infinity, minus: -Infinity }[NON_FINITE_KINDS[byte - FIRST_NON_FINITE_BYTE]];
+  if (byte >= FIRST_NON_FINITE_BYTE)
+    return { nan: NaN, plus: Infinity, minus: -Infinity }[NON_FINITE_KINDS[byte - FIRST_NON_FINITE_BYTE]];
   return head.lo + ((head.hi - head.lo) * (byte - 1)) / (MAX_VALUE_BYTE - 1);
 }
 
