@@ -20,9 +20,9 @@ def cookie_of(url: str) -> str:
     """The cookie that a token URL is changed for."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=WAIT_SECS)
-    connection.request("GET", f"/?{parts.query}")
+    connection.request("GET", f"{parts.path}?{parts.query}")
     answer = connection.getresponse()
-    assert (answer.status, answer.getheader("location")) == (303, "/")
+    assert (answer.status, answer.getheader("location")) == (303, "./")
     cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
     connection.close()
     return cookie
@@ -38,7 +38,7 @@ class Page:
         self.bytes: list[int] = []
         self._open = ExitStack()
         opened = connect(
-            f"ws://{parts.netloc}/ws", origin=self.origin, additional_headers={"Cookie": self.cookie},  # type: ignore[arg-type]
+            f"ws://{parts.netloc}{parts.path}ws", origin=self.origin, additional_headers={"Cookie": self.cookie},  # type: ignore[arg-type]
             max_size=None, compression=None, open_timeout=WAIT_SECS, close_timeout=2,
         )  # fmt: skip
         self._socket: ClientConnection = self._open.enter_context(opened)

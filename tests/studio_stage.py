@@ -106,6 +106,9 @@ class Stage:
     """A `Source` that makes everything up; `orders` and `wanted` keep what was asked of it."""
 
     busy = ""
+    folder: Path | None = None
+    connected = False
+    last_step = 41
 
     def __init__(
         self, *, paused: bool = False, markup: bool = False, kind: str = "live", states: int = 0, more: int = 0
@@ -358,6 +361,8 @@ class Stage:
 
 class StagePlace:
     """Where the stage's sources come from: three runs, the first of them live."""
+
+    index = None  # they are in no folder
 
     def __init__(self, source: Stage) -> None:
         self.source, self.run, self.title = source, 0, ""

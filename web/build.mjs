@@ -16,7 +16,14 @@ const pages = [
 const assets = {
   "index.html": ["src/studio/index.html"],
   "icon.svg": ["src/studio/icon.svg"],
-  "studio.css": ["node_modules/uplot/dist/uPlot.min.css", "src/studio/studio.css", "src/studio/network/network.css", "src/studio/inspector/inspector.css"],
+  "studio.css": [
+    "node_modules/uplot/dist/uPlot.min.css",
+    "src/studio/studio.css",
+    "src/studio/network/network.css",
+    "src/studio/runs/runs.css",
+    "src/studio/inspector/inspector.css",
+    "src/studio/shell/narrow.css",
+  ],
 }; // of the studio's page: name -> sources, concatenated
 
 const unknown = process.argv.slice(2).filter((argument) => argument !== "--check");

@@ -35,7 +35,7 @@ class Parameter:
 class State:
     """A run's status and counters, and the actions it accepts."""
 
-    status: str = "idle"  # "running", "paused", "testing", "done", "lost" (killed), "idle" (nothing to control)
+    status: str = "idle"  # "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
     counters: dict[str, Any] = field(default_factory=dict)  # {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
     can: tuple[str, ...] = ()  # the `ACTIONS` that this host understands
     items: int = 0  # how many items there are to test; 0 where unknown

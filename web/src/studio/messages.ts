@@ -106,7 +106,7 @@ export interface Moments {
 
 /** A run's status and counters, and the actions it accepts. */
 export interface State {
-  status: string; // "running", "paused", "testing", "done", "lost" (killed), "idle" (nothing to control)
+  status: string; // "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
   counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
   can: string[]; // the `ACTIONS` that this host understands
   items: number; // how many items there are to test; 0 where unknown
@@ -119,6 +119,15 @@ export interface State {
 export interface StateCame {
   kind: "state_came";
   state: State;
+}
+
+/** How the run that is shown has ended, and where it is kept. */
+export interface OutcomeCame {
+  kind: "outcome_came";
+  heading: string; // "" while it runs, and where none ran
+  text: string; // may be empty
+  kept: string; // its folder; "" if it is kept nowhere
+  command: string; // that opens it again
 }
 
 /** Who controls the run, and how many pages show it. */
@@ -242,8 +251,11 @@ export interface Run {
 /** The runs of the folder, after a change. */
 export interface RunsCame {
   kind: "runs_came";
-  runs: Run[];
+  runs: Run[]; // of more than a page can list in a menu, the one that is shown
   run: number; // which of them is shown; -1 without a choice
+  total: number; // runs that there are; 0: this is no folder of runs
+  waiting: number; // runs that are still to be read
+  revision: number; // grows when the list changes
 }
 
 /** All that there was has been said since `Hello`, except tables and their rows, which follow in pieces. */
@@ -516,12 +528,63 @@ export interface OpenRun {
   id: number;
 }
 
+/** End the server; a run that is live goes on. */
+export interface CloseStudio {
+  kind: "close_studio";
+}
+
+/** Which columns the list may have: [{"name", "group", "type", "count", "varies"}]. */
+export interface AskRunColumns {
+  kind: "ask_run_columns";
+  question: number;
+}
+
+/** Cells of the list: {"ids": the runs' numbers, "columns": {name: cells}, "revision": of the list}. */
+export interface AskRuns {
+  kind: "ask_runs";
+  question: number;
+  columns: string[];
+}
+
+/** All that is known of some runs: [{"id", "folder", "config", "results", "name", "tags", "note", …}]. */
+export interface AskRunDetails {
+  kind: "ask_run_details";
+  question: number;
+  runs: number[];
+}
+
+/** Series of runs: {"curves": [{"run", "series", "x_name", "x", "y", "points"}], "problems": [texts]}. */
+export interface AskCurves {
+  kind: "ask_curves";
+  question: number;
+  runs: number[];
+  series: string[];
+}
+
+/** Say what a run is called, its tags and a note: {"kept": where that lies now}. */
+export interface NoteRun {
+  kind: "note_run";
+  question: number;
+  run: number;
+  name: string;
+  tags: string[];
+  note: string;
+}
+
+/** Move runs to the folder's trash: {"moved": [names], "trash": where they lie, "problems": [texts]}. */
+export interface DeleteRuns {
+  kind: "delete_runs";
+  question: number;
+  runs: number[];
+}
+
 /** All that the server says; `kind` tells which. */
 export type ToPage =
   | Hello
   | NetCame
   | Moments
   | StateCame
+  | OutcomeCame
   | ViewersCame
   | ParametersCame
   | TableCame
@@ -553,4 +616,11 @@ export type FromPage =
   | AskStatistics
   | SaveRecording
   | OpenRecording
-  | OpenRun;
+  | OpenRun
+  | CloseStudio
+  | AskRunColumns
+  | AskRuns
+  | AskRunDetails
+  | AskCurves
+  | NoteRun
+  | DeleteRuns;

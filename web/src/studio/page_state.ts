@@ -6,9 +6,11 @@ import type {
   Json,
   Moment,
   Net,
+  OutcomeCame,
   Parameter,
   Recording,
   Run,
+  RunsCame,
   SampleHead,
   State,
   TableHead,
@@ -36,8 +38,10 @@ export interface PageState {
   recordings: Recording[];
   runs: Run[];
   run: number; // which of them is shown; -1 without a choice
+  runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
+  outcome: OutcomeCame | null; // how the run ended, and where it is kept
   ended: Ended | null; // the server's farewell, if it sent one
 }
 
@@ -55,8 +59,10 @@ export const NOTHING_SAID: PageState = {
   recordings: [],
   runs: [],
   run: -1,
+  runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
+  outcome: null,
   ended: null,
 };
 
@@ -73,6 +79,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, moments: withMoments(page.moments, message.came, message.gone) };
     case "state_came":
       return { ...page, state: message.state };
+    case "outcome_came":
+      return { ...page, outcome: message };
     case "viewers_came":
       return { ...page, controller: message.controller, viewers: message.viewers };
     case "parameters_came":
@@ -88,7 +96,7 @@ export function reduce(page: PageState, message: ToPage): PageState {
     case "recordings_came":
       return { ...page, recordings: message.recordings };
     case "runs_came":
-      return { ...page, runs: message.runs, run: message.run };
+      return { ...page, runs: message.runs, run: message.run, runList: runListOf(message) };
     case "ended":
       return { ...page, ended: message, state: message.state };
     case "shown":
@@ -103,6 +111,10 @@ export function reduce(page: PageState, message: ToPage): PageState {
 // Every message has a case above, or tsc refuses this call; a later server's is left out.
 function unknownMessage(_message: never, page: PageState): PageState {
   return page;
+}
+
+function runListOf({ total, waiting, revision }: RunsCame): PageState["runList"] {
+  return { total, waiting, revision };
 }
 
 function withMoments(moments: Moment[], came: Moment[], gone: number[]): Moment[] {

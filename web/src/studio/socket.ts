@@ -87,6 +87,13 @@ export class Socket {
   }
 }
 
+/** The socket's address, beside the page's: behind a proxy both have a prefix. */
+export function socketAddress(page: string): string {
+  const address = new URL("ws", page);
+  address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
+  return address.href;
+}
+
 /** Milliseconds before the next attempt: exponential backoff from 0.25 s to 5 s, with jitter. */
 export function retryDelay(tries: number, random = Math.random()): number {
   return Math.min(MAX_RETRY_MS, MIN_RETRY_MS * 2 ** Math.min(tries, 10)) * (0.75 + random / 2);
@@ -107,7 +114,7 @@ export function splitFrame(data: ArrayBuffer): [AnyHead, Uint8Array] {
 // A browser does not say why a WebSocket failed; a request to the page's own URL does.
 async function isRefused(): Promise<boolean> {
   try {
-    return (await fetch("/", { cache: "no-store" })).status === 401;
+    return (await fetch("./", { cache: "no-store" })).status === 401;
   } catch {
     return false; // no answer at all: the server is gone, and may come back
   }

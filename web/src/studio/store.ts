@@ -2,19 +2,25 @@
 import type {
   Act,
   AskAnalysis,
+  AskCurves,
   AskGraph,
+  AskRunColumns,
+  AskRunDetails,
+  AskRuns,
   AskSample,
   AskSlice,
   AskStatistics,
   AskTensors,
   AskTrace,
   AskValue,
+  DeleteRuns,
   Every,
   FromPage,
   Hello,
   Json,
   Look,
   Net,
+  NoteRun,
   SampleFrame,
   Shown,
   SliceFrame,
@@ -28,7 +34,7 @@ import { Socket } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["network", "plots", "tables", "samples", "graph"] as const;
+export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -73,16 +79,10 @@ export type SampleBytes = BinaryAnswer<SampleFrame>;
 export type SliceBytes = BinaryAnswer<SliceFrame>;
 
 /** A question without its number. */
-export type Unnumbered<T> = Omit<T, "question">;
-type Question =
-  | Unnumbered<AskGraph>
-  | Unnumbered<AskSample>
-  | Unnumbered<AskValue>
-  | Unnumbered<AskTrace>
-  | Unnumbered<AskAnalysis>
-  | Unnumbered<AskTensors>
-  | Unnumbered<AskSlice>
-  | Unnumbered<AskStatistics>;
+export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
+type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
+type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskSample | AskAnalysis>;
 type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
 type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
@@ -113,8 +113,10 @@ export class Store {
   readonly recordings = new Signal(NOTHING_SAID.recordings);
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
+  readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
+  readonly outcome = new Signal<PageState["outcome"]>(null);
   readonly ended = new Signal<PageState["ended"]>(null);
 
   readonly connection = new Signal<Connection>("connecting");
@@ -304,7 +306,9 @@ export class Store {
     this.recordings.set(page.recordings);
     this.runs.set(page.runs);
     this.run.set(page.run);
+    this.runList.set(page.runList);
     this.parameters.set(page.parameters);
+    this.outcome.set(page.outcome);
     this.ended.set(page.ended);
     this.state.set(page.state);
     this.controller.set(page.controller);
@@ -313,6 +317,7 @@ export class Store {
       this.connection.set("open");
       this.hello.set(page.hello);
       this.lastLook = ""; // it has not received it yet
+      this.openRunsTab();
     }
     if (page.net !== this.net.get()) this.publishNet(page);
     if (page.moments !== before.moments || !before.caughtUp) this.snapMoment();
@@ -341,6 +346,12 @@ export class Store {
     const { net, state, tables } = this.page;
     const tablesOnly = !net && !state.can.length && tables.size > 0;
     if (tablesOnly && !location.hash) this.tab.set("tables");
+  }
+
+  // A folder of several runs opens on their list, unless one of them is live or the user has chosen a tab.
+  private openRunsTab(): void {
+    const { hello, runList } = this.page;
+    if (runList.total > 1 && hello?.source !== "live" && !location.hash) this.tab.set("runs");
   }
 
   private publishNet({ net }: PageState): void {

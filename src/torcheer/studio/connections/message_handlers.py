@@ -16,14 +16,16 @@ from torcheer.control.loop_messages import Problem
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import PlacedLayer
 from torcheer.runlog.media.logged_samples import LoggedSample
-from torcheer.studio.closing_message import closing_message, is_alive
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
+from torcheer.studio.connections.run_messages import RUN_REQUESTS
+from torcheer.studio.connections.run_requests import RunRequests
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.graph_answers import Graphs
+from torcheer.studio.run_outcome import closing_message, is_alive
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
 from torcheer.studio.sources.sample_index import answer_of
@@ -34,6 +36,7 @@ from torcheer.terminal import did_you_mean
 
 TICK_SECS: Final = 0.1
 RUNS_SECS: Final = 2.0  # between two scans for runs
+_BETWEEN_SECS: Final = 0.05  # the same while runs wait to be read: other threads have their turn
 MOST_PAGES: Final = 256
 _HOST_END_SECS: Final = 2.0  # for the host's socket to close after the parent's pipe has
 _GOODBYE_SECS: Final = 1.0  # for the last messages to be sent
@@ -51,7 +54,10 @@ class Hub:
         self.channels: dict[tuple[str, int], Channel] = {FIRST: Channel(catalog.first(), catalog)}
         self._readers: dict[int, Channel] = {}  # descriptors registered with the event loop
         self._ticks = self._called = 0
+        self._alone_since = time.monotonic()
+        self.end: Callable[[], None] = lambda: None  # ends the server
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._run_requests = RunRequests(self, _reporting_errors)
         self._graphs = Graphs()
         self._cutting, self._counting, self._cuts = asyncio.Lock(), asyncio.Lock(), set[asyncio.Task[None]]()
 
@@ -72,11 +78,17 @@ class Hub:
         if channel is None:
             return
         channel.remove(page)
+        self._alone_since = time.monotonic()
         for key, candidate in list(self.channels.items()):
             if candidate is channel and not channel.pages and key != FIRST:
                 del self.channels[key]
                 self._unwatch(channel)
                 _close(channel.source)
+
+    @property
+    def alone_secs(self) -> float:
+        """Seconds since the last page disconnected; 0.0 while there is one."""
+        return 0.0 if self.pages else time.monotonic() - self._alone_since
 
     def handle(self, page: PageConnection, text: str | bytes) -> None:
         """Handle one message; an error is reported to its page."""
@@ -111,14 +123,18 @@ class Hub:
 
         Scanning may be slow, so it runs in a thread.
         """
+        pause_secs = RUNS_SECS
         while True:
-            await asyncio.sleep(RUNS_SECS)
+            index = self.catalog.index
+            await asyncio.sleep(_BETWEEN_SECS if index is not None and index.waiting else pause_secs)
+            began = time.monotonic()
             try:
                 is_watched = self.pages or self.channels[FIRST].source.kind == "nothing"
                 changed = is_watched and await asyncio.to_thread(self.catalog.refresh)
             except Exception as error:  # pages keep what they have
                 report_error(error)
                 continue
+            pause_secs = max(RUNS_SECS, 20 * (time.monotonic() - began))  # at most 5% of the time
             for page in self.pages if changed else ():
                 page.queue("runs")
 
@@ -170,7 +186,7 @@ class Hub:
         channels = list(self.channels.values())
         for channel in channels:
             self._poll(channel)
-        while expects_death and any(map(is_alive, channels)) and time.monotonic() < deadline:
+        while expects_death and any(is_alive(channel.source) for channel in channels) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
             for channel in channels:
                 self._poll(channel)
@@ -296,6 +312,12 @@ class Hub:
         key = FIRST if request.id in (-1, self.catalog.run) else ("run", request.id)
         self._move(page, key, lambda: Channel(self.catalog.open_run(request.id), self.catalog, request.id))
 
+    def _handle_run_request(self, page: PageConnection, request: Any) -> None:
+        self._run_requests.handle(page, request)
+
+    def _close_studio(self, page: PageConnection, request: messages.CloseStudio) -> None:
+        self.end()
+
     def _move(self, page: PageConnection, key: tuple[str, int], make: Callable[[], Channel]) -> None:
         """Move a page to another channel; a `hello` follows."""
         channel = self.channels.get(key) or make()
@@ -379,4 +401,6 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.SaveRecording: Hub._save_recording,
     messages.OpenRecording: Hub._open_recording,
     messages.OpenRun: Hub._open_run,
+    messages.CloseStudio: Hub._close_studio,
+    **dict.fromkeys(RUN_REQUESTS, Hub._handle_run_request),
 }

@@ -16,6 +16,7 @@ from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.subscriptions import Subscription
+from torcheer.studio.run_outcome import outcome_of
 from torcheer.wire.json_codec import serialize
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ MOST_ANSWERS: Final = 64  # that a page has not read; beyond that its questions 
 _MOST_ALERTS: Final = 1000
 _MESSAGE_CELLS: Final = 20_000
 _MESSAGE_SAMPLES: Final = 1000
+_MENU_RUNS: Final = 200  # that a menu can list
 
 
 class PageSocket(Protocol):
@@ -145,6 +147,9 @@ class PageConnection:
     def _state(self, channel: Channel) -> Any:
         return StateCame(channel.source.state)
 
+    def _outcome(self, channel: Channel) -> Any:
+        return outcome_of(channel.source)
+
     def _viewers(self, channel: Channel) -> Any:
         return messages.ViewersCame(channel.controls(self), len(channel.pages))
 
@@ -180,7 +185,10 @@ class PageConnection:
         return messages.RecordingsCame(channel.recordings(), saved)
 
     def _runs(self, channel: Channel) -> Any:
-        return messages.RunsCame(tuple(channel.catalog.runs), channel.run)
+        runs, index = tuple(channel.catalog.runs), channel.catalog.index
+        shown = runs if len(runs) <= _MENU_RUNS else tuple(run for run in runs if run.id == channel.run)
+        facts = (index.total, index.waiting, index.revision) if index is not None else (0, 0, 0)
+        return messages.RunsCame(shown, channel.run, *facts)
 
     def _caught_up(self, channel: Channel) -> Any:
         return messages.CaughtUp()
@@ -246,6 +254,7 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "hello": PageConnection._hello,
     "net": PageConnection._net,
     "state": PageConnection._state,
+    "outcome": PageConnection._outcome,
     "viewers": PageConnection._viewers,
     "parameters": PageConnection._parameters,
     "moments": PageConnection._moments,

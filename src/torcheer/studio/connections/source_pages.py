@@ -11,6 +11,7 @@ from torcheer.errors import BadArgument
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.subscriptions import wants_of
+from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.sources.layer_frames import LayerFrames
 from torcheer.studio.sources.source import Source
 
@@ -20,6 +21,7 @@ class SourceCatalog(Protocol):
 
     run: int  # the run shown first; -1 without a choice
     title: str  # its title; "": the source's own
+    index: RunIndex | None  # of a folder of runs
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -123,7 +125,7 @@ class Channel:
         for page in self.pages:
             if changes.moments_came or changes.moments_gone:
                 page.queue_moments(changes.moments_gone)
-            page.queue(*updates, *["look"] * changes.net)
+            page.queue(*updates, *["outcome"] * changes.state, *["look"] * changes.net)
             for problem in changes.problems:
                 page.warn(problem)
 

@@ -24,7 +24,7 @@ from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
 from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.recordings import home_of
+from torcheer.studio.sources.recordings import home_of, is_temporary
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_moments import Places, StoredMoments
 from torcheer.studio.tensors.numpy_code import Opening
@@ -47,6 +47,7 @@ class PassSource(Source):
         values = PassValues(history, description, self._problem)
         super().__init__(title, home_of(self.path), values)
         self._description = description
+        self.folder = None if is_temporary(self.path.parent) else self.path
         network = description.network
         there = {"Act", *(variable for _, variable in values.places[0] if variable not in ("Wt", "WtGrad"))}
         projections = tuple(

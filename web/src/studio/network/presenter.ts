@@ -62,8 +62,9 @@ export class NetworkPresenter {
     readonly store: Store,
     private readonly host: HTMLElement,
     overlay: HTMLElement,
+    readonly wasContextLost = false, // and not restored: nothing is drawn in 3D
   ) {
-    const { webgl, software } = detectWebgl();
+    const { webgl, software } = wasContextLost ? { webgl: false, software: true } : detectWebgl();
     this.webgl = webgl;
     this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
     if (this.scene instanceof Scene) this.scene.onLabelClick = (key) => this.clickLabel(key);

@@ -6,6 +6,7 @@ export const TABS: { name: TabName; title: string }[] = [
   { name: "plots", title: "Plots" },
   { name: "tables", title: "Tables" },
 ];
+const RUNS = { name: "runs" as TabName, title: "Runs" };
 const SAMPLES = { name: "samples" as TabName, title: "Samples" };
 const GRAPH = { name: "graph" as TabName, title: "Graph" };
 const KEY_MOVES: Record<string, (index: number) => number> = {
@@ -20,7 +21,8 @@ export function Tabs({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const hasSamples = useValue(store.samples).length > 0 || current === "samples";
   const hasNet = useValue(store.net) !== null || current === "graph";
-  const tabs = [...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasNet ? [GRAPH] : [])];
+  const hasRuns = useValue(store.runList).total > 0;
+  const tabs = [...(hasRuns ? [RUNS] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasNet ? [GRAPH] : [])];
   const move = (event: KeyboardEvent): void => {
     const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
     if (target === undefined) return;
