@@ -278,9 +278,9 @@ class Stage:
         changes, self._changes = self._changes, Changes()
         return changes
 
-    def alert(self, text: str, severity: str = "warning", layer: str = "") -> None:
+    def alert(self, text: str, severity: str = "warning", layer: str = "", rule: str = "stage") -> None:
         """Something looks wrong."""
-        alert = AlertSeen(text, severity, self._step, "stage", layer)
+        alert = AlertSeen(text, severity, self._step, rule, layer)
         self.alerts.append(alert)
         self._changes.alerts.append(alert)
 

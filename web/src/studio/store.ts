@@ -123,6 +123,7 @@ export class Store {
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null); // of every tab
+  readonly badLayers = new Signal<ReadonlyMap<string, string>>(new Map()); // of what the Network tab shows: layer -> "NaN"
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
   readonly inspected = new Signal<Inspected | null>(null); // what a live run must send for it
@@ -229,6 +230,18 @@ export class Store {
       this.questions.delete(number);
       reject(new Error("not connected"));
     });
+  }
+
+  /** Note the layers with NaN or infinities. */
+  setBadLayers(layers: ReadonlyMap<string, string>): void {
+    const isSame = JSON.stringify([...layers]) === JSON.stringify([...this.badLayers.get()]);
+    if (!isSame) this.badLayers.set(layers);
+  }
+
+  /** The step that is looked at; Infinity for the newest. */
+  get shownStep(): number {
+    const { moment } = this.viewSettings.get();
+    return moment < 0 ? Infinity : (this.moments.get().find(({ id }) => id === moment)?.step ?? Infinity);
   }
 
   /** Look at samples as they were at a step, -1 for the newest; the network's view goes along. */

@@ -13,7 +13,7 @@ import { saveSettings, rangeSetting, loadSettings, type Settings } from "./setti
 import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
 import { Folding } from "./fold/folding";
-import { findFaults } from "./fold/faults";
+import { findFaults, nonFiniteLayers } from "./fold/faults";
 import type { TreeNode } from "./fold/scene_tree";
 import type { VisibleNet } from "./fold/visible_net";
 
@@ -207,8 +207,10 @@ export class NetworkPresenter {
     const isLive = this.store.viewSettings.get().moment === -1;
     this.shownStep =
       this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
+    const { frames } = this.scene;
     if (visible && this.scene instanceof Scene)
-      this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
+      this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
+    this.store.setBadLayers(nonFiniteLayers(frames));
   }
 
   // What an alert, a table, the graph or a key selects may be folded away, or out of sight.
