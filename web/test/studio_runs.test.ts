@@ -192,7 +192,7 @@ test("settings in which runs differ are listed, missing ones too", () => {
     ],
     ["a", "b"],
   );
-  deepEqual({ ...table.columns }, { Setting: ["seed", "depth"], a: [1, 2], b: [2, null] });
+  deepEqual({ ...table.columns }, { Setting: ["seed", "depth"], a: ["1", "2"], b: ["2", null] });
   equal(same, 1);
 });
 

@@ -1,5 +1,6 @@
 // Settings in which runs differ, as a table: a row for each setting, a column for each run.
 import type { Json, TableHead } from "../messages";
+import { formatValue } from "../tables/value_format";
 import { emptyTable, withRows, type Table } from "../tables/table_rows";
 
 const plain = { type: "text", shape: [], plotted: false, fixed: null, error: "", edges: [] };
@@ -9,6 +10,8 @@ export interface Differences {
   table: Table;
   same: number;
 }
+
+const textOf = (value: Json | undefined): string | null => (value === undefined ? null : formatValue(value));
 
 /** Compare configs; `labels` name the runs, each once. */
 export function differencesOf(configs: Record<string, Json>[], labels: string[]): Differences {
@@ -23,7 +26,7 @@ export function differencesOf(configs: Record<string, Json>[], labels: string[])
     columns: ["Setting", ...labels].map((name) => ({ ...plain, name })),
   };
   const cells: Record<string, Json[]> = { Setting: differing };
-  labels.forEach((label, index) => (cells[label] = differing.map((name) => configs[index][name] ?? null)));
+  labels.forEach((label, index) => (cells[label] = differing.map((name) => textOf(configs[index][name]))));
   const table = withRows(emptyTable(head), { first: 0, columns: cells });
   return { table, same: names.length - differing.length };
 }

@@ -7,14 +7,15 @@ import { columns, current, runLabel, shownColumns, visibleColumns, type RunRows 
 
 const MOST_LINES = 1000;
 const MOST_AXES = 12;
-const [WIDTH_PER_AXIS, HEIGHT, TOP, BOTTOM, SIDE] = [120, 420, 56, 28, 60];
+const [WIDTH_PER_AXIS, HEIGHT, TOP, BOTTOM, SIDE] = [96, 560, 56, 28, 56];
 
 /** The panel: of the checked runs, or of all that are listed. */
 export function ParallelPanel({ list, rows }: { list: RunRows; rows: number[] }) {
   const all = useValue(columns);
   const names = visibleColumns(all, useValue(shownColumns))
     .filter(({ group }) => group !== "run")
-    .sort((a, b) => Number(a.group === "result") - Number(b.group === "result")) // settings first, results last
+    .reverse() // of the results the first of the list, a loss, comes last, and has the colours
+    .sort((a, b) => Number(a.group === "result") - Number(b.group === "result"))
     .map(({ name }) => name);
   const drawn = rows.slice(0, MOST_LINES);
   const axes = useMemo(() => axesOf(list, names, drawn).slice(-MOST_AXES), [list, names.join("\n"), drawn.join()]);
