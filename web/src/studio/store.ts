@@ -56,9 +56,12 @@ export interface ViewSettings {
   test: Every;
 }
 
-/** The layer whose parameters are looked at, and a variable beside that of the Network tab; "": none. */
-export type Inspected = Required<Pick<Look, "inspected" | "also">>;
-const NOTHING_INSPECTED: Inspected = { inspected: "", also: "" };
+/** What the inspector shows. */
+export interface Inspected {
+  layer: string;
+  parameters: boolean; // whether one of its parameters, or of their gradients
+  also: string; // a variable beside that of the Network tab; "": none
+}
 
 /** A message to the user that disappears by itself. */
 export interface Notice {
@@ -120,9 +123,10 @@ export class Store {
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null); // of every tab
+  readonly badLayers = new Signal<ReadonlyMap<string, string>>(new Map()); // of what the Network tab shows: layer -> "NaN"
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
-  readonly inspected = new Signal<Inspected>(NOTHING_INSPECTED); // what the inspector needs of a live run
+  readonly inspected = new Signal<Inspected | null>(null); // what a live run must send for it
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -226,6 +230,18 @@ export class Store {
       this.questions.delete(number);
       reject(new Error("not connected"));
     });
+  }
+
+  /** Note the layers with NaN or infinities. */
+  setBadLayers(layers: ReadonlyMap<string, string>): void {
+    const isSame = JSON.stringify([...layers]) === JSON.stringify([...this.badLayers.get()]);
+    if (!isSame) this.badLayers.set(layers);
+  }
+
+  /** The step that is looked at; Infinity for the newest. */
+  get shownStep(): number {
+    const { moment } = this.viewSettings.get();
+    return moment < 0 ? Infinity : (this.moments.get().find(({ id }) => id === moment)?.step ?? Infinity);
   }
 
   /** Look at samples as they were at a step, -1 for the newest; the network's view goes along. */
@@ -404,8 +420,12 @@ export class Store {
 
   private currentLook(): Omit<Look, "kind" | "look"> {
     const { variable, item, moment, raster, train, test } = this.viewSettings.get();
-    const isHidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
+    const shown = this.inspected.get();
+    const isHidden = (this.tab.get() !== "network" && !shown) || document.visibilityState === "hidden";
     if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
+    const inspected = { inspected: shown?.parameters ? shown.layer : "", also: shown?.also ?? "" };
+    if (this.tab.get() !== "network")
+      return { variable, item, moment, train, test, layers: [shown!.layer], ...inspected };
     const selection = this.isWeight(variable) ? this.selection.get() : null;
     return {
       variable,
@@ -417,7 +437,7 @@ export class Store {
       train,
       test,
       layers: this.openLayers.get(),
-      ...this.inspected.get(),
+      ...inspected,
     };
   }
 

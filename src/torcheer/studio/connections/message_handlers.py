@@ -28,10 +28,10 @@ from torcheer.studio.graph_answers import Graphs
 from torcheer.studio.run_outcome import closing_message, is_alive
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
-from torcheer.studio.sources.layer_tensors import answer_slice, answer_statistics, tensors_of
 from torcheer.studio.sources.sample_index import answer_of
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.table_queries import analyse_column
+from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
 from torcheer.terminal import did_you_mean
 
 TICK_SECS: Final = 0.1

@@ -148,6 +148,11 @@ function ChoiceCell({ choice, row }: { choice: RowChoice; row: number }) {
   );
 }
 
+// A number that is none, or a count of such numbers in a layer's values.
+function isStrange(column: string, cell: number): boolean {
+  return !Number.isFinite(cell) || (cell > 0 && (column === "nans" || column === "infs"));
+}
+
 function rowClass(index: number, isMarked: boolean): string | undefined {
   return [index % 2 ? "odd" : "", isMarked ? "marked" : ""].filter(Boolean).join(" ") || undefined;
 }
@@ -233,7 +238,7 @@ function Cell({
   if (column.type === "time") return <td title={text}>{text}</td>;
   if (typeof cell === "number")
     return (
-      <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>
+      <td class={isStrange(column.name, cell) ? "numeric strange" : "numeric"} title={String(cell)}>
         {text}
       </td>
     );
