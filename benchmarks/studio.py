@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import studio_runs
 import torch
 from processes import KEEPS_MEMORY, processor
 from report import table, write_section
@@ -287,7 +288,7 @@ def line(row: str, found: dict[str, Any] | str) -> list[str]:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help=f"some of {','.join(ROWS)}")
+    parser.add_argument("--only", default="", help=f"some of {','.join([*ROWS, 'runs'])}")
     parser.add_argument("--quick", action="store_true", help="few rounds: to see that it runs")
     parser.add_argument("--write", default="", help="put the table into this file")
     parser.add_argument("--row", help=argparse.SUPPRESS)
@@ -302,8 +303,8 @@ def main() -> None:
     if chosen.row:
         print(json.dumps(measured(chosen.row, chosen.rounds)))
         return
-    rows = []
-    for row in chosen.only.split(",") if chosen.only else ROWS:
+    rows, wanted = [], chosen.only.split(",") if chosen.only else [*ROWS, "runs"]
+    for row in [row for row in wanted if row in ROWS]:
         rows.append(line(row, asked_often(row, 1 if chosen.quick else PROCESSES, 5 if chosen.quick else ROWS[row][5])))
         print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     header = ["who looks", "model", "a step", "more", "all steps", "states/s", "floor"]
@@ -311,6 +312,10 @@ def main() -> None:
         table(header, rows)
         + f"\n\n{processor()}, torch {torch.__version__}, one thread, CPU time of the process that trains."
     )
+    if "runs" in wanted:
+        text += "\n\n" + table(
+            ["a folder", "what", "CPU time", "floor"], studio_runs.rows(500 if chosen.quick else 10_000)
+        )
     print(text)
     if chosen.write:
         write_section(Path(chosen.write), "studio", text)

@@ -45,7 +45,7 @@ class Block(nn.Module):
         if not self.explicit:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
         scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.shape[-1])
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         return torch.matmul(scores.masked_fill(future, -math.inf).softmax(-1), v)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,9 +93,9 @@ class HandBlock(nn.Module):
         scores = torch.einsum("bhid,bhjd->bhij", q, k)  # bug: swapped
         if self.bug != "scale":
             scores = scores * q.shape[-1] ** -0.5
-        mask = torch.full(scores.shape[-2:], -1e9, dtype=scores.dtype).triu(1)
+        mask = torch.full(scores.shape[-2:], -1e9, dtype=scores.dtype, device=q.device).triu(1)
         if self.bug == "inverted":
-            mask = torch.full(scores.shape[-2:], -1e9, dtype=scores.dtype).tril(-1)  # bug: inverted
+            mask = torch.full(scores.shape[-2:], -1e9, dtype=scores.dtype, device=q.device).tril(-1)  # bug: inverted
         if self.bug != "not causal":
             scores = scores + mask  # bug: scale
         weights = torch.softmax(scores, 2 if self.bug == "axis" else 3)  # bug: axis, not causal

@@ -185,9 +185,9 @@ class Stage:
         shapes = {placed.layer.name: placed.layer.shape for placed in self.net.layers} if self.net else {}
         return None if items[0] is None else RecordedValue(0, np.stack(items).reshape(8, *shapes[name]))
 
-    def names(self, moment: int) -> list[tuple[str, str]]:
+    def parameters(self, moment: int) -> list[str]:
         """The weights."""
-        return [(one.name, "Wt") for one in PROJECTIONS]
+        return [one.name for one in PROJECTIONS]
 
     def opening(self, moment: int, name: str, variable: str) -> Opening:
         """No file has it."""

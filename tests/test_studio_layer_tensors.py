@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from studio_runs import captured, trained
 from torch import nn
 
 import torcheer as tl
@@ -74,7 +75,7 @@ def test_a_layer_of_a_pass_has_its_values_parameters_buffers_and_all_their_gradi
     names = [(parameter, variable) for parameter in ("conv.weight", "conv.bias", "norm.weight", "norm.bias")
              for variable in ("Wt", "WtGrad")]  # fmt: skip
     values = [("", "Act"), ("", "Net"), ("", "Grad")]
-    buffers = [(f"norm.{name}", "Wt") for name in ("num_batches_tracked", "running_mean", "running_var")]
+    buffers = [(f"norm.{name}", "Wt") for name in ("running_mean", "running_var", "num_batches_tracked")]
     assert list(found) == [*values, *names, *buffers]
     assert all(head.why == "" for head in found.values())
     act = found["", "Act"]
@@ -189,3 +190,24 @@ def test_attention_weights_of_a_pass_stand_as_heads(tmp_path: Path) -> None:
     weights, frame = cells(source, name, "Act", index=(1, 0, 0, 0))
     assert weights.shape == (2, 5, 5) and "history.attention" in frame["code_note"]
     np.testing.assert_allclose(weights.sum(axis=2), 1, rtol=1e-5)
+
+
+def test_captures_and_checkpoints_of_a_run_open_with_the_code_that_is_copied(tmp_path: Path) -> None:
+    source = LogSource(trained(tmp_path / "run"))
+    layer = "body.4"
+    kept = {key: head for key, head in heads(source, layer).items() if not head.why}
+    weights = [key for key in kept if key[1] == "Wt"]
+    assert ("", "Act") in kept and len(weights) == 2, heads(source, layer)
+    for parameter, variable in (("", "Act"), *weights):
+        block, frame = cells(source, layer, variable, parameter)
+        np.testing.assert_array_equal(run_code(frame["code"]).reshape(block.shape), block)
+    assert "tl.watch(model, what='weight_grad')" in heads(source, layer)[weights[0][0], "WtGrad"].why
+
+
+def test_captures_alone_show_what_is_in_them(tmp_path: Path) -> None:
+    source = LogSource(captured(tmp_path / "captures"))
+    assert list(heads(source, "conv")) == [("", "Act")]
+    block, frame = cells(source, "conv", "Act", index=(3, 0, 0, 0))
+    wanted = np.random.default_rng(3).normal(size=(4, 3, 5, 5)).astype(np.float32)[3]
+    np.testing.assert_array_equal(block, wanted)
+    np.testing.assert_array_equal(run_code(frame["code"]), wanted)

@@ -225,3 +225,48 @@ def test_a_gpu_s_batches_are_what_torch_s_operations_find(make: Any, monkeypatch
     monkeypatch.setattr(fused_kernels, "can_fuse", lambda device, kind: False)
     torch.manual_seed(3)
     assert_equal(fused, steps_of(make(), 5, device="cuda", what=what))
+
+
+class Overwriting(nn.Module):
+    """Each linear layer's output is overwritten by the ReLU behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList([nn.Linear(64, 64) for _ in range(6)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).relu_()
+        return x
+
+
+def test_what_is_overwritten_waits_as_a_copy_and_is_sent_as_it_was(batches_on_the_cpu: list[int]) -> None:
+    model = Overwriting()
+    with Probed(model, layers="layers.*", what=("output",)) as probed:
+        probed.sender.limits.devices = frozenset({"cpu"})
+        for step in range(4):
+            batches_on_the_cpu.clear()
+            x = torch.randn(8, 64, generator=torch.Generator().manual_seed(step))
+            model(x)
+    assert max(batches_on_the_cpu) >= 6  # in the last step all of them with one launch
+    sent = {(one.key[0], one.sample.step): one.sample.array for one in probed.taken() if one.key[1] == "output"}
+    with torch.no_grad():
+        for layer in range(6):
+            linear = model.layers[layer](x)
+            assert np.array_equal(sent[f"layers.{layer}", 3].reshape(-1), linear.reshape(-1).numpy())
+            x = linear.relu()
+
+
+def test_a_layer_that_moves_off_the_device_is_sent_from_the_host(batches_on_the_cpu: list[int]) -> None:
+    model = nn.Linear(64, 64)
+    with Probed(model, what=("output",)) as probed:
+        probed.sender.limits.devices = frozenset({"cpu"})
+        for step in range(6):
+            if step == 4:
+                probed.sender.harvest(wait=True)
+                probed.sender.limits.devices = frozenset()
+            model(torch.full((4, 64), float(step)))
+    outputs = [one for one in probed.taken() if one.key[1] == "output"]
+    assert [one.sample.step for one in outputs] == list(range(6))
+    assert [one.summary is None for one in outputs] == [False] * 4 + [True] * 2

@@ -140,19 +140,19 @@ test("every point of a gallery belongs to its cell, and gaps to none", () => {
   const layout = layOut([6, 4, 5], 264, 300, 56);
   assert.equal(layout.tileColumns, 4);
   for (let tile = 0; tile < 6; tile++) {
-    const x = (tile % 4) * (layout.columns * layout.cellPx + 4) + 2.5 * layout.cellPx;
-    const y = Math.floor(tile / 4) * (layout.rows * layout.cellPx + 4) + 3.5 * layout.cellPx;
+    const x = (tile % 4) * (layout.columns * layout.cellWidth + 4) + 2.5 * layout.cellWidth;
+    const y = Math.floor(tile / 4) * (layout.rows * layout.cellHeight + 4) + 3.5 * layout.cellHeight;
     assert.deepEqual(cellUnder(layout, x, y), { tile, row: 3, column: 2 });
   }
-  assert.equal(cellUnder(layout, layout.columns * layout.cellPx + 2, 3), null);
+  assert.equal(cellUnder(layout, layout.columns * layout.cellWidth + 2, 3), null);
   assert.equal(cellUnder(layout, layout.width - 1, layout.height - 1), null); // there are six tiles, not eight
 });
 
 test("a long strip is drawn in lines, and its last line may be short", () => {
   const layout = layOut([1, 1, 100], 264, 300, 56);
   assert.deepEqual([layout.rows, layout.columns, layout.isStrip], [2, 64, true]);
-  assert.deepEqual(cellUnder(layout, 3.5 * layout.cellPx, 1.5 * layout.cellPx), { tile: 0, row: 0, column: 67 });
-  assert.equal(cellUnder(layout, 50 * layout.cellPx, 1.5 * layout.cellPx), null);
+  assert.deepEqual(cellUnder(layout, 3.5 * layout.cellWidth, 1.5 * layout.cellHeight), { tile: 0, row: 0, column: 67 });
+  assert.equal(cellUnder(layout, 50 * layout.cellWidth, 1.5 * layout.cellHeight), null);
   assert.deepEqual(nextCell(layout, { tile: 0, row: 0, column: 60 }, "ArrowDown"), { tile: 0, row: 0, column: 99 });
 });
 
@@ -165,6 +165,11 @@ test("arrows go over the edge of a tile into the next, and stop at the border", 
   assert.deepEqual(nextCell(layout, at(5, 0, 4), "ArrowRight"), at(5, 0, 4)); // there is no seventh tile
   assert.deepEqual(nextCell(layout, at(0, 0, 0), "PageDown"), at(1, 0, 0));
   assert.equal(nextCell(layout, at(0, 0, 0), "x"), null);
+});
+
+test("a matrix with few rows or few columns is no line", () => {
+  const [flat, tall] = [layOut([1, 2, 700], 264, 300, 56), layOut([1, 700, 2], 264, 300, 56)];
+  assert.ok(flat.height >= 32 && flat.width <= 264 && tall.width >= 32 && tall.height <= 300);
 });
 
 test("empty and single tensors have a layout", () => {

@@ -2,6 +2,8 @@
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
+import { ridgePath, ridgesOf } from "../src/studio/plots/ridgelines";
+
 import type { Json } from "../src/studio/messages";
 import { binTicks, buildHistogram, histogramRows } from "../src/studio/plots/histogram_view";
 import { emptyTable, withRows, type Table } from "../src/studio/tables/table_rows";
@@ -95,4 +97,18 @@ test("a table without bins has no histogram, and odd cells are no counts", () =>
 test("what is saved has a row for each step", () => {
   const { names, rows } = histogramRows(buildHistogram(table([3], [[0, 0, 0, 2, 1, 0, 0]]))!);
   deepEqual([names, rows], [["Step", "-1 to 1", "1 to 2"], [[3, 2, 1]]]);
+});
+
+test("ridges are the columns from the first to the last, at most forty", () => {
+  const x = Array.from({ length: 100 }, (_, index) => index * 10);
+  const bins = [
+    { low: 0, high: 1, isGap: false },
+    { low: 1, high: 2, isGap: false },
+  ];
+  const counts = x.map(() => [1, 3]);
+  const view = { xLabel: "Step", x, bounds: [], bins, counts, totals: x.map(() => 4), largest: 0.75 };
+  const ridges = ridgesOf(view);
+  deepEqual([ridges.length, ridges[0].x, ridges[39].x, ridges[0].base, ridges[39].base], [40, 0, 990, 0, 1]);
+  deepEqual(ridges[7].heights, [1 / 3, 1]);
+  equal(ridgePath([0, 1], 10, 50, 20), "M0 50.0L2.5 50.0L7.5 30.0L10.0 50.0Z");
 });

@@ -5,6 +5,8 @@ import { test } from "node:test";
 import { interpolate } from "../src/studio/plots/line_picking";
 import { buildLines } from "../src/studio/plots/plot_lines";
 import { changedTags } from "../src/studio/runs/run_dialogs";
+import { axesOf } from "../src/studio/runs/run_axes";
+import { differencesOf } from "../src/studio/runs/config_differences";
 import { splitTags } from "../src/studio/runs/run_details";
 import {
   checked,
@@ -180,4 +182,30 @@ test("tags are split by spaces and commas, added once, taken away", () => {
   deepEqual(splitTags(" a, b  a,,c "), ["a", "b", "c"]);
   deepEqual(changedTags(["a", "b"], ["b", "c"], true), ["a", "b", "c"]);
   deepEqual(changedTags(["a", "b"], ["b", "c"], false), ["a"]);
+});
+
+test("settings in which runs differ are listed, missing ones too", () => {
+  const { table, same } = differencesOf(
+    [
+      { lr: 0.1, seed: 1, depth: 2 },
+      { lr: 0.1, seed: 2 },
+    ],
+    ["a", "b"],
+  );
+  deepEqual({ ...table.columns }, { Setting: ["seed", "depth"], a: ["1", "2"], b: ["2", null] });
+  equal(same, 1);
+});
+
+test("axes are logarithmic over large ranges, and words are in order", () => {
+  const axes = axesOf(list, ["train.lr", "train.optimizer", "loss", "Name", "nothing"], [0, 1, 2, 3]);
+  deepEqual(
+    axes.map(({ name }) => name),
+    ["train.lr", "train.optimizer", "loss", "Name"],
+  );
+  deepEqual(
+    axes[0].places.map((place) => place && Math.round(place * 100)),
+    [100, 50, 0, null],
+  );
+  deepEqual(axes[1].places, [0, 1, 0, 1]);
+  deepEqual(axes[2].places[1], null); // NaN
 });

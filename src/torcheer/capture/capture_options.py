@@ -121,7 +121,7 @@ class Requests:
         """Handle a row that holds no tensors: save its result if it is wanted."""
         choice = self._choice
         if choice.ignores(call):
-            self.recorder.ignored_calls.add(call)  # type: ignore[attr-defined]
+            self.recorder.ignored_calls.add(call)
         elif choice.wants(node, call):
             self._keep(node, [out] if type(out) is Tensor else leaves(out), is_new=True)
         elif choice.window:

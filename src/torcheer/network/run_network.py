@@ -82,21 +82,30 @@ class Checkpoints:
     def weights(self, step: int, name: str) -> Array | None:
         """A parameter at a step, or at the last checkpoint before it."""
         place = self.place(step, name)
-        return None if place is None else self._files[int(place[0].parent.name)][place[1]]
+        return None if place is None else self._tensors(step)[place[1]]
+
+    def names(self, step: int) -> list[str]:
+        """The names of the parameters at a step, as its checkpoint has them."""
+        return list(self._tensors(step))
 
     def place(self, step: int, name: str) -> tuple[Path, str] | None:
-        """The file and the name in it of a parameter at a step, or at the last checkpoint before it."""
-        before = [saved for saved in self.steps if saved <= step]
-        if not before:
-            return None
-        path = self._folder / str(before[-1]) / "model.safetensors"
-        if before[-1] not in self._files:
-            self._files[before[-1]] = _read_tensors(path)
-        tensors = self._files[before[-1]]
-        matches = [key for key in tensors if key == name or key.endswith(f".{name}")]  # prefixed with its model's name
-        if name in tensors or len(matches) == 1:
-            return path, name if name in tensors else matches[0]
-        return None
+        """The file of a parameter at a step, and its name there, which may begin with that of its model."""
+        tensors = self._tensors(step)
+        matches = [name] if name in tensors else [key for key in tensors if key.endswith(f".{name}")]
+        return (self._file(self._last(step)), matches[0]) if len(matches) == 1 else None
+
+    def _last(self, step: int) -> int:
+        """The step of the last checkpoint so far; -1 without one."""
+        return max((saved for saved in self.steps if saved <= step), default=-1)
+
+    def _file(self, step: int) -> Path:
+        return self._folder / str(step) / "model.safetensors"
+
+    def _tensors(self, step: int) -> dict[str, Array]:
+        last = self._last(step)
+        if last >= 0 and last not in self._files:
+            self._files[last] = _read_tensors(self._file(last))
+        return self._files.get(last, {})
 
 
 def _read_tensors(path: Path) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from torcheer.samples import Key
 from torcheer.tap.reduction.cuda_statistics import Fetcher
@@ -36,6 +37,7 @@ class Sender:
         self.limits = ByteLimits(limit_bytes, share_bytes, FullKeys(whole), report)
         self._turns = Turns(link, self.limits.report_overflow)
         self._fetcher = Fetcher(self._turns)
+        self._noted = self._fetcher.noted
         self._device_values = DeviceValues(self._fetcher, self.limits, self._keys)
         self._logged = LoggedValues(link, self._fetcher, self.limits, self._keys)
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -55,10 +57,16 @@ class Sender:
     ) -> None:
         """Send a tensor, or its difference from `minus`, a `snapshot`."""
         key = (layer, variable)
-        if key in self._keys.disabled or self._process != os.getpid():
+        if self._process != os.getpid():
             return
         try:
             with self._lock:
+                if key in self._noted.known and minus is None and not extras and type(tensor) is Tensor:
+                    if tensor.device.type in self.limits.devices:
+                        self._noted.add(tensor, key, step)  # all else is found out later, with others
+                        return
+                if key in self._keys.disabled:
+                    return
                 plain = local_shard(tensor)
                 flags = self._flags(tensor, variable) if variable in _FLAGGED else ()
                 if plain.device.type in self.limits.devices:
@@ -96,13 +104,14 @@ class Sender:
         """Send one variable of many layers: (tensor, layer, its snapshot) of each; on a GPU with few calls."""
         if self._process != os.getpid():
             return
-        together = []
+        together, disabled, has_flags = [], self._keys.disabled, variable in _FLAGGED
+        in_full = self.limits.keys_in_full
         for tensor, layer, minus in values:
-            plain, key = local_shard(tensor), (layer, variable)
-            if key in self._keys.disabled:
+            plain, key = tensor if type(tensor) is Parameter else local_shard(tensor), (layer, variable)
+            if key in disabled:
                 continue
-            if plain.device.type in self.limits.devices and key not in self.limits.full_keys:
-                together.append((plain, key, minus, self._flags(tensor, variable)))
+            if plain.device.type in self.limits.devices and key not in in_full:
+                together.append((plain, key, minus, self._flags(tensor, variable) if has_flags else ()))
             else:
                 self.send(tensor, layer, variable, step, minus)
         try:
@@ -143,10 +152,10 @@ class Sender:
     def snapshots(self, values: Sequence[tuple[Tensor, str]], variable: str) -> list[Tensor | None]:
         """Take the snapshots of many (tensor, layer), those on a GPU with few calls."""
         copies: list[Tensor | None] = [None] * len(values)
-        together = []
+        together, in_full = [], self.limits.keys_in_full
         for place, (tensor, layer) in enumerate(values):
-            plain, key = local_shard(tensor), (layer, variable)
-            is_on_device = plain.device.type in self.limits.devices and key not in self.limits.full_keys
+            plain, key = tensor if type(tensor) is Parameter else local_shard(tensor), (layer, variable)
+            is_on_device = plain.device.type in self.limits.devices and key not in in_full
             is_known = is_on_device and self._fetcher.layout_of(plain, key) is not None
             if is_on_device and key not in self._keys.disabled and (is_known or not refusal(plain)):
                 together.append((place, (plain, key)))

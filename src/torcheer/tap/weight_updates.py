@@ -91,10 +91,12 @@ class WeightTracker:
         if self._gradient_names:
             named = self._parameters.items()
             self._gradients = {id(p) for name, p in named if name in self._gradient_names and self._is_trained(p)}
+        if "weight" not in self._what and "update" not in self._what:
+            return
         labelled = [
             (parameter, label_of(name, parameter))
             for name, parameter in self._parameters.items()
-            if not isinstance(parameter, nn.parameter.UninitializedParameter)
+            if type(parameter) is nn.Parameter or not isinstance(parameter, nn.parameter.UninitializedParameter)
         ]
         if "weight" in self._what:
             self._sender.send_together([(parameter, label, None) for parameter, label in labelled], "weight", step)

@@ -152,11 +152,13 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
         recorder.add_root_inputs(self, args, kwargs)
     if recorder.on_entry is not None:
         args, kwargs = recorder.on_entry(scope, self, args, kwargs)
+    refs_by_id, alive = recorder.refs_by_id, recorder.alive  # `find_ref`, in line: it runs twice for every call
     if (
         len(args) == 1
         and not kwargs
         and type(args[0]) is Tensor
-        and (ref := recorder.find_ref(id(args[0]))) is not None
+        and (ref := refs_by_id.get(key := id(args[0]))) is not None
+        and (alive is None or ref < 0 or alive[key]() is not None)
     ):
         recorder.call_inputs.append(ref)
     else:
@@ -167,7 +169,10 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     finally:
         recorder.scope = outer
     if type(out) is Tensor:
-        recorder.exits += (scope, recorder.find_ref(id(out)))
+        ref = refs_by_id.get(key := id(out))
+        if alive is not None and ref is not None and ref >= 0 and alive[key]() is None:
+            ref = None
+        recorder.exits += (scope, ref)
     else:
         out = _add_outputs(recorder, scope, out)
     return out if recorder.on_module is None else recorder.on_module(scope, self, out)

@@ -8,17 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from torcheer.capture.record.function_table import TorchCall
-from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, REFS, WIDTH, Recorder
+from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, REFS, TENSORS, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.released_values import ABSENT, RELEASED, ReleasedOutputs, add_facts, without_tensors
 from torcheer.capture.record.tensor_trees import leaves
 
 _weak = weakref.ref
-TENSORS = frozenset((Tensor, Parameter))
-_ALL_ABSENT = [(ABSENT,) * count for count in range(64)]  # the arguments of functions that take tensors only
 
 
 class PartialRecorder(Recorder):
@@ -27,7 +24,7 @@ class PartialRecorder(Recorder):
     Ids of tensors that died are used again, so an id counts only while the weak reference beside it lives.
     """
 
-    __slots__ = ("ignored_calls", "on_row")
+    __slots__ = ()
     alive: dict[int, weakref.ref[Tensor]]
 
     def __init__(self, model: torch.nn.Module | None = None, fused: bool = False) -> None:
@@ -36,8 +33,6 @@ class PartialRecorder(Recorder):
         self.alive = {}  # id of a tensor with a ref of a row -> the tensor
         self.add_released = _add_released
         self.find_ref = _live_refs(self.refs_by_id, self.alive)  # no method of its own: that would be a cycle
-        self.on_row: Callable[[int, TorchCall, Any], None] | None = None  # sees each row that was released at once
-        self.ignored_calls: set[TorchCall] = set()  # functions that `on_row` need not see
 
     def release_late(self) -> None:
         """Let `on_op` see each row with its tensors; it releases them itself."""
@@ -99,29 +94,28 @@ def _add_released(
     duration: int,
     nesting: int,
 ) -> None:
-    """Append the row that was just counted, without its tensors; no method, as a bound one would be a cycle."""
-    facts = recorder.facts
-    released: Any = len(facts)
+    """Append the row that was just counted, without its tensors; no method, as a bound one would be a cycle.
+
+    The recorder does it in line where the call returned one tensor and its arguments are not nested.
+    """
+    tensors = leaves(out)
     if type(out) is Tensor:
-        weak = recorder.alive[id(out)] = _weak(out)
-        try:
-            facts += (weak, out.shape, out.dtype, out.device, out.requires_grad and type(out.grad_fn))
-        except Exception:  # no plain tensor
-            add_facts(facts, out)
-    else:
-        released = recorder._release_all(leaves(out))
-    tensors, count = len(recorder.refs) - begin, len(args)
-    if nesting:
-        args = without_tensors(args)
-    elif tensors == count < 64:
-        args = _ALL_ABSENT[count]
-    elif tensors == 1 and type(args[0]) in TENSORS:
-        args = (ABSENT, *args[1:])
-    elif tensors:
-        args = tuple([ABSENT if type(value) in TENSORS else value for value in args])
+        recorder.alive[id(out)] = _weak(out)
+    released = recorder._release_all(tensors)
+    args = tuple([_without(value) for value in args])
     recorder.append((call, args, kwargs, released, begin, recorder.scope, frame.f_code, frame.f_lasti, duration))
     if recorder.on_row is not None and call not in recorder.ignored_calls:
         recorder.on_row(recorder.count - 1, call, out)
+
+
+def _without(value: Any) -> Any:
+    """Return an argument of a plain call without its tensors: one, or a sequence of nothing else, or none of them."""
+    kind = type(value)
+    if kind in TENSORS:
+        return ABSENT
+    if (kind is tuple or kind is list) and value and type(value[0]) in TENSORS:
+        return (ABSENT,) * len(value)
+    return without_tensors(value)
 
 
 def _live_refs(refs_by_id: dict[int, int], alive: dict[int, weakref.ref[Tensor]]) -> Callable[[int], int | None]:

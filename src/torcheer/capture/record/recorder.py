@@ -23,7 +23,7 @@ from torcheer.capture import process_groups
 from torcheer.capture.random_states import autocast_settings, random_state
 from torcheer.capture.record.function_table import CALLS, TorchCall, lookup_call, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
-from torcheer.capture.record.released_values import CELLS, RELEASED, ReleasedOutputs, read_meta
+from torcheer.capture.record.released_values import ABSENT, CELLS, RELEASED, ReleasedOutputs, add_facts, read_meta
 from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import (
     ATOMS,
@@ -67,7 +67,8 @@ class OpRow(NamedTuple):
 
 
 WIDTH = len(OpRow._fields)
-TENSORS = (Tensor, Parameter)
+TENSORS = frozenset((Tensor, Parameter))
+ALL_ABSENT = [(ABSENT,) * count for count in range(64)]  # the arguments of functions that take tensors only
 ARGS, KWARGS, OUT, REFS, CODE = (OpRow._fields.index(name) for name in ("args", "kwargs", "out", "refs", "code"))
 
 # Rows that are not calls.
@@ -99,8 +100,10 @@ class Recorder(TorchFunctionMode):
         "exits",
         "facts",
         "find_ref",
+        "ignored_calls",
         "memory",
         "on_op",
+        "on_row",
         "refs",
         "refs_by_id",
         "scope",
@@ -173,6 +176,9 @@ class Recorder(TorchFunctionMode):
         self.on_compile: Callable[[], None] | None = None  # called at the first torch.compile of this capture
         self.call_depth = 0  # number of recorded calls that are running
         self.on_op: Callable[[int, TorchCall, Any], Any] | None = None  # edits, saving, gradients, readers
+        # `PartialRecorder`: sees each row that was released at once; functions that it need not see
+        self.on_row: Callable[[int, TorchCall, Any], None] | None = None
+        self.ignored_calls: set[TorchCall] = set()
         self.on_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
         self.on_entry: Callable[[int, torch.nn.Module, Any, Any], Any] | None = None  # edits of what modules receive
         self.inputs_from_call = False  # whether arguments of a root module call are inputs (in `recording`)
@@ -265,7 +271,26 @@ class Recorder(TorchFunctionMode):
             self.callers[node] = caller_of(frame)
         self.count = node + 1
         if add_released is not None:
-            add_released(self, call, args, kwargs, out, begin, frame, nanoseconds, nesting)
+            if nesting or type(out) is not Tensor:
+                add_released(self, call, args, kwargs, out, begin, frame, nanoseconds, nesting)
+                return out
+            # The same in line, for the usual call: a frame less is a tenth of what nothing kept costs.
+            weak, facts, tensors = _weak(out), self.facts, len(refs) - begin
+            released = len(facts)
+            alive[key] = weak  # type: ignore[index]
+            try:
+                facts += (weak, out.shape, out.dtype, out.device, out.requires_grad and type(out.grad_fn))
+            except Exception:  # no plain tensor
+                add_facts(facts, out)
+            if tensors == len(args) < 64:
+                args = ALL_ABSENT[tensors]
+            elif tensors == 1 and type(args[0]) in TENSORS:
+                args = (ABSENT, *args[1:])
+            elif tensors:
+                args = tuple([ABSENT if type(value) in TENSORS else value for value in args])
+            self.append((call, args, kwargs, released, begin, self.scope, code, frame.f_lasti, nanoseconds))
+            if self.on_row is not None and call not in self.ignored_calls:
+                self.on_row(node, call, out)
             return out
         self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds))
         if self.on_op is not None:

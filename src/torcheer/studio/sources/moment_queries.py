@@ -51,8 +51,8 @@ class Store(Protocol):
     def values(self, moment: int) -> Values:
         """All values of a moment."""
 
-    def names(self, moment: int) -> list[tuple[str, str]]:
-        """The layer, projection or parameter, and variable, of each value of a moment."""
+    def parameters(self, moment: int) -> list[str]:
+        """The names of the parameters and buffers that have a value at a moment."""
 
     def why(self, moment: int, layer: str, variable: str) -> str:
         """The recorded reason for a missing value, half a sentence; "" if there is none."""

@@ -57,6 +57,10 @@ class StoredMoments:
         """The recorded reason for a missing value."""
         return self.reasons.get(moment, {}).get((layer, variable), "")
 
+    def parameters(self, moment: int) -> list[str]:
+        """The names of the parameters and buffers that have a value at a moment."""
+        return [name for name, variable in self.places.get(moment, {}) if variable == "Wt"]
+
     def opening(self, moment: int, name: str, variable: str) -> Opening:
         """Open the entry of the archive."""
         entry = self.places.get(moment, {}).get((name, variable))
@@ -125,13 +129,19 @@ class CapturedMoments(StoredMoments):
         """A captured value, or weights of a checkpoint."""
         if variable != "Wt":
             return super().value(moment, name, variable)
-        step = next((stored.step for stored in self.moments if stored.id == moment), -1)
-        weights = self.checkpoints.weights(step, name)
+        weights = self.checkpoints.weights(self._step(moment), name)
         return None if weights is None else RecordedValue(-1, weights)
 
     def names(self, moment: int) -> list[tuple[str, str]]:
         """The layer or projection, and variable, of each value of a moment."""
         return [*super().names(moment), *((name, "Wt") for name in self.projections)]
+
+    def parameters(self, moment: int) -> list[str]:
+        """The names in the checkpoint of that time."""
+        return self.checkpoints.names(self._step(moment))
+
+    def _step(self, moment: int) -> int:
+        return next((stored.step for stored in self.moments if stored.id == moment), -1)
 
     def why(self, moment: int, layer: str, variable: str) -> str:
         """A run only has what was captured, and the weights of its checkpoints."""
@@ -145,8 +155,7 @@ class CapturedMoments(StoredMoments):
         """Open the capture, or the checkpoint."""
         if variable != "Wt":
             return super().opening(moment, name, variable)
-        step = next((stored.step for stored in self.moments if stored.id == moment), -1)
-        place = self.checkpoints.place(step, name)
+        place = self.checkpoints.place(self._step(moment), name)
         if place is None:
             return Opening(note="it is in no file")
         lines = ("from safetensors.torch import load_file", f"tensors = load_file({str(place[0].resolve())!r})")

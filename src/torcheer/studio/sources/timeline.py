@@ -143,10 +143,10 @@ class Timeline:
         why = "" if state is None else state.absences.get((layer, variable), "")
         return why or (_NOT_INSPECTED if variable in ("Wt", "WtGrad") else "")
 
-    def names(self, moment: int) -> list[tuple[str, str]]:
-        """The layer, projection or parameter, and variable, of each value of a moment."""
+    def parameters(self, moment: int) -> list[str]:
+        """The names of the parameters and buffers that have a value at a moment."""
         state = self._states.get(moment)
-        return [] if state is None else list(state.values)
+        return [] if state is None else [name for name, variable in state.values if variable == "Wt"]
 
     def opening(self, moment: int, name: str, variable: str) -> Opening:
         """Say that these values are in no file."""

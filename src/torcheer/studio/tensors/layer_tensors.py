@@ -43,22 +43,24 @@ def tensors_of(source: Source, name: str, moment: int) -> LayerTensors:
     heads = [_value_head(source, at.id, layer, variable.name, variable.doc) for variable in values]
     for parameter in parameters_of(source, layer, at.id):
         weight, gradient = (_parameter_head(source, at.id, parameter, name) for name in (WEIGHT, WEIGHT_GRADIENT))
-        is_buffer = parameter not in layer.also and weight.why == "" != gradient.why
-        heads += [weight] if is_buffer else [weight, gradient]
+        is_buffer = parameter not in layer.also and not _is_parameter(parameter)
+        heads += [weight] if is_buffer and gradient.why else [weight, gradient]
     return LayerTensors(at.id, at.step, tuple(heads))
 
 
 def parameters_of(source: Source, layer: Layer, moment: int) -> list[str]:
     """The names of a layer's parameters, and of the buffers that are kept."""
-    net = source.net
+    net, kept = source.net, source.store.parameters(moment)
     modules = {node.path for node in net.modules} if net is not None else set()
-    own = {layer.name.partition(":")[0], *layer.also}
-    kept = {name for name, variable in source.store.names(moment) if variable == WEIGHT}
     named = [name for name in layer.also if name in kept or (name not in modules if modules else _is_parameter(name))]
     named += [weight_name(each) for each in (net.projections if net else ())
               if each.kind and each.receiver == layer.name]  # fmt: skip
-    named += [name for name in sorted(kept) if "." in name and name.rpartition(".")[0] in own]
-    return list(dict.fromkeys(weight for weight in named if weight))[:_MOST_PARAMETERS]
+    own = [layer.name.partition(":")[0], *(name for name in layer.also if name not in named)]
+    for name in kept:  # of a checkpoint it may begin with its model's name
+        module = name.rpartition(".")[0]
+        if module and any(module == each or module.endswith(f".{each}") for each in own):
+            named += [name] if not any(name.endswith(f".{other}") for other in named) else []
+    return list(dict.fromkeys(named))[:_MOST_PARAMETERS]
 
 
 def _is_parameter(name: str) -> bool:

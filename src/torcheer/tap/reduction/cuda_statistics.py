@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from torch import Tensor
 from torcheer.encoding import MemoryCopy
 from torcheer.samples import Key
 from torcheer.tap.device_copies import host_copy
-from torcheer.tap.reduction.fused_batch import FusedValue, Moment, row_of
+from torcheer.tap.reduction.fused_batch import FusedValue
 from torcheer.tap.reduction.fused_values import FusedValues
+from torcheer.tap.reduction.noted_values import Layout, Note, NotedValues, signature_of
 from torcheer.tap.reduction.outbox import Outbox
-from torcheer.tap.reduction.postponed_values import Layout, Postponed, signature_of
 from torcheer.tap.reduction.reduction_batch import (
     SAMPLE,
     WIDTH,
@@ -31,7 +32,9 @@ from torcheer.tap.reduction.reduction_batch import (
 from torcheer.tap.tensor_copies import GroupSink, all_finite, describe, subsample
 
 _Pending = tuple[dict[str, Any], int, Tensor]  # record header, count of numbers, the tensor to fetch
-_PlainValue = tuple[Tensor, Layout, dict[str, Any]]
+_Request = tuple[Tensor, Tensor | None, int | None, dict[str, Any]]  # a tensor, less another; its limit; its header
+# What a note turns out to be: a value of a batch, a request, or what has to be called for it.
+Taken = FusedValue | _Request | Callable[[], None]
 
 
 class Fetcher:
@@ -43,8 +46,9 @@ class Fetcher:
         self._reduced: list[_Pending] = []  # of this step, still on their device
         self._numbers: list[_Pending] = []
         self._used_streams: dict[torch.device, dict[int, Any]] = {}  # that computed this step's values, by number
-        self._layouts: dict[Key, Layout] = {}
-        self._postponed: Postponed[FusedValue | _PlainValue] = Postponed()
+        self.layouts: dict[Key, Layout] = {}
+        self.noted = NotedValues(self.take_noted)
+        self.resolve: Callable[[list[Note]], list[Taken]] | None = None  # set by who notes values
         self._fused = FusedValues(self._outbox)
 
     def fetch_statistics(
@@ -68,89 +72,69 @@ class Fetcher:
 
     def layout_of(self, tensor: Tensor, key: Key) -> Layout | None:
         """How a key's values are taken, where they were before and have not changed their shape since."""
-        layout = self._layouts.get(key)
+        layout = self.layouts.get(key)
         return layout if layout is not None and layout.signature == signature_of(tensor) else None
 
     def make_layout(self, tensor: Tensor, key: Key, limit_bytes: int | None) -> Layout:
         """The same, made where there is none."""
         layout = self.layout_of(tensor, key)
         if layout is None or layout.limit_bytes != limit_bytes:
-            layout = self._layouts[key] = Layout.of(tensor, limit_bytes)
+            layout = self.layouts[key] = Layout.of(tensor, limit_bytes)
         return layout
 
     # -- values that are sent as batches -----------------------------------------------------------------------------
 
-    def fused_value(
-        self, tensor: Tensor, key: Key, layout: Layout, moment: Moment, *, minus: Tensor | None = None,
-        flags: tuple[str, ...] = (), keep_all: bool = False,
-    ) -> FusedValue | None:  # fmt: skip
-        """A value for `fetch_fused`; None where it must be fetched in another way."""
-        if minus is not None and (minus.numel() != layout.count or minus.dtype != tensor.dtype):
-            return None
-        row = row_of(tensor, key, layout, flags, keep_all)
-        return None if row is None else FusedValue(tensor.detach(), layout, row, moment, minus)
-
-    def can_fuse(self, tensor: Tensor, key: Key, layout: Layout) -> bool:
-        """Whether a value can be part of a batch."""
-        return row_of(tensor, key, layout) is not None
-
-    def fetch_fused(self, value: FusedValue, message: str) -> None:
-        """Sum up a value, together with those that follow; at once where it may be overwritten."""
-        if message != self._fused.message or self._postponed.must_go_before(value.tensor):
-            self._take_postponed()
-            self._fused.message = message
-        if self._postponed.add(value.tensor, value.row.key, value):
-            self._take_postponed()
-
-    def fetch_fused_together(self, values: Sequence[FusedValue], message: str) -> None:
-        """Sum up many values at once."""
-        self._take_postponed()
+    def set_message(self, message: str) -> None:
+        """Send what the user wants to see beside the values, from the next one on."""
+        self.take_noted()
         self._fused.message = message
+
+    def fetch_fused_together(self, values: Sequence[FusedValue]) -> None:
+        """Sum up many values at once."""
+        self.take_noted()
         for device in {value.tensor.device: None for value in values}:
             self._fused.add([value for value in values if value.tensor.device == device])
 
-    def fetch_if_nonfinite(self, value: FusedValue, message: str) -> None:
+    def fetch_if_nonfinite(self, value: FusedValue) -> None:
         """Sum up a value that is only sent where a number of it is not finite."""
-        self._take_postponed()
+        self.take_noted()
         self._fused.close()
-        self.fetch_fused_together([value], message)
+        self.fetch_fused_together([value])
         self._fused.close(only_nonfinite=True)
 
     # -- values that wait for others ---------------------------------------------------------------------------------
 
-    def fetch_soon(self, tensor: Tensor, layout: Layout, header: dict[str, Any]) -> None:
-        """Reduce a tensor of a known layout, together with those that follow; at once where it may be overwritten."""
-        tensor, key = tensor.detach(), (header["layer"], header["variable"])
-        if not layout.can_group or not self._postponed.accepts(key):
-            self._postponed.observe(key, tensor)
-            self.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, **header)
+    def take_noted(self) -> None:
+        """Sum up the values that wait, in the order they were noted."""
+        if not self.noted:
             return
-        if self._postponed.must_go_before(tensor):
-            self._take_postponed()
-        if self._postponed.add(tensor, key, (tensor, layout, self._described(layout, header))):
-            self._take_postponed()
-
-    def _take_postponed(self) -> None:
-        if not self._postponed:
-            return
-        values, lost, stream = self._postponed.take()
+        notes, lost, stream = self.noted.take()
         for layer, variable in lost:
             self._outbox.link.refuse({"layer": layer, "variable": variable})
-        fused = [value for value in values if isinstance(value, FusedValue)]
-        alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
-        for value in values:
-            if not isinstance(value, FusedValue):
-                tensor, layout, header = value
-                alike.setdefault((tensor.device, tensor.dtype, True), []).append(
-                    (layout.take(tensor), tensor, None, header)
-                )
-        with torch.cuda.stream(stream):  # None: the current one
-            self._fused.add(fused)
-            self._add_groups(alike)
+        if stream is None:
+            self._take(notes)
+            return
+        with torch.cuda.stream(stream):
+            self._take(notes)
 
-    def fetch_together(self, requests: Sequence[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]]) -> None:
+    def _take(self, notes: list[Note]) -> None:
+        assert self.resolve is not None
+        for _, alike in groupby(self.resolve(notes), type):
+            self.take_alike(list(alike))
+
+    def take_alike(self, values: list[Any]) -> None:
+        """Sum up values, or fetch them in the way they ask for; all of one kind and of one device."""
+        if type(values[0]) is FusedValue:
+            self._fused.add(values)
+        elif type(values[0]) is tuple:
+            self.fetch_together(values)
+        else:
+            for fetch in values:
+                fetch()
+
+    def fetch_together(self, requests: Sequence[_Request]) -> None:
         """Do the same for many tensors (less others; their limits; headers), with a few calls for all of them."""
-        self._take_postponed()
+        self.take_noted()
         alike: dict[Any, list[tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]]] = {}
         for tensor, minus, limit_bytes, header in requests:
             tensor = tensor.detach()
@@ -185,14 +169,10 @@ class Fetcher:
 
     def _next_order(self) -> int:
         """The place of a value among all; a batch that is being filled ends before it."""
-        if self._fused.is_open or self._has_fused_waiting:
-            self._take_postponed()
+        self.take_noted()
+        if self._fused.is_open:
             self._fused.close()
         return self._outbox.next_order()
-
-    @property
-    def _has_fused_waiting(self) -> bool:
-        return bool(self._postponed) and isinstance(self._postponed.first, FusedValue)
 
     def offer(self, header: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Queue a value that has arrived; it is sent once all values taken before it have arrived."""
@@ -240,9 +220,9 @@ class Fetcher:
 
     def dispatch(self) -> None:
         """Start fetching what was reduced, all values of a device at once."""
-        self._take_postponed()
+        self.take_noted()
         self._fused.close()
-        self._postponed.settle()
+        self.noted.settle()
         for device, streams in self._used_streams.items():
             self._join(device, set(streams.values()))
         self._used_streams.clear()
@@ -333,7 +313,7 @@ class Fetcher:
     @property
     def _is_collecting(self) -> bool:
         """Whether values are still on their device."""
-        return bool(self._batches or self._reduced or self._numbers or self._postponed or self._fused.is_open)
+        return bool(self._batches or self._reduced or self._numbers or self.noted or self._fused.is_open)
 
     @property
     def busy(self) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,28 +13,14 @@ from torch import Tensor
 from torcheer.encoding import MemoryCopy
 from torcheer.samples import PARTS, SUMS, BatchRow, Key, SampleBatch, aligned
 from torcheer.tap.reduction import fused_kernels
-from torcheer.tap.reduction.postponed_values import Layout
+from torcheer.tap.reduction.noted_values import Layout
 from torcheer.tap.reduction.reduction_batch import WIDTH, raw_stream, sample_stride, stream_of
 
 _ROWS = 64
-_SAMPLE_BYTES = 512 << 10  # of a batch: sending one must be short beside a step
+_SAMPLE_BYTES = 1 << 20  # of a batch: sending one must be short beside a step
 
 
-class Moment(NamedTuple):
-    """When a value was taken."""
-
-    time_secs: float
-    earlier: int  # values of its key before it
-    step: int
-
-    @classmethod
-    def now(cls, earlier: int, step: int) -> Moment:
-        """This moment."""
-        return cls(time.time(), earlier, step)
-
-    def header(self) -> dict[str, Any]:
-        """The same as fields of a record's header."""
-        return {"time_secs": self.time_secs, "count": self.earlier, "step": self.step}
+Moment = tuple[float, int, int]  # when a value was taken: the time in seconds, values of its key before it, the step
 
 
 class FusedValue(NamedTuple):

@@ -21,7 +21,7 @@ class FullKeys:
     """The keys that are sent in full: those that match a pattern of "layer/variable"."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns = tuple(patterns)
+        self.patterns = tuple(patterns)
         self._known: dict[Key, bool] = {}
 
     def __contains__(self, key: Key) -> bool:
@@ -29,13 +29,13 @@ class FullKeys:
         if is_full is None:
             layer, variable = key
             variables = {variable, _TWINS.get(variable, variable)}
-            is_full = any(matches_value(p, layer, each) for each in variables for p in self._patterns)
+            is_full = any(matches_value(p, layer, each) for each in variables for p in self.patterns)
             self._known[key] = is_full
         return is_full
 
     def unmatched(self, keys: Collection[Key]) -> list[str]:
         """The patterns that none of these keys matches."""
-        return [pattern for pattern in self._patterns if not any(matches_value(pattern, *key) for key in keys)]
+        return [pattern for pattern in self.patterns if not any(matches_value(pattern, *key) for key in keys)]
 
 
 class ByteLimits:
@@ -64,6 +64,11 @@ class ByteLimits:
             fair = max(fair_share(self._sizes, _STEP_SHARES * self.share_bytes), _LEAST_BYTES)
             self.limit_bytes = min(self._planned_bytes, fair)
             self._sizes.clear()
+
+    @property
+    def keys_in_full(self) -> FullKeys | frozenset[Key]:
+        """The keys that are sent in full; nearly always none, which is asked for every value."""
+        return self.full_keys if self.full_keys.patterns else frozenset()
 
     def expected(self, key: Key, size_bytes: int) -> int:
         """The size in this step of a value that had so many bytes in the last."""

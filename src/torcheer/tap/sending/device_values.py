@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torcheer.samples import Key
-from torcheer.tap.reduction.cuda_statistics import Fetcher
-from torcheer.tap.reduction.fused_batch import FusedValue, Moment, snapshots
-from torcheer.tap.reduction.postponed_values import Layout
+from torcheer.tap.reduction.cuda_statistics import Fetcher, Taken
+from torcheer.tap.reduction.fused_batch import FusedValue, Moment, row_of, snapshots
+from torcheer.tap.reduction.noted_values import Layout, Note, signature_of
 from torcheer.tap.sending.byte_limits import ByteLimits
 from torcheer.tap.sending.sent_keys import SentKeys
 from torcheer.tap.tensor_copies import is_wrapped, refusal, subsample
 
 _LAST_OUTPUTS = 4  # outputs before the loss
+_new_tuple = tuple.__new__  # without the function of a named tuple, which costs as much as all else
+_PLAIN = (False, ())  # of a row: a sample of its numbers is kept, and it has no flags
 Flags = tuple[str, ...]  # true fields of a `Delivery`
 
 
@@ -27,10 +31,23 @@ class DeviceValues:
     def __init__(self, fetcher: Fetcher, limits: ByteLimits, keys: SentKeys) -> None:
         self._fetcher, self._limits, self._keys = fetcher, limits, keys
         self._loss_neighbours = LossNeighbours()
-        self.message = ""  # what the user wants to see beside the values
+        self._message = ""
+        fetcher.resolve = self._resolve
+
+    @property
+    def message(self) -> str:
+        """What the user wants to see beside the values."""
+        return self._message
+
+    @message.setter
+    def message(self, text: str) -> None:
+        if text != self._message:
+            self._fetcher.set_message(text)
+            self._message = text
 
     def begin(self) -> None:
         """Begin a watched step."""
+        self._fetcher.take_noted()
         self._loss_neighbours.begin()
 
     def send(self, tensor: Tensor, key: Key, step: int, minus: Tensor | None, flags: Flags, **extras: Any) -> None:
@@ -38,29 +55,64 @@ class DeviceValues:
         if is_capturing(tensor):
             return
         layout = self._fetcher.layout_of(tensor, key) if minus is None and not is_wrapped(tensor) else None
-        if layout is None:
-            self._send_new(tensor, key, step, minus, flags, extras)
+        if layout is not None and not (flags or extras):
+            self._fetcher.noted.add(tensor, key, step)
             return
-        near_loss = self._loss_neighbours.take(key, tensor.numel())
-        moment = Moment.now(self._keys.count(key), step)
-        value = self._fetcher.fused_value(tensor, key, layout, moment, flags=flags, keep_all=near_loss)
-        if value is not None:
-            fetch = self._fetcher.fetch_if_nonfinite if "only_nonfinite" in extras else self._fetcher.fetch_fused
-            fetch(value, self.message)
-        elif near_loss:
-            header = self._header(key, moment, flags, extras)
-            self._fetcher.fetch_statistics(tensor, limit_bytes=layout.limit_bytes, fetch_all=True, **header)
+        self._fetcher.take_noted()
+        now_secs = time.time()
+        if layout is None:
+            self._send_new(tensor, key, step, now_secs, minus, flags, extras)
+            return
+        taken = self._taken(tensor, key, layout, step, now_secs, flags, extras)
+        if isinstance(taken, FusedValue) and "only_nonfinite" in extras:
+            self._fetcher.fetch_if_nonfinite(taken)
         else:
-            self._fetcher.fetch_soon(tensor, layout, self._header(key, moment, flags, extras))
+            self._fetcher.take_alike([taken])
+
+    def _resolve(self, notes: list[Note]) -> list[Taken]:
+        """What has to be fetched of values that were noted; one that fails is disabled, as any other."""
+        taken: list[Taken] = []
+        layouts, disabled = self._fetcher.layouts, self._keys.disabled
+        for tensor, _, key, step, secs in notes:
+            if key in disabled:
+                continue
+            try:
+                layout = layouts.get(key)
+                if layout is None or layout.signature != signature_of(tensor) or is_wrapped(tensor):
+                    taken.append(partial(self._send_new, tensor, key, step, secs, None, (), {}))  # another shape
+                else:
+                    taken.append(self._taken(tensor, key, layout, step, secs))
+            except Exception as error:
+                self._keys.disable(key, error)
+        return taken
+
+    def _taken(
+        self, tensor: Tensor, key: Key, layout: Layout, step: int, secs: float, flags: Flags = (), extras: Any = None
+    ) -> Taken:
+        """A value of a known layout as a part of a batch, or how else it is fetched."""
+        near_loss, counts = self._loss_neighbours.take(key, layout.whole_count), self._keys.counts
+        count = counts.get(key, 0)
+        counts[key] = count + 1  # `count`, in line: it runs for every value
+        kind = (near_loss, flags)
+        row = layout.rows[kind] if kind in layout.rows else row_of(tensor, key, layout, flags, near_loss)
+        if row is not None:
+            return _new_tuple(FusedValue, (tensor, layout, row, (secs, count, step), None))
+        header = self._header(key, (secs, count, step), flags, extras or {})
+        if near_loss:
+            return partial(
+                self._fetcher.fetch_statistics, tensor, limit_bytes=layout.limit_bytes, fetch_all=True, **header
+            )
+        return tensor, None, layout.limit_bytes, header
 
     def _send_new(
-        self, tensor: Tensor, key: Key, step: int, minus: Tensor | None, flags: Flags, extras: dict[str, Any]
-    ) -> None:
+        self, tensor: Tensor, key: Key, step: int, secs: float, minus: Tensor | None, flags: Flags,
+        extras: dict[str, Any],
+    ) -> None:  # fmt: skip
         """Send a value of a key that was not sent before, has another shape now, or is less another."""
         if reason := refusal(tensor):
             self._keys.refuse(key, tensor, f"{key[0]} ({key[1]}) is not sent: {reason}")
             return
-        header = self._header(key, Moment.now(self._keys.count(key), step), flags, extras)
+        header = self._header(key, (secs, self._keys.count(key), step), flags, extras)
         limit = self._limits.limit(tensor, key, minus)
         if key[1] == "metric":
             self._fetcher.fetch_number(tensor, **header)
@@ -71,7 +123,8 @@ class DeviceValues:
             self._fetcher.fetch_statistics(tensor, minus, limit_bytes=limit, fetch_all=near_loss, **header)
 
     def _header(self, key: Key, moment: Moment, flags: Flags, extras: dict[str, Any]) -> dict[str, Any]:
-        header = {"layer": key[0], "variable": key[1], **moment.header(), **extras, **dict.fromkeys(flags, True)}
+        header = {"layer": key[0], "variable": key[1], **extras, **dict.fromkeys(flags, True)}
+        header["time_secs"], header["count"], header["step"] = moment
         return header | {"message": self.message} if self.message else header
 
     def send_together(self, values: Sequence[tuple[Tensor, Key, Tensor | None, Flags]], step: int) -> None:
@@ -80,21 +133,25 @@ class DeviceValues:
             return
         fused: list[FusedValue] = []
         others: list[tuple[Tensor, Tensor | None, int | None, dict[str, Any]]] = []
-        for tensor, key, minus, flags in values:
-            layout = self._fetcher.layout_of(tensor, key)
-            if layout is None and (reason := refusal(tensor)):
-                self._keys.refuse(key, tensor, f"{key[0]} ({key[1]}) is not sent: {reason}")
-                continue
-            moment = Moment.now(self._keys.count(key), step)
-            limit = self._limits.limit(tensor, key, minus)
-            layout = layout or self._fetcher.make_layout(tensor, key, limit)
-            value = self._fetcher.fused_value(tensor, key, layout, moment, minus=minus, flags=flags)
-            if value is not None:
-                fused.append(value)
+        now_secs, layouts, counts = time.time(), self._fetcher.layouts, self._keys.counts
+        for tensor, key, minus, flags in values:  # in one loop without calls: the device waits for the host meanwhile
+            layout = layouts.get(key)
+            if layout is None or layout.signature != signature_of(tensor):
+                if reason := refusal(tensor):
+                    self._keys.refuse(key, tensor, f"{key[0]} ({key[1]}) is not sent: {reason}")
+                    continue
+                layout = self._fetcher.make_layout(tensor, key, self._limits.limit(tensor, key, minus))
+            count = counts.get(key, 0)
+            counts[key] = count + 1
+            moment, kind = (now_secs, count, step), (False, flags)
+            row = layout.rows[kind] if kind in layout.rows else row_of(tensor, key, layout, flags)
+            if row is not None and (minus is None or (minus.numel() == layout.count and minus.dtype == tensor.dtype)):
+                fused.append(_new_tuple(FusedValue, (tensor, layout, row, moment, minus)))
             else:
+                limit = self._limits.limit(tensor, key, minus)
                 others.append((tensor, minus, limit, self._header(key, moment, flags, {})))
         if fused:
-            self._fetcher.fetch_fused_together(fused, self.message)
+            self._fetcher.fetch_fused_together(fused)
         if others:
             self._fetcher.fetch_together(others)
 
@@ -102,11 +159,12 @@ class DeviceValues:
         """Copy what would be reduced of many tensors, with few calls."""
         copies: dict[int, Tensor] = {}
         alike: dict[Any, list[tuple[int, Tensor, Layout]]] = {}  # device, type and whether they can be fused
+        known = self._fetcher.layouts
         for place, (tensor, key) in enumerate(values):
-            layout = self._fetcher.layout_of(tensor, key)
-            if layout is None:
+            layout = known.get(key)
+            if layout is None or layout.signature != signature_of(tensor):
                 layout = self._fetcher.make_layout(tensor, key, self._limits.snapshot_limit(tensor, key))
-            can_fuse = self._fetcher.can_fuse(tensor, key, layout)
+            can_fuse = (layout.rows[_PLAIN] if _PLAIN in layout.rows else row_of(tensor, key, layout)) is not None
             alike.setdefault((tensor.device, tensor.dtype, can_fuse), []).append((place, tensor, layout))
         for (*_, can_fuse), group in alike.items():
             places, tensors, layouts = zip(*group)

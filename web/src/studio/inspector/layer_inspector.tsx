@@ -50,8 +50,11 @@ function Tensors({ presenter, layer, tensors }: TensorsProps) {
   const also = head && !head.parameter && head.variable !== variable ? head.variable : "";
   const parameters = !!head?.parameter;
   useEffect(() => {
-    store.inspected.set({ layer: layer.name, parameters, also }); // a live run sends it from its next step on
-    return () => store.inspected.set(null);
+    const shown = { layer: layer.name, parameters, also };
+    store.inspected.set(shown); // a live run sends it from its next step on
+    return () => {
+      if (store.inspected.get() === shown) store.inspected.set(null); // the panel of another tab may be there already
+    };
   }, [layer.name, parameters, also]);
   if (!head) return null;
   return (

@@ -3,7 +3,7 @@ import type { BlockCell } from "./slice_block";
 
 const GAP_PX = 4; // between tiles
 const STRIP_CELLS = 64; // of a line, where a strip is longer
-const [LARGEST_CELL_PX, LARGEST_TILE_PX] = [26, 160];
+const [LARGEST_CELL_PX, LARGEST_TILE_PX, SMALLEST_SIDE_PX] = [26, 160, 32];
 
 /** Sizes in CSS pixels. */
 export interface PictureLayout {
@@ -12,7 +12,8 @@ export interface PictureLayout {
   rows: number; // of cells in a tile
   columns: number;
   cells: number; // of a tile; the last line of a strip may be short
-  cellPx: number; // may be below 1
+  cellWidth: number; // may be below 1
+  cellHeight: number;
   width: number;
   height: number;
   isStrip: boolean;
@@ -28,7 +29,9 @@ export function layOut(shape: readonly number[], widthPx: number, heightPx: numb
   const room = (widthPx - (tileColumns - 1) * GAP_PX) / tileColumns;
   const limit = tiles > 1 ? Math.min(room, LARGEST_TILE_PX) : room;
   const fit = Math.min(limit / columns, (tiles > 1 ? LARGEST_TILE_PX : heightPx) / rows, LARGEST_CELL_PX);
-  const cellPx = fit >= 1 && tiles === 1 ? Math.floor(fit) : fit;
+  const square = fit >= 1 && tiles === 1 ? Math.floor(fit) : fit;
+  const atLeast = (count: number): number => Math.max(square, Math.min(LARGEST_CELL_PX, SMALLEST_SIDE_PX / count));
+  const [cellWidth, cellHeight] = [atLeast(columns), atLeast(rows)]; // two rows of a thousand columns are no line
   const tileRows = Math.ceil(tiles / tileColumns);
   return {
     tiles,
@@ -36,18 +39,22 @@ export function layOut(shape: readonly number[], widthPx: number, heightPx: numb
     rows,
     columns,
     cells: blockRows * blockColumns,
-    cellPx,
-    width: tileColumns * columns * cellPx + (tileColumns - 1) * GAP_PX,
-    height: tileRows * rows * cellPx + (tileRows - 1) * GAP_PX,
+    cellWidth,
+    cellHeight,
+    width: tileColumns * columns * cellWidth + (tileColumns - 1) * GAP_PX,
+    height: tileRows * rows * cellHeight + (tileRows - 1) * GAP_PX,
     isStrip,
   };
 }
 
 /** The left and upper corner of a tile. */
-export function cornerOf({ tileColumns, rows, columns, cellPx }: PictureLayout, tile: number): [number, number] {
+export function cornerOf(
+  { tileColumns, rows, columns, cellWidth, cellHeight }: PictureLayout,
+  tile: number,
+): [number, number] {
   return [
-    (tile % tileColumns) * (columns * cellPx + GAP_PX),
-    Math.floor(tile / tileColumns) * (rows * cellPx + GAP_PX),
+    (tile % tileColumns) * (columns * cellWidth + GAP_PX),
+    Math.floor(tile / tileColumns) * (rows * cellHeight + GAP_PX),
   ];
 }
 
@@ -58,12 +65,12 @@ export function placeOf({ isStrip, columns }: PictureLayout, { row, column }: Bl
 
 /** The cell under a point; null between tiles and beyond the end. */
 export function cellUnder(layout: PictureLayout, x: number, y: number): BlockCell | null {
-  const { tiles, tileColumns, rows, columns, cellPx, isStrip, cells } = layout;
-  const [tileWidth, tileHeight] = [columns * cellPx + GAP_PX, rows * cellPx + GAP_PX];
+  const { tiles, tileColumns, rows, columns, cellWidth, cellHeight, isStrip, cells } = layout;
+  const [tileWidth, tileHeight] = [columns * cellWidth + GAP_PX, rows * cellHeight + GAP_PX];
   const [tileColumn, tileRow] = [Math.floor(x / tileWidth), Math.floor(y / tileHeight)];
   const [column, row] = [
-    Math.floor((x - tileColumn * tileWidth) / cellPx),
-    Math.floor((y - tileRow * tileHeight) / cellPx),
+    Math.floor((x - tileColumn * tileWidth) / cellWidth),
+    Math.floor((y - tileRow * tileHeight) / cellHeight),
   ];
   const tile = tileRow * tileColumns + tileColumn;
   if (x < 0 || y < 0 || tileColumn >= tileColumns || tile >= tiles || column >= columns || row >= rows) return null;

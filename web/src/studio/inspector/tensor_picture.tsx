@@ -135,7 +135,7 @@ function paint(
   const cells = paintCells(block, layout, colours);
   context.imageSmoothingEnabled = false;
   context.scale(scale, scale);
-  const [width, height] = [layout.columns * layout.cellPx, layout.rows * layout.cellPx];
+  const [width, height] = [layout.columns * layout.cellWidth, layout.rows * layout.cellHeight];
   for (let tile = 0; tile < layout.tiles && layout.rows && layout.columns; tile++) {
     const [x, y] = cornerOf(layout, tile);
     const [left, top] = [tile % layout.tileColumns, Math.floor(tile / layout.tileColumns)];
@@ -189,13 +189,13 @@ function nonFinitePixels(): Record<"nan" | "plus" | "minus", number> {
 function outline(context: CanvasRenderingContext2D, layout: PictureLayout, cursor: BlockCell): void {
   const [x, y] = cornerOf(layout, cursor.tile);
   const [row, column] = placeOf(layout, cursor);
-  const size = Math.max(layout.cellPx, 4);
-  const [left, top] = [x + column * layout.cellPx, y + row * layout.cellPx];
+  const [width, height] = [Math.max(layout.cellWidth, 4), Math.max(layout.cellHeight, 4)];
+  const [left, top] = [x + column * layout.cellWidth, y + row * layout.cellHeight];
   for (const [colour, inset] of [
     ["#ffffff", -0.5],
     ["#000000", 0.5],
   ] as const) {
     context.strokeStyle = colour;
-    context.strokeRect(left + inset, top + inset, size - 2 * inset, size - 2 * inset);
+    context.strokeRect(left + inset, top + inset, width - 2 * inset, height - 2 * inset);
   }
 }

@@ -29,6 +29,7 @@ export function NetworkTab({ store }: { store: Store }) {
   const picture = useRef<HTMLDivElement>(null);
   const overlay = useRef<HTMLDivElement>(null);
   const [presenter, setBoard] = useState<NetworkPresenter | null>(null);
+  const tab = useValue(store.tab);
   const [flat, setFlat] = useState(false);
   useEffect(() => {
     const created = new NetworkPresenter(store, picture.current!, overlay.current!, flat);
@@ -59,7 +60,7 @@ export function NetworkTab({ store }: { store: Store }) {
           <div ref={overlay} class="network-labels" aria-hidden="true" />
           {presenter && <StageOverlay presenter={presenter} host={host.current!} />}
         </div>
-        {presenter && <UnitPanel presenter={presenter} />}
+        {presenter && tab === "network" && <UnitPanel presenter={presenter} />}
       </div>
       {presenter && <TimeBar presenter={presenter} />}
     </section>

@@ -13,10 +13,13 @@ import { buildLines, plottable } from "./plot_lines";
 import { PlotOptions } from "./plot_options";
 import { Plot } from "./plot";
 import { buildView } from "./plot_view";
+import { RidgelinePlot } from "./ridgeline_plot";
 import { HistogramPlot } from "./histogram_plot";
 import { buildHistogram, histogramColumn, type HistogramView } from "./histogram_view";
 
-const shownAs = new Signal<"lines" | "histogram">("lines");
+const SHOWN_AS = { lines: "Lines", histogram: "Histogram over time", ridgelines: "Ridgelines" } as const;
+type ShownAs = keyof typeof SHOWN_AS;
+const shownAs = new Signal<ShownAs>("lines");
 const TABLE_BESIDE_KEY = "torcheer.table-beside";
 
 /** The Plots tab. */
@@ -46,12 +49,16 @@ export function PlotsTab({ store }: { store: Store }) {
 
 // Lines, or histograms over time where the table has them; the choice is kept from table to table.
 function PlotPanel({ table }: { table: Table }) {
-  const isHistogram = useValue(shownAs) === "histogram";
+  const shown = useValue(shownAs);
   const histogram = useMemo(() => buildHistogram(table), [table]);
   return (
     <div class="plotted">
       {histogramColumn(table) && <ShownAsChoice />}
-      {isHistogram && histogram ? <HistogramPanel table={table} view={histogram} /> : <LinesPanel table={table} />}
+      {shown !== "lines" && histogram ? (
+        <HistogramPanel table={table} view={histogram} shown={shown} />
+      ) : (
+        <LinesPanel table={table} />
+      )}
     </div>
   );
 }
@@ -60,18 +67,19 @@ function ShownAsChoice() {
   const current = useValue(shownAs);
   return (
     <div class="segments shown-as" role="radiogroup" aria-label="Show as">
-      {(["lines", "histogram"] as const).map((name) => (
+      {(Object.keys(SHOWN_AS) as ShownAs[]).map((name) => (
         <label key={name} class={name === current ? "on" : undefined}>
           <input type="radio" name="shown-as" checked={name === current} onChange={() => shownAs.set(name)} />
-          {name === "lines" ? "Lines" : "Histogram over time"}
+          {SHOWN_AS[name]}
         </label>
       ))}
     </div>
   );
 }
 
-function HistogramPanel({ table, view }: { table: Table; view: HistogramView }) {
+function HistogramPanel({ table, view, shown }: { table: Table; view: HistogramView; shown: ShownAs }) {
   const { name, title } = table.head;
+  if (shown === "ridgelines") return <RidgelinePlot title={title || name} view={view} />;
   return (
     <div class="plot-area">
       <HistogramPlot name={name} title={title || name} view={view} />

@@ -7,7 +7,9 @@ import { TableGrid, type RowChoice } from "../tables/table_grid";
 import { theme } from "../theme";
 import { ColumnChooser } from "./column_chooser";
 import { CurvesPanel } from "./curves_panel";
+import { DifferencesPanel } from "./differences_panel";
 import { openRun } from "./open_run";
+import { ParallelPanel } from "./parallel_panel";
 import { RunPanel } from "./run_panel";
 import { RunTools } from "./run_tools";
 import {
@@ -153,7 +155,12 @@ export function drawnRuns(list: RunRows, sorted: Uint32Array, chosen: ReadonlySe
   return [...list.ids.keys()].filter((row) => chosen.has(list.ids[row]));
 }
 
-const SIDES = { curves: "Curves", run: "Current run" } as const;
+const SIDES = {
+  curves: "Curves",
+  differences: "Differences",
+  parallel: "Parallel coordinates",
+  run: "Current run",
+} as const;
 type Side = keyof typeof SIDES;
 const side = new Signal<Side>("curves");
 
@@ -162,7 +169,8 @@ function SidePane({ store, list }: { store: Store; list: RunRows }) {
   const filter = useValue(filterText);
   const sort = useValue(order);
   const chosen = useValue(checked);
-  const drawn = useMemo(() => drawnRuns(list, orderedRows(list, filter, sort), chosen), [list, filter, sort, chosen]);
+  const sorted = useMemo(() => orderedRows(list, filter, sort), [list, filter, sort]);
+  const drawn = useMemo(() => drawnRuns(list, sorted, chosen), [list, sorted, chosen]);
   return (
     <section class="runs-side" aria-label="Chosen runs">
       <div class="segments" role="radiogroup" aria-label="Show">
@@ -174,6 +182,8 @@ function SidePane({ store, list }: { store: Store; list: RunRows }) {
         ))}
       </div>
       {shown === "curves" && <CurvesPanel store={store} list={list} drawn={drawn} />}
+      {shown === "differences" && <DifferencesPanel store={store} list={list} rows={drawn} />}
+      {shown === "parallel" && <ParallelPanel list={list} rows={chosen.size ? drawn : Array.from(sorted)} />}
       {shown === "run" && <RunPanel store={store} list={list} />}
     </section>
   );

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torcheer.samples import BatchRow, Key
-from torcheer.tap.reduction.reduction_batch import ReductionBatch, raw_stream, stream_of
+from torcheer.tap.reduction.reduction_batch import ReductionBatch, stream_of
 from torcheer.tap.tensor_copies import describe, subsample
 
 _MOST, _MOST_BYTES = 64, 256 << 20  # values, and bytes of them, that wait at a time
 _MEMORY_SHARE = 128  # of a GPU's memory, which may wait where that is more
-Value = TypeVar("Value")
+_COPIED_BYTES = 64 << 20  # of a value that waits as a copy, at most: a launch for it alone costs more
+_now = time.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,65 +66,70 @@ def signature_of(tensor: Tensor) -> tuple[Any, ...]:
     return (type(tensor), tensor.shape, tensor.dtype, tensor.stride(), tensor.device)
 
 
-class Postponed(Generic[Value]):
-    """Values that are taken a little later, together; each must be as it was when it was handed over.
+# A value that waits: its tensor, without its graph; torch's count of writes to it (-1 of an inference tensor, which has
+# none, and of a copy); its key; the step; the time in seconds. No named tuple: making one costs as much as all else.
+Note = tuple[Tensor, int, Key, int, float]
 
-    Which keys are overwritten in place so soon (a batch norm's output by an in-place ReLU) is learned from the first
-    step: their values are taken at once.
+
+class NotedValues:
+    """Values that are taken a little later, together; each must be as it was when it was noted.
+
+    Nothing but the tensor and the time is noted in a hook, where the interpreter is cold between two kernels: all else
+    is found out in one loop over all of them. Which keys are overwritten in place so soon (a batch norm's output by an
+    in-place ReLU) is learned from the first step: their values wait as copies, large ones are taken at once.
     """
 
-    def __init__(self) -> None:
-        self._values: list[tuple[Tensor, int, Key, Value]] = []  # each with its tensor's version
-        self._bytes, self._device, self._stream, self._raw = 0, torch.device("cpu"), None, 0
+    def __init__(self, take_all: Callable[[], None]) -> None:
+        self._take_all = take_all  # takes what was noted
+        self._notes: list[Note] = []
+        self._bytes, self._device, self._raw = 0, -1, 0  # of the values' memory; their device and stream, by number
+        self._stream: Any = None
         self._waiting = _WaitingKeys()
+        self._allowed = self._waiting.allowed
+        self.known = self._waiting.known  # keys whose values can be noted before anything else is asked
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._notes)
 
-    @property
-    def first(self) -> Value:
-        """The value that waits longest."""
-        return self._values[0][3]
-
-    def accepts(self, key: Key) -> bool:
-        """Whether a key's value may wait."""
-        return key in self._waiting.allowed
-
-    def add(self, tensor: Tensor, key: Key, value: Value) -> bool:
-        """Keep a value; returns True where all must be taken now: this one may be overwritten, or there is no room."""
-        values = self._values
-        if not values:
-            device = self._device = tensor.device
-            self._stream, self._raw = stream_of(device), raw_stream(device)
-        values.append((tensor, 0 if tensor.is_inference() else tensor._version, key, value))
-        self._bytes += tensor.nbytes
-        if key not in self._waiting.allowed:
+    def add(self, tensor: Tensor, key: Key, step: int) -> None:
+        """Note a value; all are taken now where it may be overwritten, or there is no more room."""
+        device = tensor.get_device()
+        raw = 0
+        if device >= 0:
+            if torch.cuda.is_current_stream_capturing():  # a CUDA graph would repeat our copies at every replay
+                return
+            raw = torch._C._cuda_getCurrentRawStream(device)
+        if self._notes and (device != self._device or raw != self._raw):
+            self._take_all()  # another stream computes this one
+        notes = self._notes
+        if not notes:
+            self._device, self._raw, self._stream = device, raw, stream_of(tensor.device)
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        version, size, may_wait = -1 if tensor.is_inference() else tensor._version, tensor.nbytes, key in self._allowed
+        if not may_wait and key in self.known and size <= _COPIED_BYTES:
+            with suppress(torch.OutOfMemoryError):  # then it is taken at once
+                tensor, version, may_wait = tensor.clone(), -1, True
+        notes.append((tensor, version, key, step, _now()))
+        self._bytes += size
+        if not may_wait:
             self._waiting.observe(key, tensor)
-            return True
-        return len(values) >= _MOST or (self._bytes >= _MOST_BYTES and self._bytes >= _waiting_bytes(self._device))
+            self._take_all()
+        elif len(notes) >= _MOST or (self._bytes >= _MOST_BYTES and self._bytes >= _waiting_bytes(tensor.device)):
+            self._take_all()
 
-    def observe(self, key: Key, tensor: Tensor) -> None:
-        """Learn from a value that is taken at once whether it could have waited."""
-        self._waiting.observe(key, tensor)
-
-    def must_go_before(self, tensor: Tensor) -> bool:
-        """Whether the values have to be taken before this one is added: another stream computes it."""
-        return bool(self._values) and (
-            (device := tensor.device) != self._device or raw_stream(device) != self._raw
-        )  # fmt: skip
-
-    def take(self) -> tuple[list[Value], list[Key], Any]:
+    def take(self) -> tuple[list[Note], list[Key], Any]:
         """Remove the values: those that are as they were, the keys of those overwritten, the stream of the values."""
+        notes, self._notes, self._bytes = self._notes, [], 0
         kept, lost = [], []
-        for tensor, version, key, value in self._values:
-            if tensor.is_inference() or tensor._version == version:
-                kept.append(value)
+        for note in notes:
+            if note[1] < 0 or note[0]._version == note[1]:
+                kept.append(note)
             else:
-                self._waiting.forbid(key)
-                lost.append(key)
-        stream = self._stream if kept and raw_stream(self._device) != self._raw else None
-        self._values, self._bytes = [], 0
-        return kept, lost, stream
+                self._waiting.forbid(note[2])
+                lost.append(note[2])
+        is_elsewhere = self._device >= 0 and torch._C._cuda_getCurrentRawStream(self._device) != self._raw
+        return kept, lost, self._stream if kept and is_elsewhere else None
 
     def settle(self) -> None:
         """End a step: decide which of the observed keys may wait in the next."""
@@ -132,16 +141,16 @@ class _WaitingKeys:
 
     def __init__(self) -> None:
         self.allowed = set[Key]()
-        self._known = set[Key]()  # keys that were observed
+        self.known = set[Key]()  # keys that were observed
         self._observed: list[tuple[Key, Tensor, int]] = []
         self._bytes = 0
 
     def forbid(self, key: Key) -> None:
         self.allowed.discard(key)
-        self._known.add(key)
+        self.known.add(key)
 
     def observe(self, key: Key, tensor: Tensor) -> None:
-        if key in self._known or tensor.is_inference():
+        if key in self.known or tensor.is_inference():
             return
         if self._bytes >= _MOST_BYTES or len(self._observed) >= _MOST:
             self.learn()
@@ -152,9 +161,9 @@ class _WaitingKeys:
         for key, tensor, version in self._observed:
             if tensor._version != version:
                 self.allowed.discard(key)
-            elif key not in self._known:
+            elif key not in self.known:
                 self.allowed.add(key)
-            self._known.add(key)
+            self.known.add(key)
         self._observed, self._bytes = [], 0
 
 
