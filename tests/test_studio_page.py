@@ -37,9 +37,11 @@ def test_tabs_are_tabs_for_mouse_keys_and_screen_readers(open_page: Pages) -> No
     assert page.get_by_role("tab", selected=True).inner_text() == "Tables"
     assert page.evaluate("document.activeElement.id") == "tab-tables"
     page.keyboard.press("ArrowRight")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Graph"
+    page.keyboard.press("ArrowRight")
     assert page.get_by_role("tab", selected=True).inner_text() == "Network"
     page.keyboard.press("End")
-    assert page.get_by_role("tab", selected=True).inner_text() == "Tables"
+    assert page.get_by_role("tab", selected=True).inner_text() == "Graph"
     assert page.locator("[role=tab][tabindex='0']").count() == 1
     page.keyboard.press("2")
     assert page.locator("#panel-plots").is_visible()

@@ -35,7 +35,7 @@ export function legendEntries(app: App): LegendEntry[] {
       const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });
       entries.push({ swatch, text: "NaN or infinite" });
     }
-    if (colourScale.quantity !== "nan")
+    if (colourScale.hasRange)
       entries.push({
         swatch: rampSwatch(data.colours.ramp),
         text: `${data.colour_names[colourScale.quantity]}: ${low} – ${high}`,

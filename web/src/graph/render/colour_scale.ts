@@ -11,6 +11,7 @@ export class ColourScale {
   private nans = [0]; // counted apart: one of them would spoil all later sums
   private infs = [0];
   range: [number, number] = [0, 1]; // exponents of ten
+  hasRange = false; // whether any visible value is a number above zero
 
   constructor(
     readonly quantity: string,
@@ -46,7 +47,8 @@ export class ColourScale {
       if (value === null || !Number.isFinite(value) || value <= 0) continue;
       [lowest, highest] = [Math.min(lowest, value), Math.max(highest, value)];
     }
-    if (!highest) return;
+    this.hasRange = highest > 0;
+    if (!this.hasRange) return;
     const high = Math.log10(highest);
     const low = Math.max(Math.log10(lowest), high - 4);
     this.range = [low, high > low ? high : low + 1];
