@@ -5,7 +5,7 @@ import { formatNumber } from "../tables/value_format";
 import type { HistogramView } from "./histogram_view";
 import { ridgePath, ridgesOf, ridgeTicks } from "./ridgelines";
 
-const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [900, 520, 64, 90, 30];
+const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [900, 540, 64, 120, 30];
 const TALL = 110; // of the largest share
 
 /** Histograms over time as ridgelines. */
