@@ -16,7 +16,12 @@ const pages = [
 const assets = {
   "index.html": ["src/studio/index.html"],
   "icon.svg": ["src/studio/icon.svg"],
-  "studio.css": ["node_modules/uplot/dist/uPlot.min.css", "src/studio/studio.css", "src/studio/network/network.css"],
+  "studio.css": [
+    "node_modules/uplot/dist/uPlot.min.css",
+    "src/studio/studio.css",
+    "src/studio/network/network.css",
+    "src/studio/report/report.css",
+  ],
 }; // of the studio's page: name -> sources, concatenated
 
 const unknown = process.argv.slice(2).filter((argument) => argument !== "--check");

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from torcheer.runlog.run_folder import RunFolder
     from torcheer.runlog.watch_reader import Watched
     from torcheer.samples import Alert
+    from torcheer.studio.report.report import Report
     from torcheer.wire.open_viewer import Viewer
 
 __all__ = [
-    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "show", "validate",
-    "watch",
+    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "report", "show",
+    "validate", "watch",
 ]  # fmt: skip
 
 StrPath = str | os.PathLike[str]
@@ -219,6 +220,28 @@ def show(
     from torcheer.host.show import show as open_page
 
     return open_page(what, inputs, input_kwargs=input_kwargs, port=port, browser=browser, block=block, title=title)
+
+
+def report(
+    what: ModelHistory | RunFolder | StrPath,
+    path: StrPath,
+    *,
+    steps: Sequence[int] | None = None,
+    most_bytes: int = 5_000_000,
+    title: str = "",
+) -> Report:
+    """Write a history or a run as one HTML file, to send to somebody: the studio's page, without a server or a network.
+
+    - `what`: a history; or a run's folder, a watch, a recording, what `history.save` wrote, by its path.
+    - `path`: the file to write.
+    - `steps`: the steps whose values are kept for the 3D view; None keeps up to 50, evenly spread.
+    - `most_bytes`: the file's greatest size. Pictures get coarser and older states are left out until it fits; the
+      report, and what is returned, say what was left out. Statistics and numbers stay exact.
+    - `title`: of the page; by default that of the run or model.
+    """
+    from torcheer.studio.report.report import report as write
+
+    return write(what, path, steps=steps, most_bytes=most_bytes, title=title)
 
 
 def live(

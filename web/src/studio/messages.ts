@@ -246,6 +246,29 @@ export interface RunsCame {
   run: number; // which of them is shown; -1 without a choice
 }
 
+/** A number of a run over time: how it began and ended, and where its extremes were; None: not finite. */
+export interface NumberSummary {
+  name: string;
+  first: number | null;
+  last: number | null;
+  least: number | null;
+  least_at: number;
+  most: number | null;
+  most_at: number;
+}
+
+/** What is shown is a report, a file that answers by itself: its summary, and what it leaves out. */
+export interface ReportCame {
+  kind: "report_came";
+  facts: [string, string][]; // name and value
+  numbers: NumberSummary[];
+  numbers_by: string; // what their places count: "Epoch", "Step"
+  modules: string[][]; // rows of cells, the head first
+  config: string; // as text; "" where there is none
+  left_out: string[]; // sentences
+  graph: boolean; // whether it has one
+}
+
 /** All that there was has been said since `Hello`, except tables and their rows, which follow in pieces. */
 export interface CaughtUp {
   kind: "caught_up";
@@ -429,6 +452,7 @@ export type ToPage =
   | SamplesCame
   | RecordingsCame
   | RunsCame
+  | ReportCame
   | CaughtUp
   | Shown
   | Answer

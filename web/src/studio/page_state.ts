@@ -8,6 +8,7 @@ import type {
   Net,
   Parameter,
   Recording,
+  ReportCame,
   Run,
   SampleHead,
   State,
@@ -36,6 +37,7 @@ export interface PageState {
   recordings: Recording[];
   runs: Run[];
   run: number; // which of them is shown; -1 without a choice
+  report: ReportCame | null; // null where a server answers
   controller: ViewersCame["controller"];
   viewers: number;
   ended: Ended | null; // the server's farewell, if it sent one
@@ -55,6 +57,7 @@ export const NOTHING_SAID: PageState = {
   recordings: [],
   runs: [],
   run: -1,
+  report: null,
   controller: "nobody",
   viewers: 0,
   ended: null,
@@ -89,6 +92,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, recordings: message.recordings };
     case "runs_came":
       return { ...page, runs: message.runs, run: message.run };
+    case "report_came":
+      return { ...page, report: message };
     case "ended":
       return { ...page, ended: message, state: message.state };
     case "shown":

@@ -14,10 +14,21 @@ export interface SocketListener {
   onGarbled(text: string): void;
 }
 
-type ReadFrame = (head: FrameHead, bytes: Uint8Array) => void;
+/** Called with each frame, which is one layer of a state. */
+export type ReadFrame = (head: FrameHead, bytes: Uint8Array) => void;
+
+/** Who answers the page: a server, or the data of a report. */
+export interface Transport {
+  open(): void;
+  onFrame(read: ReadFrame): () => void;
+  send(message: FromPage): boolean;
+  retryNow(): void;
+  resetRetries(): void;
+  graphAddress(run: number): Promise<string>; // of the drawing's page; "" without one
+}
 
 /** A reconnecting WebSocket. */
-export class Socket {
+export class Socket implements Transport {
   private socket: WebSocket | null = null;
   private readonly frameReaders = new Set<ReadFrame>();
   private timer = 0;
@@ -49,6 +60,11 @@ export class Socket {
     if (this.socket?.readyState !== WebSocket.OPEN) return false;
     this.socket.send(JSON.stringify(message));
     return true;
+  }
+
+  /** The address of a run's drawing. */
+  async graphAddress(run: number): Promise<string> {
+    return `/graph?run=${run}`;
   }
 
   /** Reconnect now instead of after the delay. */

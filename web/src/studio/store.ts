@@ -17,11 +17,11 @@ import type {
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
 import { Signal } from "./signal";
-import { Socket } from "./socket";
+import type { SocketListener, Transport } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["network", "plots", "tables", "samples", "graph"] as const;
+export const TAB_NAMES = ["network", "plots", "tables", "samples", "graph", "summary"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -86,6 +86,7 @@ export class Store {
   readonly recordings = new Signal(NOTHING_SAID.recordings);
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
+  readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
   readonly ended = new Signal<PageState["ended"]>(null);
@@ -100,7 +101,7 @@ export class Store {
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
 
-  readonly socket: Socket; // its frames go to who draws them
+  readonly socket: Transport; // its frames go to who draws them
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
   private page = NOTHING_SAID; // may be newer than the signals
@@ -111,8 +112,8 @@ export class Store {
   private questionCount = 0;
   private noticeCount = 0;
 
-  constructor(address: string) {
-    this.socket = new Socket(address, {
+  constructor(connect: (listener: SocketListener) => Transport) {
+    this.socket = connect({
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
@@ -259,6 +260,7 @@ export class Store {
     this.recordings.set(page.recordings);
     this.runs.set(page.runs);
     this.run.set(page.run);
+    this.report.set(page.report);
     this.parameters.set(page.parameters);
     this.ended.set(page.ended);
     this.state.set(page.state);
@@ -267,6 +269,7 @@ export class Store {
     if (!before.caughtUp) {
       this.connection.set("open");
       this.hello.set(page.hello);
+      if (page.report && !location.hash) this.tab.set("summary");
       this.lastLook = ""; // it has not received it yet
     }
     if (page.net !== this.net.get()) this.publishNet(page);

@@ -41,7 +41,7 @@ def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
         return PassSource(target) if read_about(target).get("kind") == "history" else LogSource(target)
     if kind == "folder":
         return open_catalog(target, url=url).first()
-    raise BadArgument(_unknown(target))
+    raise BadArgument(describe_unknown(target))
 
 
 def kind_of(path: Path) -> str:
@@ -77,7 +77,8 @@ def _nothing(title: str, message: str) -> Source:
     return source
 
 
-def _unknown(path: Path) -> str:
+def describe_unknown(path: Path) -> str:
+    """Say why a path cannot be shown: it is not there, or it is something else."""
     if not os.path.lexists(path):
         near = path.parent
         while not near.exists() and near != near.parent:
@@ -108,7 +109,7 @@ class PathCatalog:
         self.path, self.url, self.title = Path(path), url, title
         kind = kind_of(self.path)
         if not kind:
-            raise BadArgument(_unknown(self.path))
+            raise BadArgument(describe_unknown(self.path))
         self._folder = kind == "folder"
         self._paths: list[Path] = []  # of runs, in the order of discovery, so that ids are stable
         self._homes: list[Path] = []

@@ -27,14 +27,17 @@ export function ControlBar({ store }: { store: Store }) {
   const state = useValue(store.state);
   const hello = useValue(store.hello);
   const tableOnly = useTableOnly(store);
+  const report = useValue(store.report);
   if (!hello) return <div class="control" aria-label="Control" role="toolbar" />;
   if (!state.can.length) {
     return (
       <div class="control" role="toolbar" aria-label="Control">
         <span class="soft">
-          {tableOnly
-            ? "A table: there is nothing to control, only to look at."
-            : controlHint(hello.source, state.status)}
+          {report
+            ? "A report: what was recorded, to look at. It needs no connection."
+            : tableOnly
+              ? "A table: there is nothing to control, only to look at."
+              : controlHint(hello.source, state.status)}
         </span>
       </div>
     );

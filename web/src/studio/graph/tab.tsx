@@ -10,7 +10,8 @@ export function GraphTab({ store }: { store: Store }) {
   const hello = useValue(store.hello);
   const run = useValue(store.run);
   const isOpen = useValue(store.tab) === "graph";
-  const isPass = hello?.source === "pass";
+  const report = useValue(store.report);
+  const isPass = hello?.source === "pass" && report?.graph !== false;
   useEffect(() => {
     if (isOpen && hello && !isPass) store.tab.set("network"); // another run is open now
   }, [isOpen, hello, isPass]);
@@ -19,7 +20,11 @@ export function GraphTab({ store }: { store: Store }) {
       isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined,
     [isPass],
   );
-  return isPass ? <DrawingFrame address={`/graph?run=${run}`} open={isOpen} /> : null;
+  const [address, setAddress] = useState("");
+  useEffect(() => {
+    if (isPass) void store.socket.graphAddress(run).then(setAddress);
+  }, [isPass, run]);
+  return isPass && address ? <DrawingFrame address={address} open={isOpen} /> : null;
 }
 
 function DrawingFrame({ address, open }: { address: string; open: boolean }) {

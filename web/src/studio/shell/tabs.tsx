@@ -8,6 +8,7 @@ export const TABS: { name: TabName; title: string }[] = [
 ];
 const SAMPLES = { name: "samples" as TabName, title: "Samples" };
 const GRAPH = { name: "graph" as TabName, title: "Graph" };
+const SUMMARY = { name: "summary" as TabName, title: "Summary" };
 const KEY_MOVES: Record<string, (index: number) => number> = {
   ArrowLeft: (index) => index - 1,
   ArrowRight: (index) => index + 1,
@@ -19,8 +20,9 @@ const KEY_MOVES: Record<string, (index: number) => number> = {
 export function Tabs({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const hasSamples = useValue(store.samples).length > 0 || current === "samples";
-  const isPass = useValue(store.hello)?.source === "pass";
-  const tabs = [...TABS, ...(hasSamples ? [SAMPLES] : []), ...(isPass ? [GRAPH] : [])];
+  const report = useValue(store.report);
+  const isPass = useValue(store.hello)?.source === "pass" && report?.graph !== false;
+  const tabs = [...(report ? [SUMMARY] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(isPass ? [GRAPH] : [])];
   const move = (event: KeyboardEvent): void => {
     const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
     if (target === undefined) return;
