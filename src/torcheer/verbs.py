@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torcheer.host.live import Live
     from torcheer.interpret.logit_lens import Lens
     from torcheer.interpret.patching import PatchSweep
+    from torcheer.modelfiles import ModelFile
     from torcheer.monitor.watch import Every, Transport, Watch
     from torcheer.runlog.run_folder import RunFolder
     from torcheer.runlog.watch_reader import Watched
@@ -434,7 +435,7 @@ def patch_sweep(
     )  # fmt: skip
 
 
-def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFolder:
+def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFolder | ModelFile:
     """Open whatever torcheer wrote at `path`, without torch and without running any of it.
 
     | `path` was written by | gives |
@@ -444,8 +445,11 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     | `tl.watch(to=…)` | a `Watched`: `watched["features.0", "output"].mean` |
     | training, `tl.live(to=…)` | a `RunFolder`: `.tables`, `.watches`, `.captures`, `.config` |
     | captures, recordings, `Writer` | an `Archive` of values |
+    | other programs: .safetensors, .gguf, .onnx, .pt2, .pt | a `ModelFile`: `file["conv.weight"][:4]` |
     """
     folder = Path(path)
+    if folder.is_file():
+        return _load_model_file(folder)
     if (folder / "archive.json").is_file():
         from torcheer.archive import Archive
         from torcheer.archive import load as load_history
@@ -464,13 +468,20 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
 
     if logs_in(folder):
         return open_watch(folder)
-    if folder.is_dir() or not folder.exists():
-        from torcheer.archive import load as load_history
+    from torcheer.archive import load as load_history
 
-        return load_history(folder)  # which says what is missing, or that it is damaged
+    return load_history(folder)  # which says what is missing, or that it is damaged
+
+
+def _load_model_file(path: Path) -> ModelFile:
+    from torcheer.modelfiles import ENDINGS, is_model_file, open_model_file
+
+    if is_model_file(path):
+        return open_model_file(path)
     raise NotAnArchive(
-        f"{folder} is a file; torcheer writes folders: of a history, an extraction, a watch, a run or a recording. "
-        f"`torcheer archive import` makes one of .safetensors, .npz, .arrow, .parquet and .zarr"
+        f"{path} is a file; torcheer writes folders: of a history, an extraction, a watch, a run or a recording. "
+        f"Of other programs' files it reads {', '.join(ENDINGS)}; `torcheer archive import` makes an archive of .npz, "
+        f".arrow, .parquet and .zarr"
     )
 
 

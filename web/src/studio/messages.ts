@@ -16,7 +16,7 @@ export interface Hello {
   kind: "hello";
   version: number;
   title: string;
-  source: "live" | "run" | "recording" | "pass" | "nothing"; // "nothing": no run yet
+  source: "live" | "run" | "recording" | "pass" | "file" | "nothing"; // "nothing": no run yet
 }
 
 /** One layer of a network; its units are the numbers of one batch item, in C order. */

@@ -49,7 +49,7 @@ class Hello:
 
     version: int
     title: str
-    source: Annotated[str, OneOf(("live", "run", "recording", "pass", "nothing"))]  # "nothing": no run yet
+    source: Annotated[str, OneOf(("live", "run", "recording", "pass", "file", "nothing"))]  # "nothing": no run yet
 
 
 @dataclass(frozen=True, slots=True)

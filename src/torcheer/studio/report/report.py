@@ -22,6 +22,7 @@ from torcheer.studio.report.report_scenes import add_scenes, choose_moments
 from torcheer.studio.report.report_source import ReportSource, messages_to_a_page
 from torcheer.studio.report.report_summary import summary_of_report
 from torcheer.studio.report.report_tables import fold_tables, layer_statistics
+from torcheer.studio.sources.file_source import FileSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import describe_unknown, kind_of, runs_below
 from torcheer.studio.sources.pass_source import PassSource
@@ -102,6 +103,8 @@ def _open_at_rest(path: Path) -> Source:
         raise BadArgument(f"report: {path} is a folder of runs; name one of them: {runs or 'there is none in it'}")
     if kind == "archive" and read_about(path).get("kind") == "history":
         return PassSource(path)
+    if kind == "file":
+        return FileSource(path)
     if kind == "live" and path.is_socket():
         path = path.parent
     if not kind:

@@ -23,7 +23,13 @@ from torcheer.terminal import human_bytes, human_count, plural
 _MOST_MODULES: Final = 1000
 _MOST_CONFIG: Final = 100_000  # characters
 _MOST_NUMBERS: Final = 60
-_KINDS: Final = {"pass": "a recorded pass", "recording": "a recording", "run": "a run", "live": "a run"}
+_KINDS: Final = {
+    "pass": "a recorded pass",
+    "recording": "a recording",
+    "file": "a model's file",
+    "run": "a run",
+    "live": "a run",
+}
 
 
 def summary_of_report(source: Source, path: Path) -> ReportCame:

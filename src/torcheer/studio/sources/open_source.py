@@ -10,8 +10,10 @@ from typing import Any, Final
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.control_records import State
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
+from torcheer.modelfiles import ENDINGS, is_model_file
 from torcheer.runlog.run_tables import summary_at
 from torcheer.studio.connections.messages import Recording, Run
+from torcheer.studio.sources.file_source import FileSource
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource, holds_run
 from torcheer.studio.sources.pass_source import PassSource
@@ -39,15 +41,19 @@ def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
         return LiveSource(target if target.is_socket() else target / SOCKET, url=url)
     if kind == "archive":
         return PassSource(target) if read_about(target).get("kind") == "history" else LogSource(target)
+    if kind == "file":
+        return FileSource(target)
     if kind == "folder":
         return open_catalog(target, url=url).first()
     raise BadArgument(describe_unknown(target))
 
 
 def kind_of(path: Path) -> str:
-    """Classify a path: "live" (a socket), "run", "archive", "folder", or "" if there is nothing."""
+    """Classify a path: "live" (a socket), "run", "archive", "file" (a model's), "folder", or ""."""
     if path.is_socket():
         return "live"
+    if is_model_file(path):
+        return "file"
     if not path.is_dir():
         return ""
     if (path / "run.json").is_file():
@@ -87,7 +93,7 @@ def describe_unknown(path: Path) -> str:
     kind = "a file" if path.is_file() else "neither a file nor a folder"
     return (
         f"{path} is {kind} that the studio cannot show. Give a run directory (with run.json), a folder of runs, a "
-        f"recording, or what history.save() wrote"
+        f"recording, what history.save() wrote, or a model's file: {', '.join(ENDINGS)}"
     )
 
 

@@ -6,6 +6,7 @@ const SOURCE_LABELS = new Map([
   ["recording", "Recording"],
   ["run", "Run"],
   ["pass", "Pass"],
+  ["file", "File"],
   ["nothing", "Waiting"],
 ]);
 
