@@ -33,8 +33,8 @@ test test-python test-forking test-browser: export OMP_NUM_THREADS = 1
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
 
-# Where tests with a browser may stand (tests/conftest.py says so): collecting all the others takes as long as they do.
-browser_files := $(wildcard tests/test_browser.py tests/test_drawing_*.py tests/test_host_*.py tests/test_studio_*.py)
+# Tests with a browser stand in these (tests/conftest.py insists): collecting all the others takes as long as they do.
+browser_files = $(shell grep -lE 'open_page|browser_page|mark\.browser|\bbrowser: ' tests/test_*.py)
 
 test: test-page test-python test-forking test-browser ## the fast tests
 
@@ -81,6 +81,7 @@ check-map: setup
 check-page: setup $(node_modules)
 	@$(with_node) node web/node_modules/prettier/bin/prettier.cjs --check --log-level warn --ignore-path web/.prettierignore web
 	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
+	@$(with_node) && cd web && node node_modules/eslint/bin/eslint.js .
 	@$(with_node) node web/build.mjs --check
 
 web: .venv/$(stamp) $(node_modules) ## bundle the pages' TypeScript into src/torcheer

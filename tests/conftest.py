@@ -1,8 +1,10 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
+import functools
 import gc
 import json
 import random
+import re
 import signal
 import sys
 
@@ -22,7 +24,13 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # begun by nohup, which t
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-BROWSER_FILES = ("test_browser", "test_drawing_", "test_host_", "test_studio_")  # as in the Makefile
+USES_BROWSER = re.compile(r"open_page|browser_page|mark\.browser|\bbrowser: ")  # as in the Makefile
+
+
+@functools.cache
+def _is_browser_file(path):
+    """Whether `make test-browser` looks into this file."""
+    return USES_BROWSER.search(path.read_text(encoding="utf-8")) is not None
 
 
 def pytest_addoption(parser):
@@ -60,9 +68,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
-            if not item.path.name.startswith(BROWSER_FILES):
+            if not _is_browser_file(item.path):
                 raise pytest.UsageError(
-                    f"{item.nodeid} needs a browser: `make test-browser` looks into {BROWSER_FILES}"
+                    f"{item.nodeid} needs a browser: `make test-browser` looks into files with {USES_BROWSER.pattern}"
                 )
 
 

@@ -20,9 +20,9 @@ def cookie_of(url: str) -> str:
     """The cookie that a token URL is changed for."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=WAIT_SECS)
-    connection.request("GET", f"/?{parts.query}")
+    connection.request("GET", f"{parts.path}?{parts.query}")
     answer = connection.getresponse()
-    assert (answer.status, answer.getheader("location")) == (303, "/")
+    assert (answer.status, answer.getheader("location")) == (303, "./")
     cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
     connection.close()
     return cookie
@@ -38,7 +38,7 @@ class Page:
         self.bytes: list[int] = []
         self._open = ExitStack()
         opened = connect(
-            f"ws://{parts.netloc}/ws", origin=self.origin, additional_headers={"Cookie": self.cookie},  # type: ignore[arg-type]
+            f"ws://{parts.netloc}{parts.path}ws", origin=self.origin, additional_headers={"Cookie": self.cookie},  # type: ignore[arg-type]
             max_size=None, compression=None, open_timeout=WAIT_SECS, close_timeout=2,
         )  # fmt: skip
         self._socket: ClientConnection = self._open.enter_context(opened)
@@ -84,6 +84,14 @@ class Page:
         self.say(kind, question=question, **fields)
         message = self._first(lambda message: message.get("question") == question, f"an answer to {question}")
         return message["value"] if message["kind"] == "answer" else message["text"]
+
+    def ask_bytes(self, kind: str, question: int, **fields: Any) -> bytes:
+        """A question of a page that looks at nothing, and the payload that comes back."""
+        self.say(kind, question=question, **fields)
+        while isinstance(message := self._socket.recv(timeout=WAIT_SECS), str):
+            pass
+        length = int.from_bytes(message[4:8], "little")
+        return message[-(-(8 + length) // 8) * 8 :]
 
     def _first(self, fits: Callable[[Any], Any], what: str) -> Any:
         """The next message, no frame, that fits."""

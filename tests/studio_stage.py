@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import threading
 import time
 import zlib
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from waiting import wait_until
@@ -29,9 +30,10 @@ from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.sources.layer_frames import GAP
-from torcheer.studio.sources.moment_queries import Unit
+from torcheer.studio.sources.moment_queries import RecordedValue, Unit
+from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.sample_index import SampleIndex
-from torcheer.studio.sources.source import Changes
+from torcheer.studio.sources.source import Changes, Source
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
 MARKUP = "<img src=x onerror=window.hacked=1>"
@@ -104,6 +106,9 @@ class Stage:
     """A `Source` that makes everything up; `orders` and `wanted` keep what was asked of it."""
 
     busy = ""
+    folder: Path | None = None
+    connected = False
+    last_step = 41
 
     def __init__(
         self, *, paused: bool = False, markup: bool = False, kind: str = "live", states: int = 0, more: int = 0
@@ -163,6 +168,31 @@ class Stage:
         columns = [self.units(one.id, layer, variable, item, of) for one in until[-count:]]
         return np.stack(columns, 1) if columns and columns[0] is not None else None
 
+    @property
+    def store(self) -> Stage:
+        """It keeps its values itself."""
+        return self
+
+    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
+        """The whole batch of a layer, or the weights of a projection."""
+        projection = next((one for one in PROJECTIONS if one.name == name and variable == "Wt"), None)
+        if projection is not None:
+            weights = value(moment // 10, name, variable, math.prod(projection.shape))
+            return RecordedValue(-1, weights.reshape(projection.shape))
+        items = (
+            [self.units(moment, name, variable, item) for item in range(8)] if variable in ("Act", "Grad") else [None]
+        )
+        shapes = {placed.layer.name: placed.layer.shape for placed in self.net.layers} if self.net else {}
+        return None if items[0] is None else RecordedValue(0, np.stack(items).reshape(8, *shapes[name]))
+
+    def names(self, moment: int) -> list[tuple[str, str]]:
+        """The weights."""
+        return [(one.name, "Wt") for one in PROJECTIONS]
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """No file has it."""
+        return Opening(note="it is made up")
+
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
         """One unit over all moments."""
         values: dict[str, list[float | None]] = {}
@@ -198,6 +228,10 @@ class Stage:
         made = Recording(len(self.saved), name or f"recording-{len(self.saved)}", len(self.moments), 1234)
         self.saved.append(made)
         return made
+
+    def graph(self, net: Net) -> str:
+        """The drawing of its network."""
+        return Source.graph(cast(Source, self), net)
 
     def close(self) -> None:
         """Nothing is open."""

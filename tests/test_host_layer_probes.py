@@ -465,3 +465,22 @@ def test_automatic_recording_keeps_to_its_share_of_the_time(host: Host) -> None:
         taken = time.monotonic() - began
         following.close()
         assert sum(spent) <= 0.02 * taken + 2 * max(spent)
+
+
+def test_the_parameters_of_an_inspected_layer_travel_with_their_gradients(host: Host) -> None:
+    model = conv()
+    viewer, _, _ = looked_at(host, model, Wants(("Act",), inspected=("0",)))
+    arrays = {key[1:]: sample.array for key, sample in viewer.values.items() if key[2] in ("Wt", "WtGrad")}
+    assert set(arrays) == {(f"0.{name}", variable) for name in ("weight", "bias") for variable in ("Wt", "WtGrad")}
+    for name, parameter in model[0].named_parameters():
+        assert np.array_equal(arrays[f"0.{name}", "Wt"], parameter.detach().numpy())
+        assert parameter.grad is not None and np.allclose(arrays[f"0.{name}", "WtGrad"], parameter.grad.numpy())
+        assert not parameter._backward_hooks  # none stays
+
+
+def test_a_parameter_too_large_for_a_live_page_says_where_it_can_be_seen(host: Host) -> None:
+    model = nn.Sequential(nn.Linear(1100, 1200), nn.Linear(1200, 3))  # 5 MB
+    viewer, _, _ = looked_at(host, model, Wants(("Act",), inspected=("0",)), torch.rand(2, 1100))
+    assert ("0.weight", "Wt") not in {key[1:] for key in viewer.values} and viewer.moments()
+    reasons = {(layer, variable): why for layer, variable, why in viewer.last("moment_came")["absences"]}
+    assert "tl.show(model, inputs), has all of it" in reasons["0.weight", "Wt"]

@@ -72,7 +72,7 @@ def test_the_server_has_no_torch(viewer: Viewer) -> None:
 
 def test_all_that_the_server_imports_does_without_torch() -> None:
     names = (
-        "server, routes, cli, graph_page, closing_message, server_errors, connections.auth, "
+        "server, routes, cli, graph_answers, run_outcome, viewer_owner, server_errors, connections.auth, "
         "connections.message_handlers, connections.source_pages, connections.page_connection, "
         "connections.subscriptions, sources.open_source"
     )
@@ -132,7 +132,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(run: Path, monkey
         monkeypatch.setattr(viewer_process, name, value)
     with pytest.raises(CannotWrite, match=r"it has not answered for 0\.2 s\. It said nothing"):
         start(run, browser=False, quiet=True)
-    chosen = Namespace(studio=True, port=0, no_browser=True)
+    chosen = Namespace(studio=True, port=0, no_browser=True, host=None, base_path="", allow_host=[])
     with (
         pytest.raises(CannotWrite, match="has not answered"),
         Control(run) as control,
@@ -245,7 +245,10 @@ def test_the_command_serves_a_folder_of_runs(run: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["nothing-here"], "there is nothing at nothing-here; name a run, a folder of runs, a recording or a model's file"),
+        (
+            ["nothing-here"],
+            "there is nothing at nothing-here; name a run, a folder of runs, a recording or a model's file",
+        ),
         (["{run}", "--port", "99999"], "there is no port 99999"),
         (["{run}", "--port", "{taken}"], "cannot be listened on"),
     ],
@@ -286,7 +289,7 @@ def test_on_every_address_only_the_one_that_was_asked_is_a_host(run: Path) -> No
 
 def test_a_path_that_cannot_be_shown_leaves_the_port_free(tmp_path: Path) -> None:
     with pytest.raises(BadArgument):
-        serve_path(tmp_path / "nothing", port=0)
+        serve_path(tmp_path / "nothing")
 
 
 # -- where it is seen --------------------------------------------------------------------------------------------------

@@ -146,6 +146,17 @@ def test_a_canvas_that_is_taken_away_comes_back(open_page: Pages) -> None:
 
 
 @pytest.mark.slow
+def test_a_canvas_that_does_not_come_back_is_replaced_by_flat_cells(open_page: Pages) -> None:
+    view, _ = look_at(open_page)
+    view.page.evaluate("""() => document.querySelector(".network-picture canvas").getContext("webgl2")
+        .getExtension("WEBGL_lose_context").loseContext()""")
+    view.page.get_by_text("did not give the graphics memory of the 3D picture back").wait_for()
+    assert view.page.locator(".network-picture canvas").count() == 1
+    view.page.fill("#network-slider", "30")
+    assert view.at(30)
+
+
+@pytest.mark.slow
 def test_names_that_every_object_has_are_only_names(open_page: Pages) -> None:
     layers = [Layer(name, (4,), "constructor") for name in NAMES]
     joined = tuple(Projection(name, NAMES[0], name, type=name) for name in NAMES[1:])

@@ -227,8 +227,10 @@ def test_the_host_is_told_the_union_of_what_pages_look_at(still: tuple[str, Stag
         assert source.wanted[-1] == Wants(("Act",), train=Every("epoch", 2), items=(0,))
         other.state(look=1, variable="r.Wt", layer="Hidden1", unit=3, item=5, train={"unit": "trial"})
         assert source.wanted[-1] == Wants(("Act",), True, (("Hidden1", 3),), 5, Every("trial"), items=(0, 5))
-        one.say("look", look=2, variable="")
-        wait_until(lambda: source.wanted[-1].train == Every("trial"))
+        one.state(look=2, variable="Act", also="Grad", inspected="Output")
+        assert source.wanted[-1].inspected == ("Output",) and source.wanted[-1].variables == ("Act", "Grad")
+        one.say("look", look=3, variable="")
+        wait_until(lambda: not source.wanted[-1].inspected and source.wanted[-1].train == Every("trial"))
         assert source.wanted[-1].variables == ("Act",)  # weights alone still say that somebody looks
     wait_until(lambda: source.wanted[-1] == Wants())
 

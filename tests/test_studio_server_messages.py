@@ -40,9 +40,26 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "ask_trace", "question": 2, "layer": "Conv", "unit": 7, "variables": ["Act", "Grad"], "item": 1},
     {"kind": "ask_analysis", "question": 3, "table": "patterns", "column": "Input", "analysis": "pca"},
     {"kind": "ask_sample", "question": 4, "id": 2},
+    {"kind": "ask_graph", "question": 5},
+    {"kind": "ask_tensors", "question": 5, "layer": "Conv", "moment": 2},
+    {
+        "kind": "ask_slice",
+        "question": 6,
+        "layer": "Conv",
+        "variable": "Wt",
+        "parameter": "conv.weight",
+        "rows": 1,
+        "columns": 0,
+        "index": [0, 0, 1, 2],
+        "firsts": [0, 2, 3],
+        "counts": [-1, 4, 4],
+        "most_cells": 4096,
+    },
+    {"kind": "ask_statistics", "question": 7, "layer": "Conv", "variable": "Act"},
     {"kind": "save_recording", "name": "a-name_1"},
     {"kind": "open_recording", "id": 0},
     {"kind": "open_run", "id": 1},
+    {"kind": "close_studio"},
 ]
 
 
@@ -58,7 +75,9 @@ def test_a_good_message_becomes_its_dataclass(message: dict[str, Any]) -> None:
         if name in ("train", "test"):
             value = Every(**value)
         if name != "kind":
-            assert getattr(found, name) == (tuple(value) if name == "variables" else value)
+            assert getattr(found, name) == (
+                tuple(value) if name in ("variables", "index", "firsts", "counts") else value
+            )
 
 
 def test_what_is_left_out_has_its_default() -> None:

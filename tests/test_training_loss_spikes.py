@@ -17,6 +17,7 @@ from torcheer.runlog.run_tables import logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.loop.events import Alert, StepDone, Stopped
 from torcheer.training.observe.batch_losses import Batch, LossReader
+from torcheer.training.observe.batch_samples import BatchHistory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEP = 150  # the bad batch, as people count
@@ -207,13 +208,14 @@ def test_the_command_that_the_alert_names_goes_on_without_them(
 # -- reading losses
 
 
-def test_losses_are_read_in_order_and_in_blocks() -> None:
+def test_losses_of_a_block_are_read_in_order_and_are_numbers_then() -> None:
     reader = LossReader()
-    for number in range(70):
-        reader.add(Batch(number, "a" if number % 2 else "b", 0, number, torch.tensor(float(number))))
-    assert [loss for _, loss in reader.read()] == list(range(64)), "those of whole blocks"
-    assert [batch.number for batch, _ in reader.read(wait=True)] == list(range(64, 70))
-    assert list(reader.read(wait=True)) == []
+    batches = [Batch(number, "a" if number % 2 else "b", 0, number, torch.tensor(number / 2)) for number in range(70)]
+    reader.add(batches)
+    assert reader.has_losses
+    reader.receive(wait=True)
+    assert [batch.loss for batch in batches] == [number / 2 for number in range(70)]
+    assert reader.take() == batches and reader.take(wait=True) == [] and not reader.has_losses
 
 
 def test_losses_of_several_types_and_shapes_are_read() -> None:
@@ -224,6 +226,14 @@ def test_losses_of_several_types_and_shapes_are_read() -> None:
         torch.tensor(3.5, dtype=torch.bfloat16),
         torch.tensor(4.5, dtype=torch.float64),
     ]
-    for number, loss in enumerate(losses):
-        reader.add(Batch(number, "a", 0, number, loss))
-    assert sorted(loss for _, loss in reader.read(wait=True)) == [1.5, 2.5, 3.5, 4.5]
+    reader.add(Batch(number, "a", 0, number, loss) for number, loss in enumerate(losses))
+    assert sorted(batch.loss for batch in reader.take(wait=True)) == [1.5, 2.5, 3.5, 4.5]
+
+
+def test_the_losses_of_remembered_batches_hold_no_tensors() -> None:
+    history = BatchHistory(session())
+    for number in range(100):
+        history.add(StepDone(number + 1, 1, number + 1, "train", torch.tensor(float(number))))
+        list(history.spikes())
+    kept = [type(batch.loss) for batch in history._batches]
+    assert kept == [float] * 96, "whole blocks"

@@ -21,6 +21,8 @@ const assets = {
     "src/studio/studio.css",
     "src/studio/network/network.css",
     "src/studio/report/report.css",
+    "src/studio/inspector/inspector.css",
+    "src/studio/shell/narrow.css",
   ],
 }; // of the studio's page: name -> sources, concatenated
 

@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
 def typescript() -> str:
     """Return the text of `messages.ts`."""
     to_page, from_page = messages.TO_PAGE.values(), messages.FROM_PAGE.values()
-    sent = reachable([*to_page, messages.FrameHead, messages.SampleFrame])
+    frames = [messages.FrameHead, messages.SampleFrame, messages.SliceFrame]
+    sent = reachable([*to_page, *frames, messages.LayerTensors, messages.TensorStatistics])
     received = [cls for cls in reachable(from_page) if cls not in sent]
     parts = [_HEAD, f"export const VERSION = {VERSION};\n"]
     parts.append(f"export const ACTIONS = [{', '.join(map(_quoted, ACTIONS))}] as const;\n")

@@ -79,8 +79,12 @@ def append(path: Path, data: bytes, *, sync: bool = True) -> None:
     """
     remaining = memoryview(data)
     with explain_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0) as file:
+        try:
+            file = open(path, "ab", buffering=0)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)  # not at each call: it takes as long as the rest
+            file = open(path, "ab", buffering=0)
+        with file:
             size = file.seek(0, os.SEEK_END)
             try:
                 while remaining:

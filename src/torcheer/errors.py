@@ -96,8 +96,13 @@ class NotTrusted(TorcheerError, ImportError):
     """A config names code that it is not trusted to run."""
 
 
+INTERRUPTED = "stopped by Ctrl-C"
+
+
 def reason_of(error: BaseException) -> str:
     """An exception as one line of text."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
     return f"{type(error).__name__}: {error}".rstrip(": ")[:500]
 
 

@@ -205,6 +205,9 @@ def show(
     *,
     input_kwargs: Mapping[str, Any] | None = None,
     port: int = 0,
+    host: str | None = None,
+    base_path: str = "",
+    allowed_hosts: Sequence[str] = (),
     browser: bool | None = None,
     block: bool | None = None,
     title: str | None = None,
@@ -213,14 +216,18 @@ def show(
 
     - `what`: a history; a model, which is run once with `inputs`; eTorch's `State` or `Network`; a `Table`; or a path.
     - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
-    - `port`: of the page's address; 0 takes a free one.
+    - `port`: of the page's address; 0 takes a free one. `host`: the address to listen on; None for this machine alone.
+    - `base_path`, `allowed_hosts`: behind a proxy, the path before all of ours and the proxy's names in the browser.
     - `browser`: whether to open a browser; None does so where there is a desktop.
     - `block`: whether to wait for Ctrl-C; None waits in a script on a terminal, where the page would be gone at once.
     - `title`: of the page.
     """
     from torcheer.host.show import show as open_page
 
-    return open_page(what, inputs, input_kwargs=input_kwargs, port=port, browser=browser, block=block, title=title)
+    return open_page(
+        what, inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
+        allowed_hosts=allowed_hosts, browser=browser, block=block, title=title,
+    )  # fmt: skip
 
 
 def report(
@@ -254,6 +261,9 @@ def live(
     optimizer: Optimizer | None = None,
     to: StrPath | None = None,
     port: int = 0,
+    host: str | None = None,
+    base_path: str = "",
+    allowed_hosts: Sequence[str] = (),
     browser: bool | None = None,
     open_server: bool = True,
     title: str | None = None,
@@ -267,7 +277,7 @@ def live(
     - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
     - `optimizer`: its settings can be changed from the page.
     - `to`: a run's folder, where `torcheer studio` finds the page.
-    - `port`, `browser`, `title`: as for `show`.
+    - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`: as for `show`.
     - `open_server`: False starts no page; one may come later.
     - `step_of`: a function that says the number of the step, for loops that count their own.
     - `notify`, `system_secs`: as for `watch`.
@@ -275,9 +285,9 @@ def live(
     from torcheer.host.live import live as follow
 
     return follow(
-        model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, browser=browser,
-        open_server=open_server, title=title, step_of=step_of, notify=notify,
-        system_secs=system_secs,
+        model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, host=host,
+        base_path=base_path, allowed_hosts=allowed_hosts, browser=browser, open_server=open_server, title=title,
+        step_of=step_of, notify=notify, system_secs=system_secs,
     )  # fmt: skip
 
 

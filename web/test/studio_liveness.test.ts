@@ -14,6 +14,7 @@ test("live is what goes on and is connected", () => {
 test("what has ended or is gone is not, connected or not", () => {
   for (const connection of ["open", "connecting", "lost"]) {
     equal(livenessLabel("live", "done", connection), "Ended");
+    equal(livenessLabel("live", "failed", connection), "Failed");
     equal(livenessLabel("live", "lost", connection), "Gone");
   }
 });

@@ -6,7 +6,7 @@ import { isPossible, clampInteger } from "../src/studio/control/actions";
 import { parseValue, formatField } from "../src/studio/control/parameter_values";
 import type { FrameHead, Json } from "../src/studio/messages";
 import { Signal } from "../src/studio/signal";
-import { splitFrame, retryDelay } from "../src/studio/socket";
+import { retryDelay, socketAddress, splitFrame } from "../src/studio/socket";
 
 function frame(head: object, payload: number[], magic = "TCHF"): ArrayBuffer {
   const text = new TextEncoder().encode(JSON.stringify(head));
@@ -32,6 +32,14 @@ test("what is not a frame is said to be none", () => {
   throws(() => splitFrame(frame({ layer: "a", count: 9 }, [1])), /shorter than it says/);
   const short = frame({ count: 0 }, []).slice(0, 10);
   throws(() => splitFrame(short), /inside its header/);
+});
+
+test("the socket lies beside the page, whatever stands before it", () => {
+  equal(socketAddress("http://127.0.0.1:4321/#plots"), "ws://127.0.0.1:4321/ws");
+  equal(
+    socketAddress("https://hub.example.org/user/me/proxy/4321/?a=1"),
+    "wss://hub.example.org/user/me/proxy/4321/ws",
+  );
 });
 
 test("tries to connect come further and further apart, to five seconds", () => {

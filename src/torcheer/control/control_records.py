@@ -35,7 +35,7 @@ class Parameter:
 class State:
     """A run's status and counters, and the actions it accepts."""
 
-    status: str = "idle"  # "running", "paused", "testing", "done", "lost" (killed), "idle" (nothing to control)
+    status: str = "idle"  # "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
     counters: dict[str, Any] = field(default_factory=dict)  # {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
     can: tuple[str, ...] = ()  # the `ACTIONS` that this host understands
     items: int = 0  # how many items there are to test; 0 where unknown
@@ -67,6 +67,7 @@ class Wants:
     test: Every = EACH_TRIAL
     items: tuple[int, ...] = ()  # of other viewers; sent too, where there is room
     layers: tuple[str, ...] = ()  # that a page has open; empty: all
+    inspected: tuple[str, ...] = ()  # layers whose parameters, and the gradients of these, are sent too
 
     def has_layer(self, name: str) -> bool:
         """True if values of a layer are wanted."""

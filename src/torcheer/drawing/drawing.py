@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from torcheer.disk import write_file
 from torcheer.drawing.items.header_text import header_lines
+from torcheer.drawing.items.item import Item
 from torcheer.drawing.items.item_details import details_of, hover_label, overlays_of
 from torcheer.drawing.layout.picture import Picture, walk
 from torcheer.drawing.looks.colour_scale import Colouring, make_colouring
 from torcheer.drawing.looks.sheet import Sheet, place_shapes
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.writers.dot import write_dot
-from torcheer.drawing.writers.html_page import write_html
+from torcheer.drawing.writers.graph_text import graph_text
+from torcheer.drawing.writers.html_page import details_text, page_data, write_html
 from torcheer.drawing.writers.pdf import write_pdf
 from torcheer.drawing.writers.png import write_png
 from torcheer.drawing.writers.svg import write_svg
@@ -41,6 +43,10 @@ class Drawing:
         return self.history.model_name
 
     @property
+    def _items(self) -> list[Item]:
+        return self.picture.scene.items
+
+    @property
     def boxes(self) -> int:
         """The number of visible boxes, not counting frames."""
         return self.picture.boxes
@@ -62,8 +68,15 @@ class Drawing:
         """Return an interactive HTML page: folding, search, details. It works offline."""
         return write_html(
             self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by,
-            details_of=partial(details_of, self.history), overlays=overlays_of(self.history, self.picture.scene.items),
+            details_of=partial(details_of, self.history), overlays=overlays_of(self.history, self._items),
         )  # fmt: skip
+
+    def page_text(self, layer_of: Mapping[int, str]) -> str:
+        """Return what the studio draws of it; `layer_of` says to which layer of the network an operation belongs."""
+        layers = [next((layer_of[index] for index in item.ops if index in layer_of), "") for item in self._items]
+        overlays = overlays_of(self.history, self._items)
+        data = page_data(self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by)
+        return graph_text(data, layers, details_text(self.picture, partial(details_of, self.history), overlays))
 
     def dot(self) -> str:
         """Return Graphviz DOT text."""
@@ -109,7 +122,7 @@ class Drawing:
         return header_lines(self.history, self.picture.depth, self._rolled)
 
     def _colouring(self) -> Colouring | None:
-        colour = make_colouring(self.history, self.picture.scene.items, self._colour_by)
+        colour = make_colouring(self.history, self._items, self._colour_by)
         if colour:
             leaves = ((view, first) for view, _, _, first, _, _ in walk(self.picture.root, 0, 0) if not view.open)
             colour.fit([value for view, first in leaves if (value := colour.value(view, first)) is not None])

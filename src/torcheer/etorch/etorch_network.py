@@ -254,11 +254,11 @@ class Network:
         names += [(name, "weight") for name in of_weights]
         return tuple(network_records.Variable(name, of, _DOCS.get(name, "")) for name, of in names)
 
-    def open_viewer(self, *, port: int = 0, browser: bool | None = None, title: str = "") -> Any:
+    def open_viewer(self, address: Any = None, *, browser: bool | None = None, title: str = "") -> Any:
         """Open the studio on this network; `tl.show(network)` calls this."""
         from torcheer.etorch.netview import open_network  # imported late: it imports this module
 
-        return open_network(self, port=port, browser=browser, title=title)
+        return open_network(self, address, browser=browser, title=title)
 
     def describe(self) -> network_records.Network:
         """The network as hosts send it."""

@@ -21,6 +21,7 @@ from torcheer.etorch.etorch_network import Network, Projection
 from torcheer.host.follow.record_rate import Budget, cost, stamp
 from torcheer.host.host import Host
 from torcheer.wire.open_viewer import Viewer
+from torcheer.wire.page_address import PageAddress, address_of
 
 WHOLE_BYTES = 4 << 20  # of a weight that is sent whole; of larger ones only the clicked unit's
 _POLL_SECS = 0.1
@@ -77,8 +78,14 @@ class NetView:
         """The page's URL, with its token; "" before `open`."""
         return str(self.viewer.url) if self.viewer is not None else ""
 
-    def open(self, *, port: int = 0, browser: bool | None = None) -> NetView:
-        """Start the studio on this network and print its address; a second call does nothing."""
+    def open(self, *, port: int = 0, browser: bool | None = None, **where: Any) -> NetView:
+        """Start the studio on this network and print its address; a second call does nothing.
+
+        `where` may be `host`, `base_path` and `allowed_hosts`, as for `tl.show`.
+        """
+        return self._open(address_of(port, **where), browser)
+
+    def _open(self, address: PageAddress | None, browser: bool | None) -> NetView:
         if self.viewer is None:
             from torcheer.wire.open_viewer import start
 
@@ -86,7 +93,7 @@ class NetView:
                 self.host = Host(title=self.title)
                 self._start()
             assert self.host.path is not None
-            self.viewer = start(self.host.path, port=port, browser=browser)
+            self.viewer = start(self.host.path, address, browser=browser, folder=self.host.folder, outlives=True)
         return self
 
     def update(
@@ -201,7 +208,7 @@ class NetView:
                         host.values.offer(id, value[wants.item - first], layer, variable, wants.item)
                     else:
                         host.values.offer(id, value, layer, variable)
-            if wants.weights or wants.units:
+            if wants.weights or wants.units or wants.inspected:
                 for projection, value in state.weights:
                     _offer_weights(host, id, projection, value, wants)
             host.values.end(id)
@@ -252,10 +259,12 @@ def _column(projection: Projection, weights: Any, unit: int) -> Any:
     return weights[:, unit // per_map % weights.shape[1]]
 
 
-def open_network(net: Network, *, port: int = 0, browser: bool | None = None, title: str = "") -> Viewer:
+def open_network(
+    net: Network, address: PageAddress | None = None, *, browser: bool | None = None, title: str = ""
+) -> Viewer:
     """Open a viewer on a network's current values; closing the viewer closes the view."""
     view = NetView(net, title=title)
-    view.open(port=port, browser=browser)
+    view._open(address, browser)
     view.update(now=True)
     assert view.viewer is not None
     viewer: Viewer = view.viewer

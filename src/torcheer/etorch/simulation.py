@@ -27,6 +27,7 @@ from torcheer.etorch.netview import NetView
 from torcheer.etorch.simulation_logs import KINDS, Logs, means, row_of
 from torcheer.host.host import Host, closed_host
 from torcheer.runlog.table import Table
+from torcheer.wire.page_address import address_of
 
 _SEND_SECS = 0.1  # between two state messages of a running simulation
 _OVER: Any = object()  # marks an exhausted generator
@@ -165,22 +166,28 @@ class Simulation:
             self._send_state(self.status, self.message)
         return self.host
 
-    def open(self, *, port: int = 0, browser: bool | None = None) -> Simulation:
-        """Start the studio and print its address; a second call does nothing."""
+    def open(self, *, port: int = 0, browser: bool | None = None, **where: Any) -> Simulation:
+        """Start the studio and print its address; a second call does nothing.
+
+        `where` may be `host`, `base_path` and `allowed_hosts`, as for `tl.show`.
+        """
         if self.viewer is None:
             from torcheer.wire.open_viewer import start
 
-            path = self.listen().path
-            assert path is not None
-            self.viewer = start(path, port=port, browser=browser)
+            address, host = address_of(port, **where), self.listen()
+            assert host.path is not None
+            self.viewer = start(host.path, address, browser=browser, folder=host.folder, outlives=True)
         return self
 
-    def run(self, *, open: bool = True, port: int = 0, browser: bool | None = None) -> None:
-        """Execute the page's orders until Ctrl-C or `close`; closing the page stops nothing."""
+    def run(self, *, open: bool = True, port: int = 0, browser: bool | None = None, **where: Any) -> None:
+        """Execute the page's orders until Ctrl-C or `close`; closing the page stops nothing.
+
+        `port`, `browser` and `where` are those of `open`.
+        """
         try:
             host = self.listen()
             if open:
-                self.open(port=port, browser=browser)
+                self.open(port=port, browser=browser, **where)
             if not self._begun:
                 self._try(self.init)
             while not host.closed:

@@ -55,9 +55,9 @@ class State:
         """Record into this network from now on."""
         self.net = net
 
-    def open_viewer(self, *, port: int = 0, browser: bool | None = None, title: str = "") -> Any:
+    def open_viewer(self, address: Any = None, *, browser: bool | None = None, title: str = "") -> Any:
         """Open the studio on the network that this state records into; `tl.show(state)` calls this."""
-        return self.net.open_viewer(port=port, browser=browser, title=title)
+        return self.net.open_viewer(address, browser=browser, title=title)
 
     def rec(self, x: Any, var: str) -> None:
         """Record `x` as a variable of a layer, "Hidden1.Act"; a missing layer is created."""

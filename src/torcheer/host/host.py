@@ -33,6 +33,7 @@ from torcheer.wire.json_codec import to_json
 from torcheer.wire.notify.notifier import Notifier
 from torcheer.wire.notify.notify_targets import Target
 from torcheer.wire.socket_path import HostBusy, ListeningSocket
+from torcheer.wire.temporary_folders import TemporaryFolder
 
 __all__ = ["Host", "HostBusy"]
 
@@ -258,6 +259,11 @@ class Host:
     def viewer(self) -> str:
         """The connected viewer's URL, or ""."""
         return self._service.url if self._service is not None else ""
+
+    @property
+    def folder(self) -> TemporaryFolder | None:
+        """The temporary folder of a host without a run's: a viewer that holds it can read it after this process."""
+        return self._doorway.folder if self._doorway is not None else None
 
     # -- closing -----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -31,6 +31,7 @@ from torcheer.tap.device_memory import device_memory
 from torcheer.tap.tensor_copies import rank_of
 from torcheer.wire.notify.notify_targets import parse_notify
 from torcheer.wire.open_viewer import Viewer, start
+from torcheer.wire.page_address import address_of
 
 __all__ = ["Live", "live"]
 
@@ -48,6 +49,9 @@ def live(
     optimizer: Optimizer | None = None,
     to: str | os.PathLike[str] | None = None,
     port: int = 0,
+    host: str | None = None,
+    base_path: str = "",
+    allowed_hosts: Sequence[str] = (),
     browser: bool | None = None,
     open_server: bool = True,
     title: str | None = None,
@@ -74,24 +78,25 @@ def live(
         raise NotAModel(f"live needs an nn.Module, got {type(model).__name__}")
     if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
+    address = address_of(port, host, base_path, allowed_hosts)
     targets, system_secs = parse_notify(notify), check_secs(system_secs)
     while _FINISHED:  # loops whose pages stay open until the next `live`
-        viewer, host = _FINISHED.pop()
+        viewer, finished = _FINISHED.pop()
         viewer.close()
-        host.discard()
+        finished.discard()
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
     name = title or type(model).__name__
-    host = closed_host(title or "") if rank else Host(to, title=name, continues=True, notify=targets)
+    made = closed_host(title or "") if rank else Host(to, title=name, continues=True, notify=targets)
     try:
-        view = Live(model, host, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
-        if to is not None and not host.closed:
+        view = Live(model, made, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
+        if to is not None and not made.closed:
             view.take_system_rows(Path(to), system_secs)
     except BaseException:
-        host.close()
+        made.close()
         raise
-    if open_server and host.path is not None:
-        try:
-            view.viewer = start(host.path, port=port, browser=browser)  # the host must be listening by now
+    if open_server and made.path is not None:
+        try:  # it listens by now
+            view.viewer = start(made.path, address, browser=browser, folder=made.folder, outlives=True)
         except BaseException:
             view.finish()
             raise
@@ -183,14 +188,17 @@ class Live:
         return logs(self.host)
 
     def finish(self) -> None:
-        """Remove the hooks and release the loop; the page stays as it is while this process runs."""
+        """Remove the hooks and release the loop; the page stays, on a terminal also after this process."""
+        self._finish("done")
+
+    def _finish(self, status: str) -> None:
         if self._follower.closed:
             return
         self._follower.close()
         if self._system is not None:
             self._system.close()
         self._metrics.flush(wait=True)
-        self._send_state("done")
+        self._send_state(status)
         self.host.close(keeps_log=self.viewer is not None or self.host.has_samples)  # which a page reads there
         if self.viewer is not None:
             _FINISHED.append((self.viewer, self.host))
@@ -210,7 +218,7 @@ class Live:
         if error is not None and not self._follower.closed:
             self._message = reason_of(error)
             self.host.notifier.close(error=error)
-        self.finish()
+        self._finish("done" if error is None or isinstance(error, KeyboardInterrupt) else "failed")
 
     # -- between two steps -------------------------------------------------------------------------------------------
 
@@ -261,7 +269,7 @@ class Live:
     def _send_state(self, status: str) -> None:
         self._sent_at = time.monotonic()
         if not self.host.closed:
-            can = () if status == "done" else self._can()
+            can = () if status in ("done", "failed") else self._can()
             self.host.state = State(status, self.counters(), can, batch=self._probes.batch, message=self._message)
         self._metrics.flush()
 

@@ -46,7 +46,10 @@ class MetricRows:
         for name, value in cells.items():
             if isinstance(value, Tensor):
                 cells[name], event = _fetch(value, event)
-        self._queue(partial(self._host.row, table, cells), event)
+        if event is None and not self._waiting:
+            self._host.row(table, cells)
+        else:
+            self._queue(partial(self._host.row, table, cells), event)
 
     def add_sample(self, media: Media, step: int) -> None:
         """Queue a copy of something that a person logged."""

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torcheer.history import ModelHistory
 from torcheer.host.host import Host
 from torcheer.runlog.table import Table
 from torcheer.wire.open_viewer import Viewer, in_notebook, start
+from torcheer.wire.page_address import PageAddress, address_of
 from torcheer.wire.temporary_folders import TemporaryFolder
 
 __all__ = ["Viewer", "show"]
@@ -28,6 +29,9 @@ def show(
     *,
     input_kwargs: Mapping[str, Any] | None = None,
     port: int = 0,
+    host: str | None = None,
+    base_path: str = "",
+    allowed_hosts: Sequence[str] = (),
     browser: bool | None = None,
     block: bool | None = None,
     title: str | None = None,
@@ -40,7 +44,8 @@ def show(
     recording or a saved history. The page stays open as long as the returned viewer, or this process. `block=None`
     waits for Ctrl-C where the page would close at once otherwise: in a script on a terminal.
     """
-    viewer = _open_viewer(what, inputs, input_kwargs, port, browser, title)
+    address = address_of(port, host, base_path, allowed_hosts)
+    viewer = _open_viewer(_captured(what, inputs, input_kwargs), address, browser, title)
     if _should_block() if block is None else block:
         try:
             viewer.wait()
@@ -51,27 +56,30 @@ def show(
     return viewer
 
 
-def _open_viewer(
-    what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None, port: int, browser: bool | None, title: str | None
-) -> Viewer:
+def _captured(what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None) -> Any:
+    """The history of a model that is run now; all else as it is."""
     if isinstance(what, torch.nn.Module):
         if inputs is None and not input_kwargs:
             name = type(what).__name__
             raise BadArgument(f"show({name}): a model is shown as it runs, so give it inputs: show(model, x)")
-        what = capture_for_show(what, () if inputs is None else inputs, input_kwargs)
-    elif inputs is not None or input_kwargs:
+        return capture_for_show(what, () if inputs is None else inputs, input_kwargs)
+    if inputs is not None or input_kwargs:
         raise BadArgument(f"show: inputs go with a model, and this is a {type(what).__name__}")
+    return what
+
+
+def _open_viewer(what: Any, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
     match what:
         case ModelHistory():
-            return _show_history(what, port, browser, title)
+            return _show_history(what, address, browser, title)
         case Table():
-            return _show_table(what, port, browser, title)
+            return _show_table(what, address, browser, title)
         case str() | os.PathLike():
             if not Path(what).exists():
                 raise BadArgument(f"show: there is nothing at {os.fspath(what)}")
-            return start(what, port=port, browser=browser, title=title or "")
+            return start(what, address, browser=browser, title=title or "")
     if hasattr(what, "open_viewer"):  # eTorch's State and Network
-        viewer: Viewer = what.open_viewer(port=port, browser=browser, title=title or "")
+        viewer: Viewer = what.open_viewer(address, browser=browser, title=title or "")
         return viewer
     raise BadArgument(
         f"show takes a history, a model with inputs, a Network, a Table or a path, not {type(what).__name__}"
@@ -108,7 +116,7 @@ def _tensors(inputs: Any) -> list[torch.Tensor]:
     return [tensor for part in inputs for tensor in _tensors(part)] if isinstance(inputs, tuple | list) else []
 
 
-def _show_history(history: ModelHistory, port: int, browser: bool | None, title: str | None) -> Viewer:
+def _show_history(history: ModelHistory, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
     folder = TemporaryFolder("show")
     try:
         path = folder.path / (
@@ -118,22 +126,24 @@ def _show_history(history: ModelHistory, port: int, browser: bool | None, title:
             history.save(path, parameters=True)
         except TorcheerError:
             history.save(path)  # the model was garbage-collected, and its weights with it
-        viewer = start(path, port=port, browser=browser, title=title or "", folder=folder)
+        viewer = start(path, address, browser=browser, title=title or "", folder=folder)
     except BaseException:
         folder.remove()
         raise
-    weakref.finalize(viewer, folder.remove)  # also at exit, if the viewer was killed
+    folder.close()  # the viewer holds it from here on
+    viewer.closes.append(folder.remove)  # where it was killed
+    weakref.finalize(viewer, folder.remove)
     return viewer
 
 
-def _show_table(table: Table, port: int, browser: bool | None, title: str | None) -> Viewer:
+def _show_table(table: Table, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
     host = Host(title=title or table.title)
     host.table(table.head())
     for row in table:
         host.row(table.name, row)
     assert host.path is not None
     try:
-        viewer = start(host.path, port=port, browser=browser)
+        viewer = start(host.path, address, browser=browser, folder=host.folder)
     except BaseException:
         host.close()
         raise

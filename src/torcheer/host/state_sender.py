@@ -172,11 +172,11 @@ class StateSender:
         """True if the viewer is subscribed to a variable."""
         wants = self.wants
         if self._is_weight(variable):
-            return wants.weights or bool(wants.units)
+            return wants.weights or bool(wants.units or wants.inspected)
         return variable in wants.variables
 
     def _is_weight(self, variable: str) -> bool:
-        return variable.partition("[")[0] in ("Wt", "DWt") or variable in self.weights
+        return variable.partition("[")[0] in ("Wt", "DWt", "WtGrad") or variable in self.weights
 
     # -- the ring ----------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,12 @@ class FileTensor:
         """All of it, decoded."""
         return self._range(0, len(self)) if self.shape else self.rows(0, 1).reshape(())
 
+    def mapped(self) -> Array:
+        """All of it; of an ordinary type a view of the file, of which only what is read comes into memory."""
+        if self.type not in TYPES:
+            return self.numpy()
+        return from_bytes(self.type, self.shape, self._data)
+
     def _range(self, start: int, stop: int) -> Array:
         rows = prod(self.shape[1:-1]) if len(self.shape) > 1 else 1
         if len(self.shape) == 1:

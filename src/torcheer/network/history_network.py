@@ -85,6 +85,16 @@ class PassDescription:
         """The batch axis of an operation's result; -1: none."""
         return item_shape(op.outputs[0].shape, self.batch, op.index in self.fed)[1]
 
+    def layer_of(self) -> dict[int, str]:
+        """The layer that each operation belongs to; not of operations between layers."""
+        owners = {op.index: name for name, op in self.inputs.items()}
+        for inner in (True, False):  # an operation in a layer is this layer's, also where a module returns it
+            for name, source in self.sources.items():
+                if source.holds is not inner:
+                    for op in (source.net, source.act, *source.ops, *source.folded_ops):
+                        owners.setdefault(op.index, name)
+        return owners
+
 
 def describe_pass(ops: list[Op], title: str = "") -> PassDescription:
     """Describe the network of a recorded pass."""

@@ -81,15 +81,22 @@ class Checkpoints:
 
     def weights(self, step: int, name: str) -> Array | None:
         """A parameter at a step, or at the last checkpoint before it."""
+        place = self.place(step, name)
+        return None if place is None else self._files[int(place[0].parent.name)][place[1]]
+
+    def place(self, step: int, name: str) -> tuple[Path, str] | None:
+        """The file and the name in it of a parameter at a step, or at the last checkpoint before it."""
         before = [saved for saved in self.steps if saved <= step]
         if not before:
             return None
+        path = self._folder / str(before[-1]) / "model.safetensors"
         if before[-1] not in self._files:
-            path = self._folder / str(before[-1]) / "model.safetensors"
             self._files[before[-1]] = _read_tensors(path)
         tensors = self._files[before[-1]]
         matches = [key for key in tensors if key == name or key.endswith(f".{name}")]  # prefixed with its model's name
-        return tensors[name if name in tensors else matches[0]] if name in tensors or len(matches) == 1 else None
+        if name in tensors or len(matches) == 1:
+            return path, name if name in tensors else matches[0]
+        return None
 
 
 def _read_tensors(path: Path) -> dict[str, Array]:

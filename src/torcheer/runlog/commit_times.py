@@ -39,12 +39,14 @@ class BackgroundCommits:
 
     def __init__(self, call: Callable[[], float | None]) -> None:
         self._call, self._has_work, self._stop = call, threading.Event(), threading.Event()
+        self._is_awake = False  # whether the next call is on its way; quicker to ask than the event
         self._thread = threading.Thread(target=self._run, name="torcheer log", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
         """There is something to write."""
-        if not self._has_work.is_set():
+        if not self._is_awake:
+            self._is_awake = True
             self._has_work.set()
 
     def _run(self) -> None:
@@ -53,6 +55,7 @@ class BackgroundCommits:
             if self._has_work.wait(again_secs) and self._stop.wait(COMMIT_SECS):
                 return
             self._has_work.clear()  # before the call: what comes meanwhile is for the next one
+            self._is_awake = False  # after it, or a `wake` in between would set the event in vain
             again_secs = self._call()
 
     def stop(self) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from torcheer.encoding import refusal, type_name
 from torcheer.records import Sample
-from torcheer.runlog.log_frames import LAYER, METRICS, encode_cell
+from torcheer.runlog.log_frames import LAYER, METRICS, encode_column
 from torcheer.samples import BINS, PERCENTILES, Delivery, Statistics
 from torcheer.selection import matches_value
 
@@ -40,9 +40,16 @@ class Buffer:
             self._arrays[kept.layer, kept.variable, kept.item] = kept
             self.bytes += kept.array.nbytes
 
-    def row(self, table: str, step: int, when: float, cells: dict[str, Any]) -> None:
-        self._rows.setdefault(table, []).append((step, when, cells))
-        self.count += 1
+    def rows(self, rows: Iterable[tuple[str, int, float, dict[str, Any]]]) -> None:
+        """Add rows: the table, the step, the time and the cells of each."""
+        tables = self._rows
+        for table, step, when, cells in rows:
+            if cells.get("Step") == step:
+                del cells["Step"]  # readers have it from the row's own step
+            if table not in tables:
+                tables[table] = []
+            tables[table].append((step, when, cells))
+            self.count += 1
 
     def count_elsewhere(self) -> None:
         self._elsewhere += 1
@@ -116,8 +123,8 @@ def _columns(rows: list[tuple[int, float, dict[str, Any]]]) -> dict[str, Any]:
     names = dict.fromkeys(name for _, _, cells in rows for name in cells)
     return {
         "step": [step for step, _, _ in rows],
-        "time": [round(when, 3) for _, when, _ in rows],
-        "cells": {str(name): [encode_cell(cells.get(name)) for _, _, cells in rows] for name in names},
+        "time": [int(when * 1000 + 0.5) / 1000 for _, when, _ in rows],  # `round` takes four times as long
+        "cells": {str(name): encode_column([cells.get(name) for _, _, cells in rows]) for name in names},
     }
 
 

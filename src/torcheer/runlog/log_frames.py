@@ -79,6 +79,11 @@ def encode_cell(value: Any) -> Any:
     return encode_cell(cell) if isinstance(cell, list) or type(cell) is float else cell
 
 
+def encode_column(cells: list[Any]) -> list[Any]:
+    """The cells of a column, each as `encode_cell` gives it; most are finite numbers as they are."""
+    return [cell if type(cell) is float and -math.inf < cell < math.inf else encode_cell(cell) for cell in cells]
+
+
 def decode_cell(value: Any) -> Any:
     """The value that `encode_cell` was given."""
     if isinstance(value, dict):

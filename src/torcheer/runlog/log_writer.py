@@ -130,11 +130,8 @@ class LogWriter:
         self._commit_full()
 
     def _settle(self) -> None:
-        while self._rows:
-            table, step, when, cells = self._rows.popleft()
-            if cells.get("Step") == step:
-                del cells["Step"]  # readers have it from the row's own step
-            self._buffer.row(table, step, when, cells)
+        rows = self._rows  # to which other threads may append
+        self._buffer.rows([rows.popleft() for _ in range(len(rows))])
 
     def clear(self, table: str) -> None:
         """Buffer that the rows of a table so far no longer hold."""

@@ -17,20 +17,20 @@ def main(command: str, arguments: Sequence[str]) -> int:
         "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run.",
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="listen for others in the network, too")
+    from torcheer.studio.server import add_address, chosen_address, serve_path
+
+    add_address(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     options = parser.parse_args(arguments)
     if not options.path.exists():
         raise BadArgument(
             f"there is nothing at {options.path}; name a run, a folder of runs, a recording or a model's file"
         )
-    from torcheer.studio.server import serve_path
     from torcheer.wire.open_viewer import browse, can_browse
 
     def ready(url: str) -> None:
         if not options.no_browser and can_browse():
             browse(url)
 
-    serve_path(options.path, port=options.port, address=options.host, ready=ready)
+    serve_path(options.path, chosen_address(options), ready=ready)
     return 0

@@ -15,7 +15,6 @@ from typing import Any, Final
 from torcheer.studio.connections.auth import Keys, RequestGuard, small_page
 from torcheer.studio.connections.message_handlers import MOST_PAGES, Hub
 from torcheer.studio.connections.page_connection import PageConnection
-from torcheer.studio.graph_page import graph_endpoint
 from torcheer.studio.server_errors import report_error
 
 _MESSAGES_PER_SEC, _BURST = 200.0, 400.0  # rate limit of one page's messages
@@ -24,7 +23,7 @@ _NOT_BUILT = small_page("The page is not built", "Run <code>make web</code> in t
 
 @dataclass(frozen=True, slots=True)
 class StudioRoute:
-    """One path, and the file, the drawing or the socket that it serves."""
+    """One path, and the file or the socket that it serves."""
 
     path: str
     file: str = ""  # of the built page
@@ -38,7 +37,6 @@ ROUTES: Final = (
     StudioRoute("/studio.js", "studio.js", "text/javascript; charset=utf-8"),
     StudioRoute("/studio.css", "studio.css", "text/css; charset=utf-8"),
     StudioRoute("/icon.svg", "icon.svg", "image/svg+xml"),
-    StudioRoute("/graph"),
     StudioRoute("/ws", methods=("GET",), socket=True),
 )
 
@@ -59,11 +57,7 @@ def make_app(hub: Hub, keys: Keys) -> RequestGuard:
     def build_route(entry: StudioRoute) -> Route | WebSocketRoute:
         if entry.socket:
             return WebSocketRoute(entry.path, _socket(hub))
-        return Route(
-            entry.path,
-            _file(entry) if entry.file else graph_endpoint(hub),
-            methods=list(entry.methods),
-        )
+        return Route(entry.path, _file(entry), methods=list(entry.methods))
 
     app = Starlette(routes=[build_route(entry) for entry in ROUTES], lifespan=lifespan)
     app.router.redirect_slashes = False

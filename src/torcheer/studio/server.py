@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import re
 import signal
 import socket
 import sys
@@ -21,7 +23,16 @@ from torcheer.studio.connections.message_handlers import Hub
 from torcheer.studio.connections.message_parsing import MOST_BYTES
 from torcheer.studio.connections.source_pages import SourceCatalog
 from torcheer.studio.routes import make_app
+from torcheer.studio.viewer_owner import Owner
 from torcheer.wire.open_viewer import browse
+from torcheer.wire.page_address import (
+    LOCAL,
+    PageAddress,
+    address_of,
+    allowed_by_environment,
+    check_base,
+    ways_to,
+)
 from torcheer.wire.parent import Parent
 from torcheer.wire.temporary_folders import TemporaryFolder
 
@@ -35,19 +46,20 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     """Serve a run, a folder of runs or a recording until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m torcheer.studio.server", description=main.__doc__)
     parser.add_argument("path", type=Path)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--host", default="127.0.0.1")
+    add_address(parser)
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
-    parser.add_argument("--folder", type=Path, help="remove this temporary folder at the end")
+    parser.add_argument("--folder", type=Path, help="hold this temporary folder, and remove it at the end")
+    parser.add_argument("--stays", type=float, default=0.0, help="seconds without a page after the parent's end")
     options = parser.parse_args(arguments)
     ready = browse if options.browser else None
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)  # exit normally, so that cleanup runs
-    folder = TemporaryFolder.inherited(options.folder, *parent.fds) if parent is not None and options.folder else None
+    fds = list(parent.fds) if parent is not None else []
+    folder = TemporaryFolder.inherited(options.folder, fds.pop(0)) if fds and options.folder else None
+    owner = Owner(parent, stays_secs=options.stays, terminal=fds.pop(0) if fds else -1) if parent is not None else None
     try:
-        settings: Any = {"parent": parent, "title": options.title, "ready": ready}
-        serve_path(options.path, port=options.port, address=options.host, **settings)
+        serve_path(options.path, chosen_address(options), owner=owner, title=options.title, ready=ready)
     except TorcheerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -59,24 +71,60 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     return 0
 
 
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where a viewer is reached."""
+    parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
+    parser.add_argument("--host", default=LOCAL, metavar="ADDRESS", help="listen for others in the network, too")
+    parser.add_argument("--base-path", default="", metavar="/X/Y", help="behind a proxy that serves it below this path")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a proxy's name in the browser; repeatable"
+    )
+
+
+def chosen_address(options: argparse.Namespace) -> PageAddress:
+    """The address that the options of `add_address` name; raises `BadArgument`."""
+    return address_of(options.port, options.host, options.base_path, options.allow_host)
+
+
 def _end(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
 def serve_path(
-    path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: Parent | None = None, title: str = "",
+    path: Path, address: PageAddress | None = None, *, owner: Owner | None = None, title: str = "",
     ready: Ready = None,
 ) -> None:  # fmt: skip
     """Open a path and serve it; `ready(url)` is called once the server answers."""
     from torcheer.studio.sources.open_source import open_catalog
 
-    listener, keys = listen(address, port)
+    address = address or PageAddress()
+    listener, keys = listen(
+        address.host, address.port, base_path=address.base_path,
+        allowed=[*address.allowed_hosts, *allowed_by_environment()], token=_given_token(),
+    )  # fmt: skip
     with listener:
         catalog = open_catalog(path, url=url_of(listener, keys), title=title)
-        serve(catalog, listener, keys, parent=parent, ready=ready)
+
+        def announce(url: str) -> None:
+            if owner is None:  # else the process that started this one prints it
+                print(url, *ways_to(url, address), sep="\n", flush=True)
+            if ready is not None:
+                ready(url)
+
+        serve(catalog, listener, keys, owner=owner, ready=announce)
 
 
-def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Keys]:
+def _given_token() -> str:
+    """The token that JupyterLab's launcher knows (`jupyter_entry`); it must be as long as one of ours."""
+    token = os.environ.pop("TORCHEER_STUDIO_TOKEN", "")
+    if token and not re.fullmatch(r"[\w-]{43,}", token):
+        raise BadArgument("TORCHEER_STUDIO_TOKEN has fewer than 43 letters, or others than letters, digits, - and _")
+    return token
+
+
+def listen(
+    address: str = LOCAL, port: int = 0, *, base_path: str = "", allowed: Sequence[str] = (), token: str = ""
+) -> tuple[socket.socket, Keys]:
     """Bind a listening socket, not yet served, and create its keys; port 0 picks a free one."""
     _assert_installed()
     if not 0 <= port < 65536:
@@ -91,7 +139,9 @@ def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Ke
     _tune(listener)
     bound_port = listener.getsockname()[1]
     named = f"[{address}]" if ":" in address else address
-    return listener, Keys(bound_port, () if _is_local(address) else (named,))
+    base = check_base(base_path, bound_port)
+    addresses = () if _is_local(address) else (named,)
+    return listener, Keys(bound_port, addresses, allowed=allowed, base_path=base, token=token)
 
 
 def _tune(listener: socket.socket) -> None:
@@ -111,23 +161,23 @@ def url_of(listener: socket.socket, keys: Keys) -> str:
     if address in ("0.0.0.0", "::"):
         address = "127.0.0.1"
     named = f"[{address}]" if ":" in address else address
-    return f"http://{named}:{keys.port}/?token={keys.token}"
+    return f"http://{named}:{keys.port}{keys.base_path}/?token={keys.token}"
 
 
 def serve(
-    catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, parent: Parent | None = None, ready: Ready = None
+    catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, owner: Owner | None = None, ready: Ready = None
 ) -> None:
-    """Serve until a signal arrives or the parent exits.
+    """Serve until a signal arrives, a page closes the studio, or its owner ends it.
 
     `ready(url)` is called once the server answers.
     """
-    asyncio.run(_serve(server_of(catalog, keys), listener, url_of(listener, keys), parent, ready))
+    asyncio.run(_serve(server_of(catalog, keys), listener, url_of(listener, keys), owner, ready))
 
 
 def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
     """Create a uvicorn server, not started.
 
-    `should_exit = True` ends it, `is_orphan`: its parent has exited.
+    `should_exit = True` ends it, `is_orphan`: its parent has exited; `hub` has its pages.
     """
     import uvicorn
 
@@ -150,7 +200,9 @@ def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
         timeout_graceful_shutdown=1, limit_concurrency=1000, server_header=False, date_header=False,
         proxy_headers=False,
     )  # fmt: skip
-    return Server(config)
+    server: Any = Server(config)
+    server.hub, hub.end = hub, lambda: setattr(server, "should_exit", True)
+    return server
 
 
 def _is_closing(connection: Any) -> bool:
@@ -159,51 +211,25 @@ def _is_closing(connection: Any) -> bool:
     return getattr(state, "name", "") in ("CLOSING", "CLOSED")
 
 
-async def _serve(server: Any, listener: socket.socket, url: str, parent: Parent | None, ready: Ready) -> None:
-    if parent is not None:
-        _exit_with_parent(parent, server)
-    announced = asyncio.create_task(_announce(server, listener, url, parent, ready))
+async def _serve(server: Any, listener: socket.socket, url: str, owner: Owner | None, ready: Ready) -> None:
+    if owner is not None:
+        owner.watch(server)
+    announced = asyncio.create_task(_announce(server, listener, url, owner, ready))
     await server.serve([listener])
     announced.cancel()
 
 
-async def _announce(server: Any, listener: socket.socket, url: str, parent: Parent | None, ready: Ready) -> None:
+async def _announce(server: Any, listener: socket.socket, url: str, owner: Owner | None, ready: Ready) -> None:
     while not server.started:
         await asyncio.sleep(0.005)
-    if parent is not None:
-        parent.wire.send({"kind": "url", "url": url})
-    else:
-        print(url, flush=True)
+    if owner is not None:
+        owner.parent.wire.send({"kind": "url", "url": url})
+    if ready is not None:
+        ready(url)
     address = listener.getsockname()[0]
     if not _is_local(address):
         warning = f"warning: others in the network can reach {address}; who has the address above can control the run"
         print(warning, file=sys.stderr, flush=True)
-    if ready is not None:
-        ready(url)
-
-
-def _exit_with_parent(parent: Parent, server: Any) -> None:
-    """Exit with the parent process: the wire to it closes; its pid is polled where forks hold that open."""
-    loop, wire_fd = asyncio.get_running_loop(), parent.wire.fileno()
-
-    def end(is_orphan: bool) -> None:
-        loop.remove_reader(wire_fd)
-        server.is_orphan = is_orphan
-        server.should_exit = True
-
-    def readable() -> None:
-        if parent.wire.exchange():  # it asks to close
-            end(is_orphan=False)
-        elif parent.is_gone:
-            end(is_orphan=True)
-
-    def check_parent() -> None:
-        if parent.is_gone and not server.should_exit:
-            end(is_orphan=True)
-        loop.call_later(0.5, check_parent)
-
-    loop.add_reader(wire_fd, readable)
-    check_parent()
 
 
 def _is_local(address: str) -> bool:

@@ -19,7 +19,7 @@ from torch.compiler import is_dynamo_compiling
 
 from torcheer.models import unwrapped
 from torcheer.tap.compiled.compiled_calls import CompiledCall
-from torcheer.tap.compiled.compiled_parts import IN_PLACE, part_at
+from torcheer.tap.compiled.compiled_parts import IN_PLACE, CompiledPart, part_at
 from torcheer.tap.probe_hooks import BeginPass, PassEndHook, PassHook, in_backward
 
 _LEAST_IDLE_PASSES = 4  # for fewer, exchanging the hook for a counter does not pay
@@ -143,13 +143,11 @@ class PassGate:
 
 
 class _CompiledEntry:
-    """The hook of a model that was compiled in place: hooks that torch knows are compiled away with it."""
+    """The hook of a compiled model, in the call that sits in its place: torch's own are slower, or compiled away."""
 
-    def __init__(self, model: nn.Module, hook: PassHook) -> None:
-        part = part_at(model)
-        assert part is not None
+    def __init__(self, part: CompiledPart, hook: PassHook) -> None:
         self._call = CompiledCall.at(part, self)
-        self._call.begin = hook
+        self._call.begin = hook.notice
 
     def end_with(self, end: Callable[[], None]) -> Any:
         self._call.end = end
@@ -171,8 +169,8 @@ class _CallEnd:
 
 
 def _entry(model: nn.Module, hook: PassHook) -> Any:
-    if vars(model).get(IN_PLACE) is not None:
-        return _CompiledEntry(model, hook)
+    if (part := part_at(model)) is not None:
+        return _CompiledEntry(part, hook)
     return model.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
 
 

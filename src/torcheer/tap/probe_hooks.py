@@ -55,11 +55,15 @@ class PassHook(ProbeHook):
         self.counter: Any = None  # the `PassCounter` that replaces it over many idle passes
 
     def __call__(self, module: nn.Module, arguments: Any, keywords: Any = None) -> None:
-        if is_dynamo_compiling() or in_backward() >= 0:
-            return
-        if module.training:
+        if not is_dynamo_compiling() and in_backward() < 0:
+            self.notice(module, arguments, keywords)
+
+    def notice(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
+        """Notice a pass that begins."""
+        is_training = module.training  # asked once: of a compiled model it takes three calls
+        if is_training:
             self.in_any_mode = False
-        if self.idle_passes > 0 and (module.training or self.in_any_mode):  # below zero where two threads count at once
+        if self.idle_passes > 0 and (is_training or self.in_any_mode):  # below zero where two threads count at once
             if self.count is None:
                 self.idle_passes -= 1
                 return

@@ -387,6 +387,9 @@ _BEST = {"--best": {"action": "store_true", "help": "the checkpoint that keep_be
 _STUDIO: dict[str, dict[str, Any]] = {
     "--studio": {"action": "store_true", "help": "look on and take control in a browser; its address is printed first"},
     "--port": {"type": int, "default": 0, "metavar": "N", "help": "of the studio; any free one where it is not given"},
+    "--host": {"metavar": "ADDRESS", "help": "let the studio listen for others in the network, too"},
+    "--base-path": {"default": "", "metavar": "/X/Y", "help": "of the studio behind a proxy"},
+    "--allow-host": {"action": "append", "default": [], "metavar": "NAME", "help": "of a proxy before the studio"},
     "--no-browser": {"action": "store_true", "help": "print the studio's address and open nothing"},
     "--paused": {"action": "store_true", "help": "wait before the first step until the studio says Train"},
     "--stay": {"action": "store_true", "help": "when all is trained, stay for the studio until Ctrl-C"},

@@ -362,8 +362,9 @@ class Session:
         on_progress: called with 1 after each batch.
         """
         values: dict[str, float] = {}
-        with self.evaluation_mode():
-            for name in self._pipelines if pipelines is None else pipelines:
+        names = self._pipelines if pipelines is None else pipelines
+        with self.evaluation_mode() if names else nullcontext():
+            for name in names:
                 count = batches.get(name) if isinstance(batches, Mapping) else batches
                 values.update(evaluate_pipeline(self._eval_runners[name], count, self.precision(), on_progress))
         return dict(sorted(values.items()))

@@ -9,9 +9,11 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from torcheer.wire.page_address import PageAddress, allowed_by_environment, parse_host, ways_to
 from torcheer.wire.temporary_folders import TemporaryFolder
 from torcheer.wire.viewer_process import ViewerProcess
 
@@ -20,10 +22,14 @@ _INLINE: Final = """\
 <div id="{id}"><a href="{link}" target="_blank" rel="noopener">open the studio in a tab of its own</a></div>
 <script>
 (function () {{
-  var place = document.getElementById({id_text}), name = location.hostname;
-  if (!place || (name !== "localhost" && name !== "127.0.0.1")) return;
+  var place = document.getElementById({id_text}), name = location.hostname, source = "";
+  var config = document.getElementById("jupyter-config-data");
+  if (name === "localhost" || name === "127.0.0.1") source = "http://" + name + ":" + {address_text};
+  else if ({hosts}.indexOf(location.host) >= 0)
+    source = ({base} || ((config && JSON.parse(config.textContent).baseUrl) || "/") + {proxied}) + {query};
+  if (!place || !source) return;
   var frame = document.createElement("iframe");
-  frame.src = "http://" + name + ":" + {address_text};
+  frame.src = source;
   frame.title = "torcheer studio";
   frame.style.cssText = "display:block;width:100%;height:640px;border:1px solid #8884";
   place.prepend(frame);
@@ -33,13 +39,24 @@ _INLINE: Final = """\
 
 
 class Viewer:
-    """A running viewer: `url` opens it, `close()` ends it; it also ends when this process does."""
+    """A running viewer: `url` opens it, `close()` ends it; it also ends when this process does, unless it `stays`."""
 
     def __init__(self, viewer: ViewerProcess) -> None:
         self.url, self.pid = viewer.url, viewer.process.pid
-        self._viewer = viewer
+        self._viewer, self._process = viewer, os.getpid()
         self.closes: list[Callable[[], None]] = []  # called by `close`: what ends with the viewer in this process
         _STARTED.add(self)
+        if viewer.stays:
+            atexit.register(self._say_it_stays)
+
+    @property
+    def stays(self) -> bool:
+        """Whether it goes on when this process has ended: on a terminal, for a run that others may still look at."""
+        return self._viewer.stays
+
+    def _say_it_stays(self) -> None:
+        if self in _STARTED and self.alive and self._process == os.getpid():
+            say_it_stays(self.url)
 
     @property
     def alive(self) -> bool:
@@ -54,6 +71,7 @@ class Viewer:
     def close(self) -> None:
         """End the viewer; the process that it shows goes on."""
         _STARTED.discard(self)
+        atexit.unregister(self._say_it_stays)
         self._viewer.end()
         while self.closes:
             self.closes.pop()()
@@ -73,24 +91,35 @@ class Viewer:
 
 
 def start(
-    path: str | os.PathLike[str], *, port: int = 0, browser: bool | None = None, quiet: bool = False, title: str = "",
-    folder: TemporaryFolder | None = None,
+    path: str | os.PathLike[str], address: PageAddress | None = None, *, port: int = 0, browser: bool | None = None,
+    quiet: bool = False, title: str = "", folder: TemporaryFolder | None = None, outlives: bool = False,
 ) -> Viewer:  # fmt: skip
     """Show a run, a folder of runs, a recording or a host's socket; the URL with its token is the first line printed.
 
     `browser=None` opens one on a terminal with a display. In a notebook the page appears below
-    the cell. The viewer takes over `folder` and removes it when it ends.
+    the cell. The viewer holds `folder`, too. `outlives`: it shows a run, and stays after this process where a person
+    sits at a terminal.
     """
     for viewer in [viewer for viewer in _STARTED if not viewer.alive]:
         viewer.close()  # it was killed
-    process = ViewerProcess(path, f"--port={port}", f"--title={title}", folder=folder)
+    address = address or PageAddress(port)
+    process = ViewerProcess(path, *address.options(), f"--title={title}", folder=folder, outlives=outlives)
     if not quiet:
-        print(process.url, flush=True)
+        print(process.url, *ways_to(process.url, address), sep="\n", flush=True)
     if browser or (browser is None and not quiet and can_browse()):
         browse(process.url)
     if browser is not False and not quiet and in_notebook():
-        display(process.url)
+        display(process.url, address)
     return Viewer(process)
+
+
+def say_it_stays(url: str) -> None:
+    """Print how long a page stays whose process ends now."""
+    text = (
+        f"torcheer: the page stays at {url}\n  until it is closed there, this terminal is, or nobody looked for an hour"
+    )
+    with suppress(OSError, ValueError):  # stderr is closed
+        print(text, file=sys.stderr, flush=True)
 
 
 # -- browser and notebook ----------------------------------------------------------------------------------------------
@@ -126,18 +155,24 @@ def _shell() -> Any:
     return shell if shell is not None and getattr(shell, "kernel", None) is not None else None
 
 
-def display(url: str) -> None:
+def display(url: str, address: PageAddress | None = None) -> None:
     """Show the page below the cell."""
     from IPython import display as ipython
 
-    ipython.display(ipython.HTML(inline(url)))  # type: ignore[no-untyped-call]
+    ipython.display(ipython.HTML(inline(url, address)))  # type: ignore[no-untyped-call]
 
 
-def inline(url: str) -> str:
-    """The page as an iframe under the notebook's host name: on another site the browser would send no cookie."""
-    parts = urlsplit(url)
+def inline(url: str, address: PageAddress | None = None) -> str:
+    """The page as an iframe under the notebook's host name: on another site the browser would send no cookie.
+
+    On another machine, where the notebook's host was allowed, through jupyter-server-proxy.
+    """
+    parts, address = urlsplit(url), address or PageAddress()
     name = f"torcheer-studio-{parts.port}-{os.urandom(4).hex()}"
-    address = f"{parts.port}{parts.path}?{parts.query}"
+    hosts = [parse_host(host)[0] for host in (*address.allowed_hosts, *allowed_by_environment())]
     return _INLINE.format(
-        id=name, id_text=json.dumps(name), link=html.escape(url, quote=True), address_text=json.dumps(address)
-    )
+        id=name, id_text=json.dumps(name), link=html.escape(url, quote=True),
+        address_text=json.dumps(f"{parts.port}{parts.path}?{parts.query}"), hosts=json.dumps(hosts),
+        base=json.dumps(parts.path if address.base_path else ""), proxied=json.dumps(f"proxy/{parts.port}/"),
+        query=json.dumps(f"?{parts.query}"),
+    )  # fmt: skip

@@ -104,8 +104,13 @@ class ListeningSocket:
         """True if it lies in a private folder, which goes with its owner."""
         return self._temporary is not None and self.path.parent == self._temporary.path
 
+    @property
+    def folder(self) -> TemporaryFolder | None:
+        """The private folder that it lies in."""
+        return self._temporary if self.is_private else None
+
     def remove_folder(self) -> None:
-        """Remove the private folder, if there is one."""
+        """Remove the private folder, if there is one and no viewer holds it."""
         if self._temporary is not None:
             self._temporary.remove()
 

@@ -1,4 +1,4 @@
-"""Temporary folders held by a lock: the holder removes its own, the next start removes those of dead processes."""
+"""Temporary folders held by a lock: the last holder removes it, the next start removes those of dead processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ _PREFIX: Final = "torcheer-"
 
 
 class TemporaryFolder:
-    """A private folder, deleted by `remove`, or after its holder's death when the next folder is made.
+    """A private folder, deleted by its last holder, or after that one's death when the next folder is made.
 
     The lock belongs to the open file, not to a process: a child that inherits the descriptor holds the folder, too.
     """
@@ -44,10 +45,11 @@ class TemporaryFolder:
             os.close(fd)
 
     def remove(self) -> None:
-        """Remove the folder; a second time, or in a forked process, only release the lock."""
-        if self._process == os.getpid() and (self.path / LOCK).exists():
-            _remove(self.path)
+        """Release the lock, and remove the folder unless another process holds it; in a fork, only release it."""
         self.close()
+        if self._process == os.getpid():
+            with suppress(OSError):  # removed before, or held by another process, which removes it
+                _remove_if_stale(self.path)
 
 
 def remove_stale() -> None:

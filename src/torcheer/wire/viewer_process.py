@@ -1,4 +1,4 @@
-"""The viewer's process: reports its URL, ends with its parent."""
+"""The viewer's process: reports its URL, ends with its parent or stays for those who still look."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from torcheer.errors import CannotWrite
 from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program
+from torcheer.wire.page_lifetime import alone_secs, terminal_fd
 from torcheer.wire.temporary_folders import TemporaryFolder
 
 _PROGRAM: Final = Program(
@@ -19,21 +20,25 @@ _TERMINATE_SECS: Final = 1.0
 
 
 class ViewerProcess:
-    """A viewer that serves `url`, which includes its token; ends with this process, or by `end`."""
+    """A viewer that serves `url`, which includes its token; ends by `end`, and with this process unless it `stays`."""
 
-    def __init__(self, path: str | os.PathLike[str], *options: str, folder: TemporaryFolder | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *options: str, folder: TemporaryFolder | None = None,
+        outlives: bool = False,
+    ) -> None:  # fmt: skip
         """`path` is a run, a folder of runs, a recording or a host's socket; `options` are the server's.
 
-        The viewer takes over `folder` and removes it when it ends.
+        The viewer holds `folder`, too, and removes it if it is the last to do so. `outlives`: it shows a run that can
+        be looked at after this process has ended, so it stays where a person sits at a terminal (`page_lifetime`).
         """
-        self._folder = folder
-        fds = () if folder is None else (folder.fd,)
-        named_folder = [] if folder is None else [f"--folder={folder.path}"]
-        arguments = [str(path), *named_folder, *options]
-        self._child = ChildProcess(_PROGRAM, arguments, fds=fds, captures=True)
+        secs = alone_secs() if outlives else 0.0
+        self.stays = secs > 0
+        fds = [] if folder is None else [folder.fd]
+        options += () if folder is None else (f"--folder={folder.path}",)
+        if self.stays:
+            fds, options = [*fds, terminal_fd()], (*options, f"--stays={secs}")
+        self._child = ChildProcess(_PROGRAM, [str(path), *options], fds=fds, captures=True)
         self.process = self._child.popen
-        if folder is not None:
-            folder.close()  # the viewer holds it from here on
         try:
             self.url = self._receive_url()
         except BaseException:
@@ -51,8 +56,6 @@ class ViewerProcess:
         if not self._child.wait(time.monotonic() + _END_SECS):
             self._child.terminate(time.monotonic() + _TERMINATE_SECS)
         self._child.close()
-        if self._folder is not None:
-            self._folder.remove()  # where it was killed
 
     def _receive_url(self) -> str:
         """Receive the URL that the server reports first; raise with what it printed if it reports none."""

@@ -7,7 +7,6 @@ import { placeBoxes, type PlacedBox } from "./layout/placement";
 import { Painter, type Paint } from "./render/painter";
 import { ViewTree, type Mode } from "./layout/view_tree";
 import { rectOf, Stage } from "./render/stage";
-import { themeFromHash } from "./drawing_theme";
 
 export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
 export type ThemeName = "auto" | "light" | "dark";
@@ -19,7 +18,6 @@ export class App {
   readonly painter: Painter;
   readonly camera: Camera;
   readonly stage: Stage;
-  readonly screen: HTMLElement;
   details: Details | null = null;
   boxes: PlacedBox[] = []; // every drawn box, the root first
   byPath = new Map<string, PlacedBox>();
@@ -36,10 +34,10 @@ export class App {
 
   constructor(
     readonly data: Payload,
-    screen: HTMLElement,
+    readonly screen: HTMLElement,
+    readonly themed: HTMLElement, // has the class "dark" in the dark theme
   ) {
-    this.screen = screen;
-    this.theme = themeFromHash() ?? (data.theme === "light" || data.theme === "dark" ? data.theme : "auto");
+    this.theme = data.theme === "light" || data.theme === "dark" ? data.theme : "auto";
     this.tree = new ViewTree(data);
     this.painter = new Painter(data);
     this.camera = new Camera(
@@ -111,7 +109,7 @@ export class App {
   redraw(shift: [number, number] | null = null): void {
     this.colourScale?.fit(this.boxes);
     const { colourScale } = this;
-    const paintKey = colourScale ? `${colourScale.quantity} ${colourScale.range}` : "";
+    const paintKey = colourScale ? `${colourScale.quantity} ${colourScale.range.join()}` : "";
     this.stage.show({ boxes: this.boxes, down: this.tree.down, paint: (box) => this.paint(box), paintKey }, shift);
   }
 

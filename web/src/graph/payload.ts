@@ -61,6 +61,7 @@ export interface Theme {
 export const EdgeFlow = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
 
 export interface Payload {
+  font: string; // CSS rules with the embedded font
   header: string[];
   theme: string;
   colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[]; strange: string };
@@ -80,47 +81,69 @@ export interface Payload {
 /** Details of an item: its label, the address of its module, and key-value pairs to show. */
 export type ItemDetails = [label: string, around: string, facts: [key: string, value: string][]];
 
-/** Unpack the text of a script element: base64 of a zlib stream. */
-export async function unpack(packed: string): Promise<string> {
-  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+// As Python writes them: positional lists.
+type RawBox = [number, number, Ports, Ports, number, number, number, number];
+type RawRoute = [number, number, number, number, number, number, Route["side"], 0 | 1 | boolean];
+type RawLayout = Omit<Layout, "rowCount" | "columnCount" | "routes"> & {
+  row_count: number;
+  column_count: number;
+  routes: RawRoute[];
+};
+type RawPayload = Omit<Payload, "leaves" | "plans"> & {
+  leaves: (Omit<Leaf, "boxes"> & { boxes: [RawBox, RawBox] })[];
+  plans: (Omit<Plan, "layout" | "parts"> & { layout: RawLayout; parts: number[][] })[];
+};
+type Overlays = Record<string, (number | string | null)[]>;
+
+/** The bytes of base64 text. */
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+/** Unpack a text: a zlib stream. */
+export async function unpack(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
 }
 
 /** Parse the payload: positional lists become named fields. */
 export function parsePayload(text: string): Payload {
-  const raw = JSON.parse(text);
+  const raw = JSON.parse(text) as RawPayload;
   raw.view.limit ??= Infinity;
-  for (const leaf of raw.leaves) leaf.boxes = leaf.boxes.map(readBox);
-  for (const plan of raw.plans) {
-    plan.layout = readLayout(plan.layout);
-    plan.parts = plan.parts.map(([leaf, inner = -1, down = -1, right = -1]: number[]): Part => {
-      return { leaf, plan: inner, titles: [down, right] };
-    });
-  }
-  return raw;
+  const leaves = raw.leaves.map((leaf) => ({ ...leaf, boxes: leaf.boxes.map(readBox) as Leaf["boxes"] }));
+  const plans = raw.plans.map((plan) => ({
+    ...plan,
+    layout: readLayout(plan.layout),
+    parts: plan.parts.map(readPart),
+  }));
+  return { ...raw, leaves, plans };
 }
 
-export function readBox(raw: [number, number, Ports, Ports, number, number, number, number]): Box {
+export function readBox(raw: RawBox): Box {
   const [width, height, entries, exits, entryGap, exitGap, entryNote, exitNote] = raw;
   return { width, height, entries, exits, entryGap, exitGap, entryNote, exitNote };
 }
 
-export function readLayout(raw: any): Layout {
-  const routes = raw.routes.map(([source, exit, target, entry, net, lane, side, back]: any): Route => {
-    return { source, exit, target, entry, net, lane, side, back: Boolean(back) };
-  });
-  return { ...raw, rowCount: raw.row_count, columnCount: raw.column_count, routes };
+export function readLayout({ row_count: rowCount, column_count: columnCount, routes, ...raw }: RawLayout): Layout {
+  return { ...raw, rowCount, columnCount, routes: routes.map(readRoute) };
+}
+
+function readRoute([source, exit, target, entry, net, lane, side, back]: RawRoute): Route {
+  return { source, exit, target, entry, net, lane, side, back: Boolean(back) };
+}
+
+function readPart([leaf, inner = -1, down = -1, right = -1]: number[]): Part {
+  return { leaf, plan: inner, titles: [down, right] };
 }
 
 /** Details parsed after the page is shown; each item is parsed on demand. */
 export class Details {
-  readonly overlays: Record<string, (number | string | null)[]>;
+  readonly overlays: Overlays;
   private readonly lines: string[];
 
   constructor(text: string) {
     const [first, ...lines] = text.split("\n");
-    this.overlays = JSON.parse(first);
+    this.overlays = JSON.parse(first) as Overlays;
     this.lines = lines;
   }
 
@@ -129,6 +152,6 @@ export class Details {
   }
 
   item(number: number): ItemDetails {
-    return JSON.parse(this.lines[number]);
+    return JSON.parse(this.lines[number]) as ItemDetails;
   }
 }

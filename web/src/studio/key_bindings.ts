@@ -40,7 +40,9 @@ function findBinding({ key, shiftKey }: KeyboardEvent, currentTab: TabName): Key
 
 // Whether the focused element handles the key itself: a field all keys, a button Space, tabs and sliders the arrows,
 // Home and End, radio buttons the arrows, a check box none of them.
-function isHandledByTarget({ target, key }: KeyboardEvent): boolean {
+function isHandledByTarget(event: KeyboardEvent): boolean {
+  const [target] = event.composedPath(); // the graph's elements are in a shadow root, which hides them from `target`
+  const { key } = event;
   if (!(target instanceof Element)) return false;
   if (target.closest("input:not([type=checkbox],[type=radio],[type=range]), select, textarea, [contenteditable]"))
     return true;

@@ -4,17 +4,20 @@ import { render } from "preact";
 import { listenForKeys } from "./key_bindings";
 import { Page } from "./shell/page";
 import { ReportTransport } from "./report/report_transport";
-import { Socket } from "./socket";
+import { followSelection } from "./selected_names";
+import { Socket, socketAddress } from "./socket";
 import { Store } from "./store";
 import { followSystem } from "./theme";
 
-const scheme = location.protocol === "https:" ? "wss:" : "ws:";
 const embedded = document.getElementById("report")?.textContent; // of a report, which needs no server
 const store = new Store((listener) =>
-  embedded ? new ReportTransport(embedded, listener) : new Socket(`${scheme}//${location.host}/ws`, listener),
+  embedded ? new ReportTransport(embedded, listener) : new Socket(socketAddress(location.href), listener),
 );
 
 followSystem();
 listenForKeys(store);
-render(<Page store={store} />, document.getElementById("app")!);
+followSelection(store);
+const app = document.getElementById("app")!;
+app.replaceChildren(); // "Loading…" would stay below the page
+render(<Page store={store} />, app);
 store.start();

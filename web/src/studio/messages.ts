@@ -106,7 +106,7 @@ export interface Moments {
 
 /** A run's status and counters, and the actions it accepts. */
 export interface State {
-  status: string; // "running", "paused", "testing", "done", "lost" (killed), "idle" (nothing to control)
+  status: string; // "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
   counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
   can: string[]; // the `ACTIONS` that this host understands
   items: number; // how many items there are to test; 0 where unknown
@@ -119,6 +119,15 @@ export interface State {
 export interface StateCame {
   kind: "state_came";
   state: State;
+}
+
+/** How the run that is shown has ended, and where it is kept. */
+export interface OutcomeCame {
+  kind: "outcome_came";
+  heading: string; // "" while it runs, and where none ran
+  text: string; // may be empty
+  kept: string; // its folder; "" if it is kept nowhere
+  command: string; // that opens it again
 }
 
 /** Who controls the run, and how many pages show it. */
@@ -323,13 +332,71 @@ export interface FrameHead {
   raster: boolean; // rows are units and columns moments, the selected one last
 }
 
-/** The header of a binary message that answers `AskSample`: an image's pixels, or sound. */
+/** The header of a binary message that answers `AskSample`: an image's pixels, or sound; or `AskGraph`. */
 export interface SampleFrame {
   question: number;
-  count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel
+  count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of a graph zlib's
   shape: number[]; // height, width and channels of an image; channels and length of sound
   rate: number; // of sound, numbers per second
   note: string; // what the payload does not show: clipped numbers, NaN
+}
+
+/** The header of a binary message that answers `AskSlice`: cells by tile, row and column. */
+export interface SliceFrame {
+  question: number;
+  count: number; // bytes of the payload
+  moment: number;
+  type: string; // of the tensor
+  coded: "uint8" | "int32" | "uint32" | "int64" | "uint64" | "float32" | "float64"; // of the cells
+  shape: [number, number, number]; // of the payload: tiles, rows, columns
+  firsts: [number, number, number]; // the first tile, row and column of the tensor
+  counts: [number, number, number]; // tiles, rows and columns of the tensor that are shown
+  block: [number, number]; // rows and columns of the tensor per cell; a cell is the number farthest from 0, or NaN
+  code: string; // Python that opens the same numbers as a numpy array
+  code_note: string; // why there is none, and what to do
+}
+
+/** A tensor of a layer: a value that flows, a parameter or buffer, or a gradient of either. */
+export interface TensorHead {
+  variable: string; // "Act", "Net", "Grad" of the layer; "Wt", "WtGrad" of a parameter
+  parameter: string; // its name; "": a value of the layer itself
+  doc: string; // what it is, a few words
+  why: string; // why it is not there, half a sentence; "": it is
+  type: string; // "float32", "bfloat16", "int64", "bool"
+  shape: number[];
+  axes: string[]; // a name for each axis: "batch", "channel", "row"
+  first: number; // the batch item at position 0 of the first axis; -1: it has no batch axis
+  tiles: number; // the axes to begin with; -1: none
+  rows: number;
+  columns: number;
+  items: number; // in the whole batch, of which only some may be kept; 0: unknown
+}
+
+/** The answer to `AskTensors`. */
+export interface LayerTensors {
+  moment: number; // -1: there is none yet
+  step: number;
+  tensors: TensorHead[];
+}
+
+/** The answer to `AskStatistics`: facts about all numbers of a tensor, of those that are kept. */
+export interface TensorStatistics {
+  count: number;
+  nans: number;
+  plus_infs: number;
+  minus_infs: number;
+  zeros: number;
+  least: number; // of the finite numbers, like the following
+  most: number;
+  mean: number;
+  std: number; // of all numbers, not of a sample
+  norm: number; // the root of the sum of squares
+  edges: number[]; // of the histogram's bins; none without a finite number
+  counts: number[];
+  unit_axis: number; // the axis that tells units apart; -1: none does
+  units: number; // along it
+  dead: number; // units whose every number is exactly 0
+  dead_units: number[]; // the first of them
 }
 
 /** How often states are recorded: every `count` trials or epochs; "auto": within 1% of the run time. */
@@ -349,6 +416,8 @@ export interface Look {
   unit?: number;
   raster?: number; // number of moments along an axis; 0: no raster
   layers?: string[]; // those that are open; empty: all
+  inspected?: string; // a layer whose parameters are asked for, too; "": none
+  also?: string; // a further variable of units that is asked for
   train?: Every;
   test?: Every;
 }
@@ -420,6 +489,47 @@ export interface AskSample {
   id: number;
 }
 
+/** The drawing of the network: a `SampleFrame` with a compressed text, see web/src/graph/payload.ts. */
+export interface AskGraph {
+  kind: "ask_graph";
+  question: number;
+}
+
+/** The tensors of a layer at a moment, those that are not kept included: `LayerTensors`. */
+export interface AskTensors {
+  kind: "ask_tensors";
+  question: number;
+  layer: string;
+  moment?: number; // -1: the newest
+}
+
+/** A part of a tensor, cut by the server: a `SliceFrame`. */
+export interface AskSlice {
+  kind: "ask_slice";
+  question: number;
+  layer: string;
+  variable: string;
+  parameter?: string; // "": a value of the layer itself
+  moment?: number;
+  tiles?: number; // the axis whose positions are tiles side by side; -1: none
+  rows?: number;
+  columns?: number;
+  index?: number[]; // the position on each axis; those of the three do not count
+  firsts?: [number, number, number]; // where the tiles, rows and columns begin
+  counts?: [number, number, number]; // how many there are; -1: all that follow
+  most_cells?: number;
+}
+
+/** Statistics of all numbers of a tensor: `TensorStatistics`. */
+export interface AskStatistics {
+  kind: "ask_statistics";
+  question: number;
+  layer: string;
+  variable: string;
+  parameter?: string;
+  moment?: number;
+}
+
 /** Save the moments to a recording; the server picks the folder, names have letters, digits, - and _. */
 export interface SaveRecording {
   kind: "save_recording";
@@ -438,12 +548,18 @@ export interface OpenRun {
   id: number;
 }
 
+/** End the server; a run that is live goes on. */
+export interface CloseStudio {
+  kind: "close_studio";
+}
+
 /** All that the server says; `kind` tells which. */
 export type ToPage =
   | Hello
   | NetCame
   | Moments
   | StateCame
+  | OutcomeCame
   | ViewersCame
   | ParametersCame
   | TableCame
@@ -470,6 +586,11 @@ export type FromPage =
   | AskTrace
   | AskAnalysis
   | AskSample
+  | AskGraph
+  | AskTensors
+  | AskSlice
+  | AskStatistics
   | SaveRecording
   | OpenRecording
-  | OpenRun;
+  | OpenRun
+  | CloseStudio;

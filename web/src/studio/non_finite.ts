@@ -30,6 +30,12 @@ export function nonFiniteColours(): Record<NonFinite, string> {
   return { nan: read("--nan", "#c2187f"), plus: read("--plus", "#111827"), minus: read("--minus", "#00897b") };
 }
 
+/** Add a line to the path. */
+export function drawLine(context: CanvasRenderingContext2D, x: number, y: number, toX: number, toY: number): void {
+  context.moveTo(x, y);
+  context.lineTo(toX, toY);
+}
+
 /** Fill a small canvas like a cell of this kind. */
 export function paintNonFinite(canvas: HTMLCanvasElement, kind: NonFinite, paper: string): void {
   const context = canvas.getContext("2d");
@@ -41,8 +47,8 @@ export function paintNonFinite(canvas: HTMLCanvasElement, kind: NonFinite, paper
   context.lineWidth = Math.max(1, height / 8);
   context.beginPath();
   for (let offset = -height; offset < width + height; offset += height / 2) {
-    if (kind !== "minus") [context.moveTo(offset, height), context.lineTo(offset + height, 0)];
-    if (kind !== "plus") [context.moveTo(offset, 0), context.lineTo(offset + height, height)];
+    if (kind !== "minus") drawLine(context, offset, height, offset + height, 0);
+    if (kind !== "plus") drawLine(context, offset, 0, offset + height, height);
   }
   context.stroke();
 }

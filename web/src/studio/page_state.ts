@@ -6,6 +6,7 @@ import type {
   Json,
   Moment,
   Net,
+  OutcomeCame,
   Parameter,
   Recording,
   ReportCame,
@@ -40,6 +41,7 @@ export interface PageState {
   report: ReportCame | null; // null where a server answers
   controller: ViewersCame["controller"];
   viewers: number;
+  outcome: OutcomeCame | null; // how the run ended, and where it is kept
   ended: Ended | null; // the server's farewell, if it sent one
 }
 
@@ -60,6 +62,7 @@ export const NOTHING_SAID: PageState = {
   report: null,
   controller: "nobody",
   viewers: 0,
+  outcome: null,
   ended: null,
 };
 
@@ -76,6 +79,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, moments: withMoments(page.moments, message.came, message.gone) };
     case "state_came":
       return { ...page, state: message.state };
+    case "outcome_came":
+      return { ...page, outcome: message };
     case "viewers_came":
       return { ...page, controller: message.controller, viewers: message.viewers };
     case "parameters_came":
@@ -142,5 +147,5 @@ function parseColumns(head: TableHead, columns: Record<string, Json[]>): Record<
     const isText = head.columns.find((column) => column.name === name)?.type === "text";
     return [name, isText ? cells : cells.map(parseNumbers)];
   });
-  return Object.assign(Object.create(null), Object.fromEntries(entries));
+  return Object.assign(Object.create(null) as object, Object.fromEntries(entries));
 }

@@ -1,5 +1,5 @@
 // The WebSocket to the server: connects, reconnects, and splits binary messages.
-import type { FrameHead, FromPage, SampleFrame, ToPage } from "./messages";
+import type { FrameHead, FromPage, SampleFrame, SliceFrame, ToPage } from "./messages";
 
 const MAGIC = 0x46484354; // "TCHF", read as a little-endian number
 const MIN_RETRY_MS = 250;
@@ -10,10 +10,11 @@ export interface SocketListener {
   onLost(reason: string): void;
   onRefused(refused: boolean): void;
   onMessage(message: ToPage): void;
-  onSample(head: SampleFrame, bytes: Uint8Array): void;
+  onBinaryAnswer(head: SampleFrame | SliceFrame, bytes: Uint8Array): void;
   onGarbled(text: string): void;
 }
 
+export type AnyHead = FrameHead | SampleFrame | SliceFrame;
 /** Called with each frame, which is one layer of a state. */
 export type ReadFrame = (head: FrameHead, bytes: Uint8Array) => void;
 
@@ -24,7 +25,6 @@ export interface Transport {
   send(message: FromPage): boolean;
   retryNow(): void;
   resetRetries(): void;
-  graphAddress(run: number): Promise<string>; // of the drawing's page; "" without one
 }
 
 /** A reconnecting WebSocket. */
@@ -44,7 +44,7 @@ export class Socket implements Transport {
     const socket = new WebSocket(this.address);
     socket.binaryType = "arraybuffer";
     socket.onopen = () => this.listener.onRefused(false);
-    socket.onmessage = ({ data }) => this.handleData(data);
+    socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => this.handleData(data);
     socket.onclose = ({ reason }) => this.handleClose(socket, reason);
     this.socket = socket;
   }
@@ -60,11 +60,6 @@ export class Socket implements Transport {
     if (this.socket?.readyState !== WebSocket.OPEN) return false;
     this.socket.send(JSON.stringify(message));
     return true;
-  }
-
-  /** The address of a run's drawing. */
-  async graphAddress(run: number): Promise<string> {
-    return `/graph?run=${run}`;
   }
 
   /** Reconnect now instead of after the delay. */
@@ -89,17 +84,24 @@ export class Socket implements Transport {
 
   private handleData(data: string | ArrayBuffer): void {
     try {
-      if (typeof data === "string") this.listener.onMessage(JSON.parse(data));
+      if (typeof data === "string") this.listener.onMessage(JSON.parse(data) as ToPage);
       else this.handleFrame(...splitFrame(data));
     } catch (error) {
       this.listener.onGarbled(error instanceof Error ? error.message : String(error));
     }
   }
 
-  private handleFrame(head: FrameHead | SampleFrame, bytes: Uint8Array): void {
-    if ("question" in head) this.listener.onSample(head, bytes);
+  private handleFrame(head: AnyHead, bytes: Uint8Array): void {
+    if ("question" in head) this.listener.onBinaryAnswer(head, bytes);
     else this.frameReaders.forEach((read) => read(head, bytes));
   }
+}
+
+/** The socket's address, beside the page's: behind a proxy both have a prefix. */
+export function socketAddress(page: string): string {
+  const address = new URL("ws", page);
+  address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
+  return address.href;
 }
 
 /** Milliseconds before the next attempt: exponential backoff from 0.25 s to 5 s, with jitter. */
@@ -108,13 +110,13 @@ export function retryDelay(tries: number, random = Math.random()): number {
 }
 
 /** Split a binary message into its header and its payload. */
-export function splitFrame(data: ArrayBuffer): [FrameHead | SampleFrame, Uint8Array] {
+export function splitFrame(data: ArrayBuffer): [AnyHead, Uint8Array] {
   const view = new DataView(data);
   if (data.byteLength < 8 || view.getUint32(0, true) !== MAGIC) throw new Error("a binary message is not a frame");
   const length = view.getUint32(4, true);
   const start = Math.ceil((8 + length) / 8) * 8;
   if (start > data.byteLength) throw new Error("a frame ends inside its header");
-  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 8, length))) as FrameHead | SampleFrame;
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 8, length))) as AnyHead;
   if (start + head.count > data.byteLength) throw new Error("a frame is shorter than it says");
   return [head, new Uint8Array(data, start, head.count)];
 }
@@ -122,7 +124,7 @@ export function splitFrame(data: ArrayBuffer): [FrameHead | SampleFrame, Uint8Ar
 // A browser does not say why a WebSocket failed; a request to the page's own URL does.
 async function isRefused(): Promise<boolean> {
   try {
-    return (await fetch("/", { cache: "no-store" })).status === 401;
+    return (await fetch("./", { cache: "no-store" })).status === 401;
   } catch {
     return false; // no answer at all: the server is gone, and may come back
   }

@@ -2,7 +2,11 @@
 import type {
   Act,
   AskAnalysis,
+  AskGraph,
   AskSample,
+  AskSlice,
+  AskStatistics,
+  AskTensors,
   AskTrace,
   AskValue,
   Every,
@@ -10,12 +14,15 @@ import type {
   Hello,
   Json,
   Look,
+  Net,
   SampleFrame,
   Shown,
+  SliceFrame,
   ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
+import { readPlace, writePlace } from "./page_place";
 import { Signal } from "./signal";
 import type { SocketListener, Transport } from "./socket";
 
@@ -29,6 +36,7 @@ export type Connection = "connecting" | "open" | "lost";
 export interface Selection {
   layer: string;
   unit: number;
+  module?: string; // the module that was selected as a whole: the layer has what it returned
 }
 
 /** What the Network tab shows, and how. */
@@ -42,6 +50,10 @@ export interface ViewSettings {
   test: Every;
 }
 
+/** The layer whose parameters are looked at, and a variable beside that of the Network tab; "": none. */
+export type Inspected = Required<Pick<Look, "inspected" | "also">>;
+const NOTHING_INSPECTED: Inspected = { inspected: "", also: "" };
+
 /** A message to the user that disappears by itself. */
 export interface Notice {
   id: number;
@@ -50,14 +62,26 @@ export interface Notice {
 }
 
 /** A binary answer: its header and its payload. */
-export interface SampleBytes {
-  head: SampleFrame;
+export interface BinaryAnswer<Head> {
+  head: Head;
   bytes: Uint8Array;
 }
+export type SampleBytes = BinaryAnswer<SampleFrame>;
+export type SliceBytes = BinaryAnswer<SliceFrame>;
 
+/** A question without its number. */
+export type Unnumbered<T> = Omit<T, "question">;
 type Question =
-  Omit<AskSample, "question"> | Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
-type PendingQuestion = { resolve: (value: Json | SampleBytes) => void; reject: (error: Error) => void };
+  | Unnumbered<AskGraph>
+  | Unnumbered<AskSample>
+  | Unnumbered<AskValue>
+  | Unnumbered<AskTrace>
+  | Unnumbered<AskAnalysis>
+  | Unnumbered<AskTensors>
+  | Unnumbered<AskSlice>
+  | Unnumbered<AskStatistics>;
+type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
+type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
 const DEFAULT_VIEW: ViewSettings = {
   variable: "",
@@ -89,14 +113,16 @@ export class Store {
   readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
+  readonly outcome = new Signal<PageState["outcome"]>(null);
   readonly ended = new Signal<PageState["ended"]>(null);
 
   readonly connection = new Signal<Connection>("connecting");
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
-  readonly selection = new Signal<Selection | null>(null);
+  readonly selection = new Signal<Selection | null>(null); // of every tab
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
+  readonly inspected = new Signal<Inspected>(NOTHING_INSPECTED); // what the inspector needs of a live run
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -104,6 +130,7 @@ export class Store {
   readonly socket: Transport; // its frames go to who draws them
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
+  private place = readPlace(); // the selection that the address names, until it is there
   private page = NOTHING_SAID; // may be newer than the signals
   private tablesTimer = 0;
   private lastLook = ""; // the last look sent, without its number
@@ -117,17 +144,18 @@ export class Store {
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
-      onSample: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
+      onBinaryAnswer: (head, bytes) => this.popQuestion(head.question)?.resolve({ head, bytes }),
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers])
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers, this.inspected])
       signal.subscribe(() => this.sendLook());
   }
 
   /** Connect, and reconnect when the connection is lost. */
   start(): void {
-    this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // a reload opens the same tab
+    for (const signal of [this.tab, this.selection])
+      signal.subscribe(() => writePlace(this.tab.get(), this.selection.get())); // a reload opens the same
     window.addEventListener("hashchange", () => this.tab.set(tabFromHash()));
     document.addEventListener("visibilitychange", () => {
       this.sendLook();
@@ -157,6 +185,11 @@ export class Store {
     };
   }
 
+  /** Ask for the state again with the next look, even if that is the same. */
+  forgetLook(): void {
+    this.lastLook = "";
+  }
+
   /** Send a message; a notice tells the user if not connected. */
   send(message: FromPage): boolean {
     const isSent = this.socket.send(message);
@@ -172,14 +205,24 @@ export class Store {
 
   /** Request the content of a sample: binary for images and sound, JSON for the others. */
   askSample(id: number): Promise<Json | SampleBytes> {
-    return this.askAny({ kind: "ask_sample", id });
+    return this.askAny({ kind: "ask_sample", id }) as Promise<Json | SampleBytes>;
   }
 
-  private askAny(question: Question): Promise<Json | SampleBytes> {
+  /** Request the network's drawing. */
+  askGraph(): Promise<SampleBytes> {
+    return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
+  }
+
+  /** Request a slice of a tensor. */
+  askSlice(question: Unnumbered<AskSlice>): Promise<SliceBytes> {
+    return this.askAny(question) as Promise<SliceBytes>;
+  }
+
+  private askAny(question: Question): Promise<AnyAnswer> {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });
-      if (this.socket.send({ ...question, question: number } as FromPage)) return;
+      if (this.socket.send({ ...question, question: number })) return;
       this.questions.delete(number);
       reject(new Error("not connected"));
     });
@@ -262,6 +305,7 @@ export class Store {
     this.run.set(page.run);
     this.report.set(page.report);
     this.parameters.set(page.parameters);
+    this.outcome.set(page.outcome);
     this.ended.set(page.ended);
     this.state.set(page.state);
     this.controller.set(page.controller);
@@ -308,8 +352,18 @@ export class Store {
     const selection = this.selection.get();
     const placedLayer = net?.layers.find(({ layer }) => layer.name === selection?.layer);
     if (selection && !(placedLayer && selection.unit < placedLayer.units)) this.selection.set(null);
+    if (net) this.restoreSelection(net);
     if (net && !names.includes(variable)) this.viewSettings.patch({ variable: unit?.name ?? "", item });
     this.net.set(net);
+  }
+
+  // The selection that the address names, once its network is there.
+  private restoreSelection(net: Net): void {
+    const { place } = this;
+    const unit = place && (net.layers.find(({ layer }) => layer.name === place.layer)?.units ?? 0);
+    if (!place || !unit) return;
+    this.place = null;
+    if (!this.selection.get()) this.selection.set({ ...place, unit: Math.min(place.unit, unit - 1) });
   }
 
   // If the shown moment was thinned out, show its nearest neighbour, never the live one: the user is looking back.
@@ -357,6 +411,7 @@ export class Store {
       train,
       test,
       layers: this.openLayers.get(),
+      ...this.inspected.get(),
     };
   }
 
@@ -366,5 +421,5 @@ export class Store {
 }
 
 function tabFromHash(): TabName {
-  return TAB_NAMES.find((name) => location.hash === `#${name}`) ?? "network";
+  return TAB_NAMES.find((name) => location.hash.split("&")[0] === `#${name}`) ?? "network";
 }

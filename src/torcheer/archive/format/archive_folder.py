@@ -105,6 +105,7 @@ class Segment:
         ):
             raise ArchiveDamaged(fault)
         self._index, self._data = _open_or_create(index), _open_or_create(data)
+        self._identities = [(str(index), os.fstat(self._index.fileno())), (str(data), os.fstat(self._data.fileno()))]
         scan.check_data(os.fstat(self._data.fileno()).st_size, str(data))
         sealed = scan.seal is not None
         self.committed = CommitState(scan.steps, scan.last_crc, scan.end, scan.data_end, sealed)
@@ -174,13 +175,10 @@ class Segment:
         """Duplicate the descriptors of both files, the data first."""
         return [os.dup(self._data.fileno()), os.dup(self._index.fileno())]
 
-    def is_at(self, path: Path) -> bool:
-        """Return whether the open files are still the ones under their names in a folder."""
+    def is_in_place(self) -> bool:
+        """Return whether the open files are still the ones under their names in the folder."""
         try:
-            return all(
-                os.path.samestat(os.fstat(file.fileno()), name.stat())
-                for file, name in zip((self._index, self._data), segment_paths(path, self.number))
-            )
+            return all(os.path.samestat(identity, os.stat(name)) for name, identity in self._identities)
         except OSError:
             return False
 

@@ -161,7 +161,7 @@ class Writer:
 
         False after it was removed.
         """
-        return self._segment.is_at(self.path)
+        return self._segment.is_in_place()
 
     def close(self, *, seal: bool = True) -> None:
         """Close the archive; `seal` records where it ends, so that a lost tail is detected."""

@@ -43,8 +43,7 @@ def write_html(
     `details_of` returns an item's details to show beside the drawing; `overlays` holds the values to colour by.
     """
     data = page_data(picture, header=header, theme=theme, colour_by=colour_by)
-    # Read by the page after its first rendering: the overlays on one line, then a line for each item.
-    details = "\n".join([WRITE(overlays), *(WRITE(details_of(item)) for item in picture.scene.items)])
+    details = details_text(picture, details_of, overlays)
     title = escape(header[0] if header else "model")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -57,6 +56,11 @@ def write_html(
         f"{_compressed_script('details', details)}\n"
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script></body></html>\n"
     )
+
+
+def details_text(picture: Picture, details_of: Callable[[Item], ItemDetails], overlays: dict[str, Any]) -> str:
+    """Return what a page reads after its first rendering: the overlays on one line, then a line for each item."""
+    return "\n".join([WRITE(overlays), *(WRITE(details_of(item)) for item in picture.scene.items)])
 
 
 def _compressed_script(name: str, text: str) -> str:

@@ -17,6 +17,7 @@ from torcheer.capture.torch_state import DisableTorchFunction
 from torcheer.host.follow.attention_heads import attention_weights
 from torcheer.host.follow.batch_arrangement import arrange
 from torcheer.host.follow.described_model import DescribedModel
+from torcheer.host.follow.layer_parameters import parameters_of
 from torcheer.host.follow.layer_places import Place
 from torcheer.host.follow.network_finder import NetworkFinder
 from torcheer.host.follow.record_rate import stamp
@@ -29,8 +30,10 @@ from torcheer.network.recorded_heads import SUFFIX
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in
+from torcheer.terminal import human_bytes
 
 WHOLE_BYTES: Final = 4 << 20  # of a weight that is sent whole; of larger ones, the slices of single units
+_WHOLE: Final = "a checkpoint, or tl.show(model, inputs), has all of it"
 _ALL_WHOLE_BYTES: Final = 32 << 20  # of all that are sent whole
 
 
@@ -124,6 +127,7 @@ class LayerProbes:
             with DisableTorchFunction():
                 self._attach(arguments, keywords)
                 self._send_weights()
+                self._send_parameters()
         except Exception as error:
             self._note(f"step {step} cannot be looked at: {type(error).__name__}: {error}")
         self._state.spend(began)
@@ -245,6 +249,32 @@ class LayerProbes:
             else:
                 for variable, part in unit_weights(network, projection, weight, wants.units):
                     self.host.values.offer(self._state.number, part, projection.name, variable)
+
+    def _send_parameters(self) -> None:
+        """Send the parameters of inspected layers, and their gradients as they come."""
+        wants, network, number = self.host.wants, self.host.network, self._state.number
+        if network is None or not wants.inspected:
+            return
+        for name, parameter in parameters_of(self.model, network, wants.inspected).items():
+            tensor = getattr(parameter, "_local_tensor", parameter).detach()  # of a sharded one, the local shard
+            if tensor.nbytes > WHOLE_BYTES:
+                why = (
+                    f"it has {human_bytes(tensor.nbytes)}; a live page gets up to {human_bytes(WHOLE_BYTES)}: {_WHOLE}"
+                )
+                self.host.values.absent(number, [(name, "Wt", why), (name, "WtGrad", why)])
+                continue
+            self.host.values.offer(number, tensor, name, "Wt")
+            if parameter.requires_grad:
+                self._tap.follow(parameter, partial(self._send_gradient, name, number))
+                self._state.has_gradient_hooks = True
+            self.host.values.absent(number, [(name, "WtGrad", NO_BACKWARD if parameter.requires_grad else FROZEN)])
+
+    def _send_gradient(self, name: str, number: int, gradient: Tensor) -> None:
+        """Send the gradient of a parameter; may run in one of autograd's threads."""
+        if number == self._state.number:
+            began = stamp()
+            self.host.values.offer(number, getattr(gradient, "_local_tensor", gradient), name, "WtGrad")
+            self._state.spend(began)
 
     def drop_layer(self, name: str, error: Exception) -> None:
         """Stop recording a layer whose hook failed; the others stay."""

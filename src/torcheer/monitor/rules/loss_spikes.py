@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -93,9 +93,11 @@ class LossLevel:
         if loss <= 0 and not self._is_signed:
             self._is_signed = True
             self._restart(self._losses)
-        is_known, height = self._heights.is_known, self._height(loss) if self._heights.is_known else 0.0
+        heights = self._heights
+        height = self._height(loss) if heights.is_known else 0.0
+        is_usual = height <= max(heights.largest, self._newest) or not heights.is_known  # as nearly every loss is
         begins = self._calm >= _CALM
-        if not is_known or not self._is_spike(loss, height) or (begins and self._heights.is_often(height)):
+        if is_usual or not self._is_spike(loss, height) or (begins and heights.is_often(height)):
             self._spikes.clear()
             self._calm += 1
             self._learn(loss, height)
@@ -119,10 +121,13 @@ class LossLevel:
 
     def _refresh(self) -> None:
         """Take the medians anew, and how far the newest losses are above them: a loss that falls leaves them behind."""
-        self._since_median, losses = 0, list(self._losses)
-        self._usual = median(losses)
-        self._deviation = _NORMAL_MAD * median(abs(loss - self._usual) for loss in losses)
-        self._newest = max(self._height(loss) for loss in losses[len(losses) // 2 :])
+        losses, self._since_median = list(self._losses), 0
+        ordered = sorted(losses)
+        usual = self._usual = median_of_sorted(ordered)
+        # Two runs, one falling and one rising, which take no time to sort.
+        away = sorted([usual - loss if loss < usual else loss - usual for loss in ordered])
+        self._deviation = _NORMAL_MAD * median_of_sorted(away)
+        self._newest = self._height(max(losses[len(losses) // 2 :]))  # a larger loss is higher
         if not self._heights.is_known:
             self._heights.add(self._newest)
 
@@ -142,9 +147,8 @@ class LossLevel:
         return math.log(loss / self._usual)
 
     def _is_spike(self, loss: float, height: float) -> bool:
+        """Whether a loss, higher than all before it, is one."""
         largest = max(self._heights.largest, self._newest)
-        if height <= largest:
-            return False
         least = max(_MAD_FACTOR * self._deviation, self._rise * abs(self._usual), self._done * (self._begin or 0.0))
         if loss - self._usual <= least or loss <= max(self._losses):
             return False
@@ -160,18 +164,19 @@ class Heights:
         self._blocks: deque[float] = deque(maxlen=_BLOCKS)
         self._largest, self._count = 0.0, 0  # of the block under way
         self._losses, self._rare = 0, deque[tuple[int, float]](maxlen=_OFTEN)  # of spikes: when, how high
-
-    @property
-    def is_known(self) -> bool:
-        """True once there was one."""
-        return bool(self._count or self._blocks)
+        self.largest = 0.0  # of them; 0 where none is above the usual
+        self.is_known = False  # True once there was one
 
     def add(self, height: float) -> None:
         """Add the height of the next loss."""
+        self.is_known = True
         self._count, self._losses = self._count + 1, self._losses + 1
-        self._largest = max(self._largest, height)
+        if height > self._largest:
+            self._largest = height
+            self.largest = max(self.largest, height)
         if self._count == _BLOCK:
             self._blocks.append(self._largest)
+            self.largest = max(self._blocks)
             self._largest, self._count = 0.0, 0
 
     def is_often(self, height: float) -> bool:
@@ -182,7 +187,8 @@ class Heights:
         self._rare.clear()
         return True
 
-    @property
-    def largest(self) -> float:
-        """The largest of them; 0 where none is above the usual."""
-        return max(self._largest, *self._blocks, 0.0)
+
+def median_of_sorted(values: Sequence[float]) -> float:
+    """The median of values that are sorted."""
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2

@@ -2,8 +2,9 @@
 
 Host, method, path, token or cookie, and Origin are checked, in this order.
 
-A request comes from the user's own browser only if its Host is one of our names (against DNS rebinding) and it
-carries the cookie that the printed URL was exchanged for. A socket's Origin must also be our own page.
+A request comes from the user's own browser only if its Host is one of our names, or one that was allowed (against DNS
+rebinding), and it carries the cookie that the printed URL was exchanged for. A socket's Origin must also be our own
+page, or one of an allowed host. All redirects are relative: behind a proxy nobody here knows the page's whole path.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qs
+
+from torcheer.wire.page_address import parse_host
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
@@ -33,30 +36,52 @@ _UNKNOWN = small_page(
     "Open the address that was printed when the studio was started, with the token at its end. "
     "After a restart the old one is no longer good.",
 )
-_ON = small_page("The studio opens", '<a href="/">Here</a>, if it does not.')
+_FOREIGN = (
+    "this server answers only to its own address, as it was printed; where that is reached by another name (a proxy, a "
+    "tunnel to another port), start it with --allow-host NAME"
+)
+_ON = small_page("The studio opens", '<a href="./">Here</a>, if it does not.')
 
 
 class Keys:
     """The secrets of one server start: the printed URL's token, and the cookie it is exchanged for."""
 
-    def __init__(self, port: int, addresses: Iterable[str] = ()) -> None:
-        self.port = port
-        self.token, self._cookie = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    def __init__(
+        self, port: int, addresses: Iterable[str] = (), *, allowed: Iterable[str] = (), base_path: str = "",
+        token: str = "",
+    ) -> None:  # fmt: skip
+        """`allowed` are hosts of proxies (`page_address.parse_host`), `base_path` the prefix that they may leave on.
+
+        `token` is one that another program of this user has made, which hands it out.
+        """
+        self.port, self.base_path = port, base_path
+        self.token, self._cookie = token or secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        proxies = [parse_host(name) for name in allowed]
+        self._proxies = frozenset(host for host, _ in proxies)
+        self.origins = frozenset(origin for _, origins in proxies for origin in origins)
         names = ("127.0.0.1", "localhost", "[::1]", *addresses)
         self._everywhere = "0.0.0.0" in addresses or "[::]" in addresses
         self.hosts = frozenset(f"{name}:{port}".lower() for name in names)
         self.cookie_name = f"torcheer-studio-{port}"  # cookies ignore ports: a second studio needs another name
 
     def is_ours(self, host: str, server: Any) -> bool:
-        """True if a Host header is one of our names, or the address the request came to."""
+        """True if a Host header is one of our names, an allowed one, or the address the request came to."""
+        if host in self._proxies:
+            return True
         if self._everywhere and server:
             named = f"[{server[0]}]" if ":" in server[0] else server[0]
             return host in self.hosts or host == f"{named}:{self.port}"
         return host in self.hosts
 
+    def is_our_page(self, origins: list[str], host: str) -> bool:
+        """True if the Origin of a socket's request is the page that we serve, here or through an allowed host."""
+        if len(origins) != 1:
+            return False
+        return origins[0] in self.origins or (host not in self._proxies and origins[0] == f"http://{host}")
+
     def set_cookie(self) -> str:
-        """The Set-Cookie header."""
-        return f"{self.cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+        """The Set-Cookie header; without a Path browsers send it below the page's own path only."""
+        return f"{self.cookie_name}={self._cookie}; HttpOnly; SameSite=Strict"
 
     def is_token(self, text: str) -> bool:
         """True for the token of this start; compared in constant time."""
@@ -76,10 +101,13 @@ class Keys:
         sockets = " ".join(
             f"ws://{host}" for host in sorted(self.hosts) if "[" not in host
         )  # CSP cannot express IPv6 addresses
+        proxied = sorted(origin for origin in self.origins if "[" not in origin)
+        sockets = " ".join([sockets, *(f"ws{origin.removeprefix('http')}" for origin in proxied)])
+        ancestors = " ".join([ANCESTORS, *proxied])
         return (
             f"default-src 'self'; connect-src 'self' {sockets}; img-src 'self' data: blob:; "
             "style-src 'self'; script-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
-            f"frame-ancestors {ANCESTORS}"
+            f"frame-ancestors {ancestors}"
         )
 
 
@@ -97,6 +125,7 @@ class RequestGuard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
+        scope = self._without_base(scope)
         refusal = self._refusal(scope)
         if refusal is None:
             await self.app(scope, receive, self._with_headers(send))
@@ -104,6 +133,14 @@ class RequestGuard:
             await _respond(self._with_headers(send), "http.response", *refusal)
         else:
             await _respond(send, "websocket.http.response", *refusal)
+
+    def _without_base(self, scope: Any) -> Any:
+        """The request without the path prefix, which some proxies strip and others do not."""
+        path, base = scope["path"], self.keys.base_path
+        if not base or not path.startswith(f"{base}/"):
+            return scope
+        inner = path.removeprefix(base)
+        return {**scope, "path": inner, "raw_path": inner.encode(), "root_path": ""}
 
     def has_key(self, scope: Any) -> bool:
         """True if a request carries a valid token or cookie, whatever it requests."""
@@ -115,12 +152,14 @@ class RequestGuard:
         headers, path = scope["headers"], scope["path"]
         hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
         if len(hosts) != 1 or not self.keys.is_ours(hosts[0], scope.get("server")):
-            return 421, "this server answers only to its own address, as it was printed", []
+            return 421, _FOREIGN, []
         if scope["type"] == "websocket":
             return self._socket_refusal(headers, path, hosts[0])
         if scope["method"] not in self.methods:
             allowed = ", ".join(sorted(self.methods))
             return 405, f"only {allowed} are understood", [(b"allow", allowed.encode())]
+        if self.keys.base_path and path == self.keys.base_path and not scope["query_string"]:  # no token is sent back
+            return 307, "", [(b"location", path.rpartition("/")[2].encode() + b"/")]
         if path not in self.paths:
             return 404, "there is nothing at this address", []
         return self._request_refusal(scope, headers, path)
@@ -141,8 +180,8 @@ class RequestGuard:
         """
         cookie = (b"set-cookie", self.keys.set_cookie().encode())
         if (b"sec-fetch-site", b"cross-site") in headers:
-            return 200, _ON, [(b"refresh", b"0;url=/"), cookie]
-        return 303, "", [(b"location", b"/"), cookie]
+            return 200, _ON, [(b"refresh", b"0;url=./"), cookie]
+        return 303, "", [(b"location", b"./"), cookie]
 
     def _socket_refusal(self, headers: Headers, path: str, host: str) -> tuple[int, str, Headers] | None:
         if path not in self.sockets:
@@ -150,7 +189,7 @@ class RequestGuard:
         if not self.keys.has_cookie(headers):
             return 401, "open the printed address first", []
         origins = [value.decode("latin-1").lower() for name, value in headers if name == b"origin"]
-        if origins != [f"http://{host}"]:
+        if not self.keys.is_our_page(origins, host):
             return 403, "only the studio's own page may open its socket", []
         return None
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -15,15 +16,17 @@ from torcheer.control.loop_messages import Problem
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import PlacedLayer
 from torcheer.runlog.media.logged_samples import LoggedSample
-from torcheer.studio.closing_message import closing_message, is_alive
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
+from torcheer.studio.graph_answers import Graphs
+from torcheer.studio.run_outcome import closing_message, is_alive
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
+from torcheer.studio.sources.layer_tensors import answer_slice, answer_statistics, tensors_of
 from torcheer.studio.sources.sample_index import answer_of
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.table_queries import analyse_column
@@ -35,6 +38,7 @@ MOST_PAGES: Final = 256
 _HOST_END_SECS: Final = 2.0  # for the host's socket to close after the parent's pipe has
 _GOODBYE_SECS: Final = 1.0  # for the last messages to be sent
 _MOST_TASKS: Final = 4  # recordings being written, or queued
+_MOST_CUTS: Final = 256  # slices of tensors that pages wait for
 _MOST_CALLS: Final = 200  # reader callbacks between two ticks
 FIRST = ("first", -1)
 
@@ -47,7 +51,11 @@ class Hub:
         self.channels: dict[tuple[str, int], Channel] = {FIRST: Channel(catalog.first(), catalog)}
         self._readers: dict[int, Channel] = {}  # descriptors registered with the event loop
         self._ticks = self._called = 0
+        self._alone_since = time.monotonic()
+        self.end: Callable[[], None] = lambda: None  # ends the server
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._graphs = Graphs()
+        self._cutting, self._counting, self._cuts = asyncio.Lock(), asyncio.Lock(), set[asyncio.Task[None]]()
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -66,11 +74,17 @@ class Hub:
         if channel is None:
             return
         channel.remove(page)
+        self._alone_since = time.monotonic()
         for key, candidate in list(self.channels.items()):
             if candidate is channel and not channel.pages and key != FIRST:
                 del self.channels[key]
                 self._unwatch(channel)
                 _close(channel.source)
+
+    @property
+    def alone_secs(self) -> float:
+        """Seconds since the last page disconnected; 0.0 while there is one."""
+        return 0.0 if self.pages else time.monotonic() - self._alone_since
 
     def handle(self, page: PageConnection, text: str | bytes) -> None:
         """Handle one message; an error is reported to its page."""
@@ -94,11 +108,11 @@ class Hub:
         finally:
             self.close()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine as a background task."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _start(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]] | None = None) -> None:
+        """Run a coroutine as a background task, one of `tasks` while it runs."""
+        tasks, task = self._tasks if tasks is None else tasks, asyncio.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def _scan_for_runs(self) -> None:
         """Send pages the folder's runs whenever they change.
@@ -164,7 +178,7 @@ class Hub:
         channels = list(self.channels.values())
         for channel in channels:
             self._poll(channel)
-        while expects_death and any(map(is_alive, channels)) and time.monotonic() < deadline:
+        while expects_death and any(is_alive(channel.source) for channel in channels) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
             for channel in channels:
                 self._poll(channel)
@@ -177,7 +191,7 @@ class Hub:
 
     def close(self) -> None:
         """Cancel the tasks and close every source."""
-        for task in self._tasks:
+        for task in (*self._tasks, *self._cuts):
             task.cancel()
         for channel in self.channels.values():
             self._unwatch(channel)
@@ -228,6 +242,43 @@ class Hub:
         sample = _channel(page).source.samples.find(request.id)
         page.reply(lambda: _sample_answer(sample, request.question))  # as large as it is, it is made when it is sent
 
+    def _answer_graph(self, page: PageConnection, request: messages.AskGraph) -> None:
+        self._start(self._send_graph(page, _channel(page).source, request.question))
+
+    async def _send_graph(self, page: PageConnection, source: Source, question: int) -> None:
+        """Draw, which may take seconds, and send it."""
+        with _reporting_errors(page, question):
+            page.reply(await self._graphs.answer(source, question))
+
+    def _answer_tensors(self, page: PageConnection, request: messages.AskTensors) -> None:
+        tensors = tensors_of(_channel(page).source, request.layer, request.moment)
+        page.reply(Answer(request.question, asdict(tensors)))
+
+    def _answer_slice(self, page: PageConnection, request: messages.AskSlice) -> None:
+        self._answer_in_thread(page, request.question, answer_slice(_channel(page).source, request), self._cutting)
+
+    def _answer_statistics(self, page: PageConnection, request: messages.AskStatistics) -> None:
+        describe = answer_statistics(_channel(page).source, request)
+
+        def make() -> Answer:
+            return Answer(request.question, asdict(describe()))
+
+        self._answer_in_thread(page, request.question, make, self._counting)  # slices do not wait for statistics
+
+    def _answer_in_thread(
+        self, page: PageConnection, question: int, make: Callable[[], Answer | bytes], turn: asyncio.Lock
+    ) -> None:
+        """Make an answer in a thread, one at a time: a tensor may have a billion numbers."""
+        if len(self._cuts) >= _MOST_CUTS:
+            raise BadArgument("many parts of tensors are asked for at once; ask for this one again")
+
+        async def work() -> None:
+            with _reporting_errors(page, question):
+                async with turn:
+                    page.reply(await asyncio.to_thread(make))
+
+        self._start(work(), self._cuts)
+
     def _save_recording(self, page: PageConnection, save: messages.SaveRecording) -> None:
         source = _channel(page).source
         if len(self._tasks) > _MOST_TASKS:
@@ -252,6 +303,9 @@ class Hub:
     def _open_run(self, page: PageConnection, request: messages.OpenRun) -> None:
         key = FIRST if request.id in (-1, self.catalog.run) else ("run", request.id)
         self._move(page, key, lambda: Channel(self.catalog.open_run(request.id), self.catalog, request.id))
+
+    def _close_studio(self, page: PageConnection, request: messages.CloseStudio) -> None:
+        self.end()
 
     def _move(self, page: PageConnection, key: tuple[str, int], make: Callable[[], Channel]) -> None:
         """Move a page to another channel; a `hello` follows."""
@@ -329,7 +383,12 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.AskTrace: Hub._answer_trace,
     messages.AskAnalysis: Hub._answer_analysis,
     messages.AskSample: Hub._answer_sample,
+    messages.AskGraph: Hub._answer_graph,
+    messages.AskTensors: Hub._answer_tensors,
+    messages.AskSlice: Hub._answer_slice,
+    messages.AskStatistics: Hub._answer_statistics,
     messages.SaveRecording: Hub._save_recording,
     messages.OpenRecording: Hub._open_recording,
     messages.OpenRun: Hub._open_run,
+    messages.CloseStudio: Hub._close_studio,
 }

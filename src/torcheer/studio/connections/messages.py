@@ -152,6 +152,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeCame:
+    """How the run that is shown has ended, and where it is kept."""
+
+    heading: str  # "" while it runs, and where none ran
+    text: str  # may be empty
+    kept: str  # its folder; "" if it is kept nowhere
+    command: str  # that opens it again
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The last message of a server that shuts down: why, and what became of the run."""
 
@@ -208,13 +218,79 @@ class FrameHead:
 
 @dataclass(frozen=True, slots=True)
 class SampleFrame:
-    """The header of a binary message that answers `AskSample`: an image's pixels, or sound."""
+    """The header of a binary message that answers `AskSample`: an image's pixels, or sound; or `AskGraph`."""
 
     question: int
-    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel
+    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of a graph zlib's
     shape: tuple[int, ...]  # height, width and channels of an image; channels and length of sound
     rate: int = 0  # of sound, numbers per second
     note: str = ""  # what the payload does not show: clipped numbers, NaN
+
+
+@dataclass(frozen=True, slots=True)
+class TensorHead:
+    """A tensor of a layer: a value that flows, a parameter or buffer, or a gradient of either."""
+
+    variable: str  # "Act", "Net", "Grad" of the layer; "Wt", "WtGrad" of a parameter
+    parameter: str  # its name; "": a value of the layer itself
+    doc: str  # what it is, a few words
+    why: str = ""  # why it is not there, half a sentence; "": it is
+    type: str = ""  # "float32", "bfloat16", "int64", "bool"
+    shape: tuple[int, ...] = ()
+    axes: tuple[str, ...] = ()  # a name for each axis: "batch", "channel", "row"
+    first: int = -1  # the batch item at position 0 of the first axis; -1: it has no batch axis
+    tiles: int = -1  # the axes to begin with; -1: none
+    rows: int = -1
+    columns: int = -1
+    items: int = 0  # in the whole batch, of which only some may be kept; 0: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTensors:
+    """The answer to `AskTensors`."""
+
+    moment: int  # -1: there is none yet
+    step: int
+    tensors: tuple[TensorHead, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStatistics:
+    """The answer to `AskStatistics`: facts about all numbers of a tensor, of those that are kept."""
+
+    count: int
+    nans: int
+    plus_infs: int
+    minus_infs: int
+    zeros: int
+    least: float  # of the finite numbers, like the following
+    most: float
+    mean: float
+    std: float  # of all numbers, not of a sample
+    norm: float  # the root of the sum of squares
+    edges: tuple[float, ...]  # of the histogram's bins; none without a finite number
+    counts: tuple[int, ...]
+    unit_axis: int  # the axis that tells units apart; -1: none does
+    units: int  # along it
+    dead: int  # units whose every number is exactly 0
+    dead_units: tuple[int, ...]  # the first of them
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFrame:
+    """The header of a binary message that answers `AskSlice`: cells by tile, row and column."""
+
+    question: int
+    count: int  # bytes of the payload
+    moment: int
+    type: str  # of the tensor
+    coded: Annotated[str, OneOf(("uint8", "int32", "uint32", "int64", "uint64", "float32", "float64"))]  # of the cells
+    shape: tuple[int, int, int]  # of the payload: tiles, rows, columns
+    firsts: tuple[int, int, int]  # the first tile, row and column of the tensor
+    counts: tuple[int, int, int]  # tiles, rows and columns of the tensor that are shown
+    block: tuple[int, int]  # rows and columns of the tensor per cell; a cell is the number farthest from 0, or NaN
+    code: str = ""  # Python that opens the same numbers as a numpy array
+    code_note: str = ""  # why there is none, and what to do
 
 
 # -- from the page ---------------------------------------------------------------------------------------------------
@@ -232,6 +308,8 @@ class Look:
     unit: int = -1
     raster: Annotated[int, Between(0, 10_000)] = 0  # number of moments along an axis; 0: no raster
     layers: tuple[str, ...] = ()  # those that are open; empty: all
+    inspected: str = ""  # a layer whose parameters are asked for, too; "": none
+    also: str = ""  # a further variable of units that is asked for
     train: Every = AUTO
     test: Every = EACH_TRIAL
 
@@ -277,6 +355,44 @@ class AskTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class AskTensors:
+    """The tensors of a layer at a moment, those that are not kept included: `LayerTensors`."""
+
+    question: Annotated[int, Between()]
+    layer: str
+    moment: int = -1  # -1: the newest
+
+
+@dataclass(frozen=True, slots=True)
+class AskSlice:
+    """A part of a tensor, cut by the server: a `SliceFrame`."""
+
+    question: Annotated[int, Between()]
+    layer: str
+    variable: str
+    parameter: str = ""  # "": a value of the layer itself
+    moment: int = -1
+    tiles: Annotated[int, Between(-1, 63)] = -1  # the axis whose positions are tiles side by side; -1: none
+    rows: Annotated[int, Between(-1, 63)] = -1
+    columns: Annotated[int, Between(-1, 63)] = -1
+    index: tuple[int, ...] = ()  # the position on each axis; those of the three do not count
+    firsts: tuple[int, int, int] = (0, 0, 0)  # where the tiles, rows and columns begin
+    counts: tuple[int, int, int] = (-1, -1, -1)  # how many there are; -1: all that follow
+    most_cells: Annotated[int, Between(64, 1 << 18)] = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class AskStatistics:
+    """Statistics of all numbers of a tensor: `TensorStatistics`."""
+
+    question: Annotated[int, Between()]
+    layer: str
+    variable: str
+    parameter: str = ""
+    moment: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class AskAnalysis:
     """Analyse a column of tensors: {"labels": [a text per row], "total": rows, …}, see `table_queries`."""
 
@@ -292,6 +408,13 @@ class AskSample:
 
     question: Annotated[int, Between()]
     id: Annotated[int, Between()]
+
+
+@dataclass(frozen=True, slots=True)
+class AskGraph:
+    """The drawing of the network: a `SampleFrame` with a compressed text, see web/src/graph/payload.ts."""
+
+    question: Annotated[int, Between()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,10 +438,16 @@ class OpenRun:
     id: int
 
 
+@dataclass(frozen=True, slots=True)
+class CloseStudio:
+    """End the server; a run that is live goes on."""
+
+
 TO_PAGE = by_kind(
-    Hello, NetCame, Moments, StateCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame, SamplesCame,
-    RecordingsCame, RunsCame, ReportCame, CaughtUp, Shown, Answer, Problem, Ended,
+    Hello, NetCame, Moments, StateCame, OutcomeCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame,
+    SamplesCame, RecordingsCame, RunsCame, ReportCame, CaughtUp, Shown, Answer, Problem, Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
-    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, SaveRecording, OpenRecording, OpenRun,
+    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskTensors, AskSlice,
+    AskStatistics, SaveRecording, OpenRecording, OpenRun, CloseStudio,
 )  # fmt: skip

@@ -16,6 +16,7 @@ from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.subscriptions import Subscription
+from torcheer.studio.run_outcome import outcome_of
 from torcheer.wire.json_codec import serialize
 
 if TYPE_CHECKING:
@@ -149,6 +150,9 @@ class PageConnection:
     def _state(self, channel: Channel) -> Any:
         return StateCame(channel.source.state)
 
+    def _outcome(self, channel: Channel) -> Any:
+        return outcome_of(channel.source)
+
     def _viewers(self, channel: Channel) -> Any:
         return messages.ViewersCame(channel.controls(self), len(channel.pages))
 
@@ -250,6 +254,7 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "hello": PageConnection._hello,
     "net": PageConnection._net,
     "state": PageConnection._state,
+    "outcome": PageConnection._outcome,
     "viewers": PageConnection._viewers,
     "parameters": PageConnection._parameters,
     "moments": PageConnection._moments,

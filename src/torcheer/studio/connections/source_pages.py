@@ -123,7 +123,7 @@ class Channel:
         for page in self.pages:
             if changes.moments_came or changes.moments_gone:
                 page.queue_moments(changes.moments_gone)
-            page.queue(*updates, *["look"] * changes.net)
+            page.queue(*updates, *["outcome"] * changes.state, *["look"] * changes.net)
             for problem in changes.problems:
                 page.warn(problem)
 

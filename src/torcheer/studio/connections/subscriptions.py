@@ -81,7 +81,8 @@ def wants_of(looks: Iterable[Look], net: Net | None) -> Wants:
     if not looks:
         return Wants()
     of_weights = weight_variables(net)
-    units = dict.fromkeys(look.variable for look in looks if look.variable not in of_weights)
+    shown = [variable for look in looks for variable in (look.variable, look.also) if variable]
+    units = dict.fromkeys(variable for variable in shown if variable not in of_weights)
     weights = [look for look in looks if look.variable in of_weights]
     variables = tuple(units) or _first_variable(net)  # an empty tuple would mean no subscription
     clicked = dict.fromkeys((look.layer, look.unit) for look in weights if look.unit >= 0)
@@ -90,6 +91,7 @@ def wants_of(looks: Iterable[Look], net: Net | None) -> Wants:
         items=tuple(dict.fromkeys(look.item for look in looks))[-16:],
         train=_most_often(look.train for look in looks), test=_most_often(look.test for look in looks),
         layers=_open_layers(looks, net),
+        inspected=tuple(dict.fromkeys(look.inspected for look in looks if look.inspected)),
     )  # fmt: skip
 
 
@@ -97,7 +99,7 @@ def _open_layers(looks: list[Look], net: Net | None) -> tuple[str, ...]:
     """The layers that some page has open; empty, for all, where there are few: any can be opened later, with values."""
     if net is None or len(net.layers) <= _FEW_LAYERS or not all(look.layers for look in looks):
         return ()
-    return tuple(dict.fromkeys(name for look in looks for name in look.layers))
+    return tuple(dict.fromkeys(name for look in looks for name in (*look.layers, look.inspected) if name))
 
 
 def _first_variable(net: Net | None) -> tuple[str, ...]:

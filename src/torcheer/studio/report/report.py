@@ -15,6 +15,7 @@ from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
+from torcheer.studio.graph_answers import compressed_graph, graph_message
 from torcheer.studio.report.report_blocks import Blocks, pack
 from torcheer.studio.report.report_html import ReportFile
 from torcheer.studio.report.report_samples import add_samples
@@ -135,25 +136,25 @@ class _Writer:
         self._left_out += notes + self._other_states(moments)
         self._blocks.release(reserved)
         self._reduced = replace_moments(self._reduced, shown)
-        report = replace(summary, left_out=tuple(self._left_out), graph=bool(graph))
+        report = replace(summary, left_out=tuple(self._left_out), graph=graph)
         self._blocks.add(["messages"], self._messages(report))
-        return self._file.html(f"{self._reduced.title} · torcheer report", self._blocks.text(), graph), report.left_out
+        return self._file.html(f"{self._reduced.title} · torcheer report", self._blocks.text()), report.left_out
 
-    def _add_graph(self) -> str:
-        """Add the drawing of a recorded pass; returns its page, "" without one."""
-        draw = getattr(self._source, "graph", None)
-        if draw is None:
-            return ""
+    def _add_graph(self) -> bool:
+        """Add the drawing, as the answer to a page that asks for it; False without one."""
+        if self._reduced.net is None:
+            return False
         try:
-            page: str = draw()
+            text = compressed_graph(self._source, self._reduced.net, compression=7)
         except (TorcheerError, OSError, ValueError) as error:
             self._left_out.append(f"The graph: {error}.")
-            return ""
-        packed = pack(page.encode())
-        if len(packed) <= self._blocks.left_bytes * _GRAPH_SHARE and self._blocks.add_packed(["graph"], packed):
-            return page
-        self._left_out.append(f"The graph: it takes {human_bytes(len(packed))}.")
-        return ""
+            return False
+        if len(text) <= self._blocks.left_bytes * _GRAPH_SHARE and self._blocks.add(
+            ["ask_graph"], graph_message(text, 0)
+        ):
+            return True
+        self._left_out.append(f"The graph: it takes {human_bytes(len(text))}.")
+        return False
 
     def _add_tables(self, moments: list[Moment]) -> None:
         self._left_out += fold_tables(self._reduced, int(self._blocks.left_bytes * _TABLES_SHARE))

@@ -11,7 +11,6 @@ from typing import Final
 from torcheer.errors import BadArgument
 from torcheer.studio.routes import page_file
 
-_SCRIPT: Final = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _PAGE: Final = """\
 <!doctype html>
 <html lang="en">
@@ -47,25 +46,23 @@ class ReportFile:
 
     @property
     def size_bytes(self) -> int:
-        """The file's size without data, a title and the hashes of scripts: about 2,000 more."""
-        return len(self.html("", "", "").encode()) + 2000
+        """The file's size without data and a title: about 2,000 more."""
+        return len(self.html("", "").encode()) + 2000
 
-    def html(self, title: str, data: str, graph: str) -> str:
-        """The file; `graph` is the page of the drawing in it, whose script is allowed to run."""
+    def html(self, title: str, data: str) -> str:
+        """The file."""
         return _PAGE.format(
-            policy=_policy(self._script, graph), title=escape(title[:500]), icon=self._icon, style=self._style,
+            policy=_policy(self._script), title=escape(title[:500]), icon=self._icon, style=self._style,
             data=data, script=self._script,
         )  # fmt: skip
 
 
-def _policy(script: str, graph: str) -> str:
-    """Its own scripts by their hashes, and no requests at all: not even to the folder that it lies in."""
-    scripts = [script, *_SCRIPT.findall(graph)]
-    digests = [b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+def _policy(script: str) -> str:
+    """Its own script by its hash, and no requests at all: not even to the folder that it lies in."""
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        f"font-src data:; img-src data: blob:; media-src data: blob:; frame-src blob:; connect-src 'none'; "
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"font-src data:; img-src data: blob:; media-src data: blob:; connect-src 'none'; "
         f"base-uri 'none'; form-action 'none'"
     )
 

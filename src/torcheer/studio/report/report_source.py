@@ -13,6 +13,7 @@ from torcheer.studio.connections.messages import Recording, ReportCame, Run
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.source_pages import Channel
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
+from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.source import Source
 from torcheer.wire.json_codec import serialize
 
@@ -35,6 +36,14 @@ class ChosenMoments:
     def values(self, moment: int) -> Values:
         """All values of a moment."""
         return self._store.values(moment)
+
+    def names(self, moment: int) -> list[tuple[str, str]]:
+        """The names of a moment's values."""
+        return self._store.names(moment)
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """None: who gets a report has not the files."""
+        return Opening(note="a report has no files to open")
 
     def why(self, moment: int, layer: str, variable: str) -> str:
         """Why a value is missing."""

@@ -11,17 +11,22 @@ import numpy as np
 
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
+from torcheer.drawing.draw import draw_history
 from torcheer.encoding import real_numbers
 from torcheer.errors import TorcheerError
 from torcheer.modelfiles import FileTensor, ModelFile, open_model_file
+from torcheer.network.network_records import Net
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.sources.file_network import MOST_CELLS, VALUE, network_of, preview_shape
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
+from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.terminal import human_bytes, human_count, human_shape, plural
 
 _MOST_METADATA: Final = 300
+_MOST_INSPECTED: Final = 64 << 20  # numbers of a tensor
+_WHOLE, WEIGHT = ".whole", "Wt"
 _SAMPLE: Final = 1 << 16  # numbers of a tensor from which the table's statistics are made
 _STATISTICS: Final = ("Mean", "Std", "Min", "Max", "NaN")
 _HEAD: Final = TableHead(
@@ -50,15 +55,13 @@ class FileSource(Source):
         self._thread: threading.Thread | None = None
         self._show_table()
 
-    def graph(self) -> str:
-        """The HTML page of its graph; raises `TorcheerError` where it has none."""
-        page: str = self.file.history().draw().html()
-        return page
-
-    @property
-    def has_graph(self) -> bool:
-        """Whether the file says how its tensors are computed with."""
-        return self.file.program is not None
+    def graph(self, net: Net) -> str:
+        """The drawing of its program; of tensors alone, of the tree of their names."""
+        if self.file.program is None:
+            return super().graph(net)
+        history = self.file.history()
+        weights = {op.index: op.stored[0].name for op in history.trace.ops() if op.stored}
+        return draw_history(history).page_text(weights)
 
     def poll(self) -> Changes:
         """New statistics, which a thread makes from the first call on."""
@@ -106,16 +109,33 @@ class FileMoments:
         self.moments = [Moment(0, 0, {"Name": file.path.name})]
 
     def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
-        """A tensor, or a sample of a large one."""
-        tensor = self._file.tensors.get(name)
-        if moment != 0 or variable != VALUE or tensor is None or not tensor.is_readable or not tensor.size:
+        """A tensor, or a sample of a large one; below it, as "Wt" of "name.whole", all of it for the inspector."""
+        whole = variable == WEIGHT
+        tensor = self._file.tensors.get(name.removesuffix(_WHOLE) if whole else name)
+        if moment != 0 or tensor is None or not tensor.is_readable or not tensor.size:
             return None
-        return RecordedValue(-1, tensor.preview(MOST_CELLS).reshape(preview_shape(tensor)))
+        if whole:
+            return RecordedValue(-1, tensor.mapped()) if _is_inspected(tensor) else None
+        return (
+            RecordedValue(-1, tensor.preview(MOST_CELLS).reshape(preview_shape(tensor))) if variable == VALUE else None
+        )
+
+    def names(self, moment: int) -> list[tuple[str, str]]:
+        """Each tensor, and those of which a sample is drawn once more, whole."""
+        wholes = [(f"{name}{_WHOLE}", WEIGHT) for name, tensor in self._file.tensors.items() if _is_inspected(tensor)]
+        return [*((name, VALUE) for name in self._file), *wholes]
 
     def values(self, moment: int) -> Values:
         """All of them, one after the other."""
         named = ((name, self.value(moment, name, VALUE)) for name in self._file)
         return {(name, VALUE): value for name, value in named if value is not None}
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """The tensor of the file, or the sample that is drawn."""
+        tensor = name.removesuffix(_WHOLE) if variable == WEIGHT else name
+        lines = ("import torcheer as tl", f"file = tl.load({str(self._file.path.resolve())!r})")
+        read = "numpy()" if variable == WEIGHT or self._file[tensor].size <= MOST_CELLS else f"preview({MOST_CELLS})"
+        return Opening(lines, f"file[{tensor!r}].{read}")
 
     def why(self, moment: int, layer: str, variable: str) -> str:
         """Why a tensor cannot be shown."""
@@ -127,6 +147,11 @@ class FileMoments:
     def frozen(self) -> Store:
         """The same: a file does not change."""
         return self
+
+
+def _is_inspected(tensor: FileTensor) -> bool:
+    """Whether a tensor that is drawn as a sample can be inspected whole: statistics take about 16 bytes a number."""
+    return tensor.is_readable and MOST_CELLS < tensor.size <= _MOST_INSPECTED
 
 
 def _statistics(tensor: FileTensor) -> dict[str, Any]:

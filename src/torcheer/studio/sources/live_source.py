@@ -29,11 +29,11 @@ from torcheer.control.loop_messages import (
     Subscribe,
     Welcome,
 )  # fmt: skip
-from torcheer.errors import BadArgument
+from torcheer.errors import INTERRUPTED, BadArgument
 from torcheer.network.network_records import Network, full_name
 from torcheer.network.placement import net_of
 from torcheer.studio.sources.log_source import LogSource, holds_run
-from torcheer.studio.sources.recordings import home_of
+from torcheer.studio.sources.recordings import home_of, is_temporary
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.timeline import HOSTILE, MOST_BYTES, MOST_STATES, Timeline
 from torcheer.wire.json_codec import parse_message, to_message
@@ -55,6 +55,7 @@ class LiveSource(Source):
         self.path, self.url = Path(path), url
         self.timeline = Timeline(most_bytes, most_states, self._problem)
         super().__init__(title or self.path.parent.name, home_of(self.path), self.timeline)
+        self.folder = None if is_temporary(self.path.parent) else self.path.parent
         self.state = State(message=f"waiting for {self.path.parent.name}")
         self._log = LogSource(self.path.parent)
         self.samples = self._log.samples
@@ -173,12 +174,14 @@ class LiveSource(Source):
         if self.busy:
             text = f"another viewer has it: {self.busy}"
         elif self._said_bye:
-            text = self._why or (self.state.message if self.state.status == "done" else "")
+            text = self._why or (self.state.message if self.state.status in ("done", "failed") else "")
         else:
             text = f"the process is gone ({why}); what was seen stays here"
-        status = "done" if self._said_bye else "idle" if self.busy or not self._welcomed else "lost"
+        failed = bool(self._why) and self._why != INTERRUPTED
+        ending = "failed" if failed or self.state.status == "failed" else "done"
+        status = ending if self._said_bye else "idle" if self.busy or not self._welcomed else "lost"
         self._set_state(replace(self.state, status=status, can=(), message=text))
-        self._welcomed = False
+        self._welcomed, self._changes.state = False, True  # also where only the connection has ended
 
     # -- messages ----------------------------------------------------------------------------------------------------
 

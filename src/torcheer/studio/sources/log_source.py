@@ -50,6 +50,7 @@ class LogSource(Source):
                 f"{self.path} is an archive of {str(kind or 'values')[:40]!r}, which the studio cannot show; it shows "
                 f"what history.save() wrote, captures of a training run, and its own recordings"
             )
+        self.folder = self.path
         self._stamps: dict[str, Any] = {}
         self._parts: dict[str, tuple[Callable[[], Any], Callable[[], None]]] = {}  # its stamp, and what reads it
         self._next_scan, self._scan_secs, self._is_live = 0.0, _SCAN_SECS, False

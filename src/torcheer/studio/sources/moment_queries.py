@@ -14,6 +14,7 @@ from torcheer.encoding import real_numbers
 from torcheer.network.network_records import Layer, Net, Projection
 from torcheer.studio.sources.connected_weights import Part, into, out_of
 from torcheer.studio.sources.layer_frames import GAP, is_gap
+from torcheer.studio.sources.numpy_code import Opening
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -50,8 +51,14 @@ class Store(Protocol):
     def values(self, moment: int) -> Values:
         """All values of a moment."""
 
+    def names(self, moment: int) -> list[tuple[str, str]]:
+        """The layer, projection or parameter, and variable, of each value of a moment."""
+
     def why(self, moment: int, layer: str, variable: str) -> str:
         """The recorded reason for a missing value, half a sentence; "" if there is none."""
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """How Python opens a value."""
 
     def frozen(self) -> Store:
         """The same values for another thread; they stay while the store goes on."""

@@ -13,17 +13,19 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from torcheer.archive import Archive, load
+from torcheer.archive import Archive, Entry, load
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
+from torcheer.history.model_history import ModelHistory
 from torcheer.network.history_network import NO_ACTIVATION, PassDescription, describe_pass
-from torcheer.network.network_records import Projection, weight_name
+from torcheer.network.network_records import Net, Projection, weight_name
 from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
 from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.recordings import home_of
+from torcheer.studio.sources.numpy_code import Opening
+from torcheer.studio.sources.recordings import home_of, is_temporary
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_moments import Places, StoredMoments
 
@@ -37,14 +39,17 @@ class PassSource(Source):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        trace: Any = load(self.path).trace
+        history = load(self.path)
+        trace: Any = history.trace
         ops, info = trace.ops(), trace.info()
         title = info.model or self.path.name
         description = describe_pass(ops, title)
-        values = PassValues(trace.archive, description, self._problem)
+        values = PassValues(history, description, self._problem)
         super().__init__(title, home_of(self.path), values)
+        self._description = description
+        self.folder = None if is_temporary(self.path.parent) else self.path
         network = description.network
-        there = {"Act", *(variable for _, variable in values.places[0] if variable != "Wt")}
+        there = {"Act", *(variable for _, variable in values.places[0] if variable not in ("Wt", "WtGrad"))}
         projections = tuple(
             projection if (projection.name, "Wt") in values.places[0] else _without_weights(projection)
             for projection in network.projections
@@ -55,18 +60,21 @@ class PassSource(Source):
         self.parameters = _facts(info, ops)
         values.moments.append(Moment(0, 0, {"Name": title}))
 
-    def graph(self) -> str:
-        """The HTML page of its drawing."""
-        from torcheer.studio.graph_page import draw_saved_history
+    def graph(self, net: Net) -> str:
+        """The drawing of all its operations."""
+        from torcheer.drawing.draw import draw_history
 
-        return draw_saved_history(self.path)
+        return draw_history(load(self.path)).page_text(self._description.layer_of())
 
 
 class PassValues(StoredMoments):
     """The values of a recorded pass, all of them at moment 0."""
 
-    def __init__(self, archive: Archive, description: PassDescription, report: Callable[[str], None]) -> None:
+    def __init__(self, history: ModelHistory, description: PassDescription, report: Callable[[str], None]) -> None:
         super().__init__(report)
+        trace: Any = history.trace
+        archive: Archive = trace.archive
+        self._history, self._path = history, archive.path
         self.archive, self._pass = archive, description
         self._saved: Places = {(entry.layer, entry.variable): entry for entry in archive.entries}
         self._damaged: set[tuple[str, str]] = set()
@@ -80,6 +88,11 @@ class PassValues(StoredMoments):
             entry = self._saved.get((weight_name(projection), "stored"))
             if projection.kind and entry is not None:
                 self.places[0][projection.name, "Wt"] = entry
+        for (name, variable), entry in self._saved.items():
+            if variable == "stored":
+                self.places[0][name, "Wt"] = entry
+            elif variable.startswith("gradient of parameter"):  # of several backward calls the last one counts
+                self.places[0][name, "WtGrad"] = entry
 
     def _index_values(self, name: str, net: Op, act: Op) -> None:
         """Index the entries of a layer's values; of several backward calls the last one counts."""
@@ -100,7 +113,7 @@ class PassValues(StoredMoments):
         value = super().value(moment, name, variable)
         if value is None and was_there:
             self._damaged.add((name, variable))
-        return None if value is None else RecordedValue(-1 if variable == "Wt" else 0, value.array)
+        return None if value is None else RecordedValue(-1 if variable in ("Wt", "WtGrad") else 0, value.array)
 
     def names(self, moment: int) -> list[tuple[str, str]]:
         """The layer or projection, and variable, of each value of the pass."""
@@ -108,6 +121,10 @@ class PassValues(StoredMoments):
 
     def why(self, moment: int, layer: str, variable: str) -> str:
         """The reason according to the operation's record."""
+        if variable == "Wt":
+            return "the weights were not saved: history.save(path, parameters=True) keeps them"
+        if variable == "WtGrad":
+            return "no gradient has come to it: run backward() before history.save, or tl.show(model, inputs)"
         source = self._pass.sources.get(layer)
         op = source.act if source is not None else self._pass.inputs.get(layer)
         if layer in self._pass.heads or op is None:
@@ -119,8 +136,29 @@ class PassValues(StoredMoments):
         if variable == "Net" and (source is None or source.net is source.act):
             return NO_ACTIVATION
         if variable != "Grad":
-            return "it was not saved: layers_to_save left it out"
+            return "it was not saved: layers_to_save left it out; layers_to_save='all' keeps everything"
         return "no gradient has come to it" if op.grad_fn else "nothing in it or before it asks for a gradient"
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """Open it in the history: the one in the file, or, of a history that was only shown, the user's."""
+        entry = self.places.get(moment, {}).get((name, variable))
+        if entry is None:
+            return Opening(note="it is worked out beside the pass: history.attention(layer) gives the same weights")
+        lines: tuple[str, ...]
+        lines, note = ("import torcheer as tl", f"history = tl.load({str(self._path.resolve())!r})"), ""
+        if home_of(self._path) != self._path.parent / "recordings":  # a temporary folder, which goes with this viewer
+            lines = ("history = …  # as given to tl.show",)
+            note = "of a model that was shown, history = tl.log_forward_pass(model, inputs) records it again"
+        contents = "grad_contents" if variable in ("Grad", "WtGrad") else "tensor_contents"
+        return Opening(lines, f"{self._item(entry)}.{contents}", torch=True, note=note)
+
+    def _item(self, entry: Entry) -> str:
+        """The expression of an operation, a parameter or a buffer."""
+        if entry.variable == "stored" or entry.variable.startswith("gradient of"):
+            stored = self._history.info.stored.get(entry.layer)
+            kind = "buffers" if stored is not None and stored.kind == "buffer" else "parameters"
+            return f"history.{kind}[{entry.layer!r}]"
+        return f"history[{self._history[int(entry.layer)].label!r}]"
 
     def _heads(self, name: str) -> RecordedValue | None:
         """Attention weights of a layer; cached, as they may have to be computed."""

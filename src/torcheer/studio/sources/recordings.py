@@ -71,8 +71,12 @@ def home_of(path: Path) -> Path:
 
     For our temporary folders, in the working directory.
     """
-    temporary = path.parent.name.startswith("torcheer-") and path.parent.parent == Path(tempfile.gettempdir())
-    return (Path.cwd() if temporary else path.parent) / "recordings"
+    return (Path.cwd() if is_temporary(path.parent) else path.parent) / "recordings"
+
+
+def is_temporary(folder: Path) -> bool:
+    """True for a temporary folder of ours, which goes with the process that shows it."""
+    return folder.name.startswith("torcheer-") and folder.parent == Path(tempfile.gettempdir())
 
 
 def _new_folder(home: Path, name: str) -> Path:

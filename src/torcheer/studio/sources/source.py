@@ -10,7 +10,7 @@ from typing import Any
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ValueUnavailable
-from torcheer.network.network_records import Net
+from torcheer.network.network_records import Net, Network
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
@@ -43,6 +43,7 @@ class Source(MomentQueries):
 
     kind = "nothing"  # or "live", "run", "recording", "pass", "file"
     busy = ""  # the URL of another viewer that the host is connected to
+    folder: Path | None = None  # where what is shown lies; None if it is temporary
 
     def __init__(self, title: str, home: Path | None, store: Store) -> None:
         """`home` is the folder for its recordings, None if it has none; `store` has the values of its moments."""
@@ -57,9 +58,22 @@ class Source(MomentQueries):
         super().__init__(store, lambda: self.net)
 
     @property
+    def connected(self) -> bool:
+        """True while a host is connected."""
+        return False
+
+    @property
     def moments(self) -> list[Moment]:
         """The available states, oldest first."""
         return self.store.moments
+
+    @property
+    def last_step(self) -> int:
+        """The last step that anything tells of, a counter, a state or a row; -1 without steps."""
+        steps = [self.state.counters.get("Step"), *(moment.step for moment in self.moments[-1:])]
+        columns = [table.columns["Step"] for table in self.tables.values() if table.count and "Step" in table.columns]
+        steps += [column[-1] for column in columns]
+        return max((int(step) for step in steps if isinstance(step, int | float) and step >= 0), default=-1)
 
     def values(self, moment: int) -> Values:
         """All values of a moment."""
@@ -81,6 +95,13 @@ class Source(MomentQueries):
     def save(self, name: str = "") -> Recording:
         """Save the moments as a recording now."""
         return self.saving(name)()
+
+    def graph(self, net: Net) -> str:
+        """The drawing of its network, as text for the page; called in a thread, takes long for large ones."""
+        from torcheer.drawing.network_drawing import draw_network
+
+        layers = tuple(placed.layer for placed in net.layers)
+        return draw_network(Network(net.name, layers, net.projections, net.variables, net.modules))
 
     # -- for hosts; without one these do nothing ---------------------------------------------------------------------
 

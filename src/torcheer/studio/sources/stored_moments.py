@@ -14,6 +14,7 @@ from torcheer.network.network_records import Layer, Network, full_name
 from torcheer.network.run_network import Checkpoints
 from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
+from torcheer.studio.sources.numpy_code import Opening
 
 Places = dict[tuple[str, str], Entry]  # by layer or projection, and variable
 
@@ -55,6 +56,15 @@ class StoredMoments:
     def why(self, moment: int, layer: str, variable: str) -> str:
         """The recorded reason for a missing value."""
         return self.reasons.get(moment, {}).get((layer, variable), "")
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """Open the entry of the archive."""
+        entry = self.places.get(moment, {}).get((name, variable))
+        if entry is None or self.archive is None:
+            return Opening(note="it is in no file")
+        find = f"archive.find({entry.layer!r}, {entry.variable!r}, step={entry.step!r}, item={entry.item!r})"
+        lines = ("import torcheer as tl", f"archive = tl.load({str(self.archive.path.resolve())!r})")
+        return Opening(lines, f"archive.array({find})")
 
     def frozen(self) -> StoredMoments:
         """Return itself: what is on disk stays."""
@@ -124,8 +134,23 @@ class CapturedMoments(StoredMoments):
         return [*super().names(moment), *((name, "Wt") for name in self.projections)]
 
     def why(self, moment: int, layer: str, variable: str) -> str:
-        """A run only has what was captured."""
-        return "it was not captured at this step"
+        """A run only has what was captured, and the weights of its checkpoints."""
+        if variable == "Wt":
+            return "no checkpoint so far has it: `checkpoint_steps` in the config says how often one is saved"
+        if variable == "WtGrad":
+            return "a run keeps no gradients of parameters: tl.watch(model, what='weight_grad') logs their statistics"
+        return "it was not captured at this step: `capture` in the config keeps layers' values every so many steps"
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """Open the capture, or the checkpoint."""
+        if variable != "Wt":
+            return super().opening(moment, name, variable)
+        step = next((stored.step for stored in self.moments if stored.id == moment), -1)
+        place = self.checkpoints.place(step, name)
+        if place is None:
+            return Opening(note="it is in no file")
+        lines = ("from safetensors.torch import load_file", f"tensors = load_file({str(place[0].resolve())!r})")
+        return Opening(lines, f"tensors[{place[1]!r}]", torch=True)
 
     @property
     def batch(self) -> int:

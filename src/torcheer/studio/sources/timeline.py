@@ -13,11 +13,13 @@ from typing import Final
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
+from torcheer.studio.sources.numpy_code import Opening
 from torcheer.wire.ring import RingReader
 from torcheer.wire.shared_memory import check_sealed
 
 MOST_BYTES: Final = 256 << 20
 MOST_STATES: Final = 500
+_NOT_INSPECTED: Final = "weights travel only while a page inspects them: the next recorded step has it"
 _MOST_INCOMPLETE: Final = 512 << 20  # bytes of states that were not completed
 HOSTILE: Final = (  # what a faulty host's bytes and messages may raise
     TorcheerError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, MemoryError,
@@ -138,7 +140,17 @@ class Timeline:
     def why(self, moment: int, layer: str, variable: str) -> str:
         """The reason for a missing value, or "" if none was given."""
         state = self._states.get(moment)
-        return "" if state is None else state.absences.get((layer, variable), "")
+        why = "" if state is None else state.absences.get((layer, variable), "")
+        return why or (_NOT_INSPECTED if variable in ("Wt", "WtGrad") else "")
+
+    def names(self, moment: int) -> list[tuple[str, str]]:
+        """The layer, projection or parameter, and variable, of each value of a moment."""
+        state = self._states.get(moment)
+        return [] if state is None else list(state.values)
+
+    def opening(self, moment: int, name: str, variable: str) -> Opening:
+        """Say that these values are in no file."""
+        return Opening(note="the states of a live run are in this viewer's memory only: save a recording and open it")
 
     def values(self, moment: int) -> Values:
         """All values of a moment."""

@@ -106,7 +106,8 @@ def _pass(session: Session, batch: tuple[Any, ...], *runners: PipelineRunner) ->
             if runner.losses:
                 runner.loss(frames, samples)
     for runner in runners:
-        runner.measure(frames, samples)
+        if runner.metrics:
+            runner.measure(frames, samples)
 
 
 def _length(runner: PipelineRunner) -> int:

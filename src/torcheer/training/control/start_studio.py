@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from torcheer.errors import BadArgument, TorcheerError, reason_of
 from torcheer.training.checkpoints.earlier_runs import archive_run
-from torcheer.wire.open_viewer import can_browse
+from torcheer.wire.open_viewer import can_browse, say_it_stays
+from torcheer.wire.page_address import address_of, ways_to
 from torcheer.wire.viewer_process import ViewerProcess
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tu
 
 @contextmanager
 def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) -> Iterator[str]:
-    """Run the studio as a second process with --studio.
+    """Run the studio as a second process with --studio; on a terminal it stays when training has ended.
 
     Yield its address, the first line printed.
     """
@@ -70,15 +71,20 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
         return
     if control is None:
         raise BadArgument("--studio: this session lets no studio look on (studio=false, --no-control, or see above)")
-    launched = ViewerProcess(home, f"--port={chosen.port}", *["--browser"] * (not chosen.no_browser and can_browse()))
+    browser = ["--browser"] * (not chosen.no_browser and can_browse())
+    address = address_of(chosen.port, chosen.host, chosen.base_path, chosen.allow_host)
+    launched = ViewerProcess(home, *address.options(), *browser, outlives=True)
     try:
-        print(launched.url, flush=True)
+        print(launched.url, *ways_to(launched.url, address), sep="\n", flush=True)
         yield launched.url
     except BaseException as error:
         control.close(reason_of(error))
         raise
     finally:
         control.close()  # announces the end, so that the viewer does not wait for another trainer
-        launched.end()
+        if launched.stays and launched.process.poll() is None:
+            say_it_stays(launched.url)
+        else:
+            launched.end()
         if launched.error_output:
             print(launched.error_output, file=sys.stderr, flush=True)

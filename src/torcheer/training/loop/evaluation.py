@@ -49,7 +49,8 @@ def evaluate_pipeline(
                 frames, samples = runner.forward(batch)
                 if runner.losses:
                     runner.loss(frames, samples)
-            runner.measure(frames, samples)
+            if runner.metrics:
+                runner.measure(frames, samples)
         except Exception as error:
             explain_step(error, runner, batch, **{"evaluation, batch": number})
             raise

@@ -60,7 +60,15 @@ class ProcessorRunner:
                 if not all(key in outputs for key in node.inputs):
                     raise self._missing_input(node, name, adapted or {}, outputs)
                 columns = {}
-            arguments = [self._find(key, outputs, columns, node) for key in node.inputs]
+            arguments = []
+            for key in node.inputs:
+                if key in outputs:
+                    arguments.append(outputs[key])
+                elif key in columns:
+                    arguments.append(move_to_device(columns[key], self.device) if self._moves else columns[key])
+                else:
+                    names = ", ".join([*columns, *outputs])
+                    raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {names}")
             output = (getattr(model, "run_inference", model) if infer else model)(*arguments)
             if len(node.outputs) == 1 and isinstance(output, Tensor):  # the commonest case, in every step
                 outputs[node.outputs[0]] = output
@@ -75,14 +83,6 @@ class ProcessorRunner:
             f"{self.name}: the input adapter gives nothing for {name!r}, which takes {missing}; it gives "
             f"{', '.join(adapted) or 'nothing at all'}, and the models before it made {', '.join(outputs) or 'nothing'}"
         )
-
-    def _find(self, key: str, outputs: Frame, columns: Mapping[str, Any], node: Node) -> Any:
-        if key in outputs:
-            return outputs[key]
-        if key not in columns:
-            names = ", ".join([*columns, *outputs])
-            raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {names}")
-        return move_to_device(columns[key], self.device) if self._moves else columns[key]
 
 
 def name_outputs(result: Any, outputs: Sequence[str], model: str) -> Frame:
@@ -104,8 +104,8 @@ def name_outputs(result: Any, outputs: Sequence[str], model: str) -> Frame:
 def run_graph(
     graph: Graph, processors: Mapping[str, ProcessorRunner], batch: Batch, *, infer: bool = False
 ) -> dict[str, Frame]:
-    """Return the frame of every processor, given the frames at the ports."""
-    frames: dict[str, Frame] = dict(batch)
+    """Add the frame of every processor to the frames at the ports; return them."""
+    frames = batch
     for name in graph.processors:
         sources = graph.edges[name]
         frame = frames[sources[0]] if len(sources) == 1 else join_frames([frames[source] for source in sources])
@@ -153,7 +153,7 @@ class BoundMeasure:
     def values(self, frame: Frame) -> Any:
         """Return the arguments of the function."""
         try:
-            columns = [frame[key] for key in self._inputs]
+            columns: Any = list(map(frame.__getitem__, self._inputs))
         except KeyError as error:
             raise BadArgument(f"{self.name}: there is no {error} in the frame; it has {', '.join(frame)}") from None
         if self._transform is not None:
@@ -180,7 +180,7 @@ def count_samples(frame: Frame) -> int:
     """Return the number of samples in a frame: the length of its first column."""
     for column in frame.values():
         if isinstance(column, Tensor):
-            return len(column) if column.ndim else 1
+            return column.size(0) if column.ndim else 1  # `len` of a tensor is written in Python
         if hasattr(column, "__len__"):
             return len(column)
     return 1

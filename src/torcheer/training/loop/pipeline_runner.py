@@ -69,19 +69,20 @@ class PipelineRunner:
 
     def forward(self, batches: tuple[Any, ...], *, infer: bool = False) -> tuple[dict[str, Frame], int]:
         """Return the frame of every processor, and the number of samples."""
-        ports = {
-            port: frame_from_batch(batch, input.names, input.loader)
-            for batch, (_, port, input) in zip(batches, self.inputs)
-        }
-        return run_graph(self.graph, self.processors, ports, infer=infer), count_samples(next(iter(ports.values())))
+        frames: dict[str, Frame] = {}
+        for batch, (_, port, input) in zip(batches, self.inputs):
+            frames[port] = frame_from_batch(batch, input.names, input.loader)
+        samples = count_samples(frames[self.inputs[0][1]])
+        return run_graph(self.graph, self.processors, frames, infer=infer), samples
 
     def loss(self, frames: Mapping[str, Frame], samples: int) -> tuple[Tensor, float]:
         """Return the weighted sum of the losses, and the number of items it averages over."""
         total, items = None, float(samples)
         for term, measure, mean in self.losses:
             frame = frames[term.node]
-            value, items = measure(frame), self._items(measure, frame, samples)
-            mean.add(value.detach(), items)
+            value = measure(frame)
+            items = samples if self._has_one_port and not measure.counts_by else self._items(measure, frame, samples)
+            mean.add(value, items)
             if term.weight != 1.0:
                 value = value * term.weight
             total = value if total is None else total + value
@@ -91,8 +92,6 @@ class PipelineRunner:
 
     def measure(self, frames: Mapping[str, Frame], samples: int) -> None:
         """Update the metrics with a batch."""
-        if not self.metrics:
-            return
         with torch.no_grad():
             for term, measure, meter in self.metrics:
                 frame = frames[term.node]

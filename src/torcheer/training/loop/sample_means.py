@@ -25,8 +25,13 @@ class Mean:
         self.total, self.weight = 0.0, 0.0
 
     def add(self, value: Any, weight: float) -> None:
-        """Add a value; a tensor is not read yet."""
-        self._pending.append(value)
+        """Add a value; a tensor on a device is not read yet, one on the CPU at once: it would only hold memory."""
+        is_tensor = isinstance(value, Tensor)
+        if not self._pending and (not is_tensor or (value.is_cpu and value.numel() == 1)):
+            self.total += (value.item() if is_tensor else float(value)) * weight
+            self.weight += weight
+            return
+        self._pending.append(value.detach() if is_tensor else value)
         self._weights.append(weight)
         if len(self._pending) >= FLUSH:
             self.flush()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-import torch
+from torch import Tensor
 
 from torcheer.training.loop.events import Alert, EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.loop.pipeline_runner import PipelineRunner
@@ -28,7 +28,8 @@ class TrainingLoop:
         self._started = self._epoch_began = self._due = time.monotonic()
         self._set_due(self._started)
         self._saved_at, self._save_secs = self._started, 0.0
-        self._precision, self._notes_steps = session.precision(), session.options.steps_csv > 0
+        self._precision = session.precision() if session.options.autocast else None
+        self._notes_steps = session.options.steps_csv > 0
 
     def run(self) -> Iterator[Event]:
         """Train until the last stage is done or a stop is requested."""
@@ -39,14 +40,12 @@ class TrainingLoop:
             with session.training(stage) as runners:
                 place.stage += not place.round and session.is_done(stage)
                 while place.stage == number:
-                    for event in self._epoch(stage, runners):
-                        yield event
-                        if isinstance(event, Stopped):
-                            return
+                    if (yield from self._epoch(stage, runners)):
+                        return
             yield StageDone(number)
 
-    def _epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Iterator[Event]:
-        """Train the remainder of an epoch, evaluate it and write its row."""
+    def _epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
+        """Train the remainder of an epoch, evaluate it and write its row; return whether the run was stopped."""
         session, place = self.session, self.place
         self._epoch_began = time.monotonic()
         if session.changes.is_pending:
@@ -56,14 +55,12 @@ class TrainingLoop:
             if session.stop_reason:
                 yield from self._save()
                 yield Stopped(session.stop_reason)
-                return
+                return True
         if not place.round:
             for runner in runners:
                 runner.reset()
-        for event in self._rounds(runners):
-            yield event
-            if isinstance(event, Stopped):
-                return
+        if (yield from self._rounds(runners)):
+            return True
         if session.control is not None:
             session.control.end_rounds()
         values = session.finish_epoch(stage, runners)
@@ -77,9 +74,11 @@ class TrainingLoop:
             yield from self._save()
         if session.stop_reason:
             yield Stopped(session.stop_reason)
+            return True
+        return False
 
-    def _rounds(self, runners: list[PipelineRunner]) -> Iterator[Event]:
-        """Run rounds until every pipeline is exhausted.
+    def _rounds(self, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
+        """Run rounds until every pipeline is exhausted; return whether the run was stopped.
 
         Save only between rounds, where no step is half done.
         """
@@ -91,7 +90,7 @@ class TrainingLoop:
             steps, session.is_mid_round = [], True
             for entry in list(running):
                 runner, batches = entry
-                batch = self._next_batch(runner, batches)
+                batch, loss = self._train(runner, batches)
                 if batch is None:
                     running.remove(entry)
                     place.ended.append(runner.name)
@@ -101,7 +100,6 @@ class TrainingLoop:
                             StepDone(place.step, place.epoch + 1, place.round, runner.name, runner.update.last_loss)
                         )
                     continue
-                loss = self._train(runner, batch)
                 steps.append(StepDone(place.step, place.epoch + 1, place.round + 1, runner.name, loss))
             place.round, session.is_mid_round = place.round + 1, False
             if self._notes_steps and session.run_log is not None:
@@ -119,41 +117,45 @@ class TrainingLoop:
                 yield from self._save_and_check_time()
                 if session.stop_reason:
                     yield Stopped(session.stop_reason)
-                    return
-
-    def _next_batch(self, runner: PipelineRunner, batches: Iterator[tuple[Any, ...]]) -> tuple[Any, ...] | None:
-        try:
-            return next(batches, None)
-        except Exception as error:
-            explain_step(error, runner, None, **self._position())
-            raise
+                    return True
+        return False
 
     def _position(self) -> dict[str, int]:
         place = self.place
         return {"stage": place.stage + 1, "epoch": place.epoch + 1, "step": place.step + 1, "batch": place.round + 1}
 
-    def _train(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> torch.Tensor:
-        """Train one batch; annotate an exception with its position."""
+    def _train(self, runner: PipelineRunner, batches: Iterator[Any]) -> tuple[Any, Tensor | None]:
+        """Train the next batch; return it with its loss. Annotate an exception with its position."""
+        batch = None
         try:
-            return self._step(runner, batch)
+            batch = next(batches, None)
+            return batch, None if batch is None else self._step(runner, batch)
         except Exception as error:
             explain_step(error, runner, batch, **self._position())
             raise
 
-    def _step(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> torch.Tensor:
+    def _step(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> Tensor:
         """Train one batch: forward, losses, update, metrics."""
-        update, capture = runner.update, self.session.capture
+        update = runner.update
         assert update is not None
         update.begin()
-        with self._precision:
-            if capture is not None and capture.is_due(self.place.step):
-                frames, samples = capture.forward(runner, batch, self.place.step)
-            else:
-                frames, samples = runner.forward(batch)
-            loss, items = runner.loss(frames, samples)
+        if self._precision is None:
+            frames, samples, loss, items = self._forward(runner, batch)
+        else:
+            with self._precision:
+                frames, samples, loss, items = self._forward(runner, batch)
         self.place.step += update.backward(loss, items)
-        runner.measure(frames, samples)
+        if runner.metrics:
+            runner.measure(frames, samples)
         return loss.detach()
+
+    def _forward(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> tuple[Any, int, Tensor, float]:
+        capture = self.session.capture
+        if capture is not None and capture.is_due(self.place.step):
+            frames, samples = capture.forward(runner, batch, self.place.step)
+        else:
+            frames, samples = runner.forward(batch)
+        return frames, samples, *runner.loss(frames, samples)
 
     def _apply_changes(self) -> Iterator[Event]:
         """Apply the changes of parameters that were made here before this run was interrupted."""

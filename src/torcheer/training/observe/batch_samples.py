@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from torcheer.errors import reason_of
 from torcheer.samples import Alert as AlertRecord
 from torcheer.terminal import first_names, plural
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
 RULES = ("nan_inf", "exploding_gradient")  # about one batch more than about the model
 _MOST_BATCHES = 10_000  # that are remembered
+_BLOCK = 32  # steps whose losses are read together: one copy from a device for so many
 _FAR = 10  # times the median of a batch
 _MOST_READ = 5  # alerts of a run whose samples are read again
 _NAMED, _DESCRIBED, _LEFT_OUT = 16, 4, 64  # samples of a batch: named, described, in a command that leaves them out
@@ -35,9 +34,10 @@ def name_samples(session: Session, events: Iterator[Event]) -> Iterator[Event]:
     for event in events:
         kind = type(event)
         if kind is StepDone:
-            batches.add(event)  # type: ignore[arg-type]
+            has_losses = batches.add(event)  # type: ignore[arg-type]
             yield event
-            yield from batches.spikes()
+            if has_losses:
+                yield from batches.spikes()
             continue
         if kind is not Alert:  # a device has been waited for, or there is no step to keep from going on
             yield from batches.spikes(wait=True)
@@ -55,20 +55,36 @@ class BatchHistory:
     def __init__(self, session: Session) -> None:
         self._session, self._batches = session, deque[Batch](maxlen=_MOST_BATCHES)
         self._spikes = BatchSpikes(session)
-        self._step: int | None = None  # updates before the next batch
+        self._steps: list[StepDone] = []  # the last ones, of which no batches were made yet
+        self._step = -1  # updates before the first of them; -1 before the first batch
         self._named: set[tuple[str, int, int]] = set()
         self._reads = 0
 
-    def add(self, event: StepDone) -> None:
-        """Remember a batch. Its own update is the last of its step, whether there is one or not."""
-        step = event.step - 1 if self._step is None else self._step
-        batch = Batch(max(step, 0), event.pipeline, event.epoch - 1, event.round - 1, event.loss)
-        self._batches.append(batch)
-        self._spikes.add(batch)
-        self._step = event.step
+    def add(self, event: StepDone) -> bool:
+        """Remember a batch; return whether losses may have arrived."""
+        self._steps.append(event)  # the rest is done for a block at once: between kernels all Python is slow
+        if self._step < 0:
+            self._step = max(event.step - 1, 0)
+            self._spikes.begin(self._step)
+        if len(self._steps) >= _BLOCK:
+            self._close_block()
+        return self._spikes.reader.has_losses
+
+    def _close_block(self) -> None:
+        """Make batches of the last steps. A batch's own update is the last of its step, whether there is one or not."""
+        befores = [self._step, *(event.step for event in self._steps)]
+        batches = [
+            Batch(step, event.pipeline, event.epoch - 1, event.round - 1, event.loss)
+            for step, event in zip(befores, self._steps)
+        ]
+        self._step, self._steps = befores[-1], []
+        self._batches += batches
+        self._spikes.reader.add(batches)
 
     def spikes(self, *, wait: bool = False) -> Iterator[Alert]:
         """Yield alerts of jumps of the loss that are known by now, each with the samples of its batch behind it."""
+        if wait:
+            self._close_block()
         for batch, record in self._spikes.alerts(wait=wait):
             yield Alert(str(record), record)
             if self._session.watch is not None:
@@ -77,6 +93,7 @@ class BatchHistory:
 
     def alerts(self, record: AlertRecord) -> Iterator[Alert]:
         """Yield an alert that names the samples of the batch that another is about, each batch once."""
+        self._close_block()
         batch = self._first_not_finite() if record.rule == "nan_inf" else None
         batch = batch or next((batch for batch in self._batches if batch.step >= record.since), None)
         if batch is not None:
@@ -90,12 +107,8 @@ class BatchHistory:
 
     def _first_not_finite(self) -> Batch | None:
         """The first batch whose loss is not finite; weights that it spoiled spoil all later ones."""
-        losses = [batch for batch in self._batches if isinstance(batch.loss, torch.Tensor) and batch.loss.numel() == 1]
-        if not losses:
-            return None
-        numbers = torch.stack([batch.loss.reshape(()).float().to(losses[-1].loss.device) for batch in losses])
-        places = torch.nonzero(~torch.isfinite(numbers)).reshape(-1).tolist()
-        return losses[places[0]] if places else None
+        self._spikes.reader.receive(wait=True)
+        return next((batch for batch in self._batches if not _is_finite(batch.loss)), None)
 
     def _name(self, batch: Batch, rule: str) -> Iterator[Alert]:
         identity = batch.pipeline, batch.epoch, batch.number
@@ -155,6 +168,11 @@ class BatchHistory:
             if facts.picture is not None:
                 caption = f"sample {index} of {loader}, step {batch.step + 1}: {facts.text}"
                 watch.log_picture(f"sample {index}", facts.picture, caption)
+
+
+def _is_finite(loss: Any) -> bool:
+    """Whether a loss is a finite number; so is one that cannot be read."""
+    return not isinstance(loss, float) or math.isfinite(loss)
 
 
 def _suspects(facts: list[SampleFacts]) -> list[int]:

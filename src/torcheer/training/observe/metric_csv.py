@@ -27,8 +27,9 @@ class EpochTables:
     def write(self, stages: Sequence[Rows]) -> None:
         """Write these rows to the files: append new ones, or replace a file whose columns changed."""
         for stage, rows in enumerate(stages):
-            columns = columns_of(rows)
             written_columns, count = self._written.pop(stage, ([], 0))  # popped: unknown if writing fails
+            is_longer = 0 < count <= len(rows)
+            columns = columns_of([dict.fromkeys(written_columns), *rows[count:]] if is_longer else rows)
             path = self._folder / f"{stage}.csv"
             if rows and (written_columns != columns or count > len(rows)):
                 write_file(path, _lines([columns, *_cells(rows, columns)]))

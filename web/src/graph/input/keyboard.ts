@@ -12,10 +12,12 @@ const ARROWS: Record<string, [number, number]> = {
   ArrowDown: [0, 1],
 };
 
-export function attachKeyboard(app: App, search: HTMLInputElement): void {
+/** Listen to the keys that reach `target`: all of a page, or those of its part that shows the drawing. */
+export function attachKeyboard(app: App, search: HTMLInputElement, target: Document | HTMLElement): void {
   let isLeaving = false; // Escape, then Tab: leaves the drawing
   app.screen.addEventListener("focus", () => (isLeaving = false));
-  document.addEventListener("keydown", (event) => {
+  target.addEventListener("keydown", (received) => {
+    const event = received as KeyboardEvent;
     const isTyping = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
     if (isTyping || event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key === "/") search.focus();
@@ -25,7 +27,11 @@ export function attachKeyboard(app: App, search: HTMLInputElement): void {
     } else if (event.key === "+" || event.key === "=") app.camera.zoom(1.25);
     else if (event.key === "-") app.camera.zoom(0.8);
     else if (event.key === "0") app.fit();
-    else if (document.activeElement !== app.screen || (isLeaving && event.key === "Tab")) return;
+    else if (
+      (app.screen.getRootNode() as Document | ShadowRoot).activeElement !== app.screen ||
+      (isLeaving && event.key === "Tab")
+    )
+      return;
     else if (!handleDrawingKey(app, event)) return;
     event.preventDefault();
   });

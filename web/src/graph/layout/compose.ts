@@ -133,7 +133,7 @@ class Composition {
     readonly metrics: Metrics,
   ) {
     const port = plainBox(0, 0, [0], [0]);
-    this.boxes = [...Array(layout.entries).fill(port), ...boxes, ...Array(layout.exits).fill(port)];
+    this.boxes = [...repeat(port, layout.entries), ...boxes, ...repeat(port, layout.exits)];
     this.along = this.boxes.map((box) => (down ? box.height : box.width));
     this.across = this.boxes.map((box) => (down ? box.width : box.height));
     for (const { target, entry, side } of layout.routes) if (side) this.sides.add(`${target} ${entry}`);
@@ -141,7 +141,7 @@ class Composition {
     this.entries = ports.map(([entries]) => entries);
     this.exits = ports.map(([, exits]) => exits);
     this.anchors = this.boxes.map((_, node) => this.anchor(node));
-    this.rows = Array(layout.rowCount).fill(0);
+    this.rows = repeat(0, layout.rowCount);
     this.notes = this.rows.map(() => [0, 0]);
     layout.rows.forEach((row, node) => {
       const { entryNote, exitNote } = this.boxes[node];
@@ -152,7 +152,7 @@ class Composition {
     });
     this.bandOf = this.bandsOf(limit);
     this.bands = this.bandOf[this.bandOf.length - 1] + 1;
-    this.last = Array(this.bands).fill(0);
+    this.last = repeat(0, this.bands);
     this.bandOf.forEach((band, row) => (this.last[band] = row));
     this.outgoingNets = this.last.map(() => new Set());
     for (const { source, target, net, back } of layout.routes) {
@@ -180,7 +180,7 @@ class Composition {
     let places = spread(top.length, this.across[node], box.entryGap);
     let exits = spread(box.exits, this.across[node], box.exitGap);
     if (top.length === 1 && box.exits > 1 && lead >= 0) places = [exits[lead]];
-    const entries: number[] = Array(box.entries).fill(-1);
+    const entries = repeat(-1, box.entries);
     top.forEach((entry, n) => (entries[entry] = places[n]));
     if (box.exits === 1 && anchor >= 0 && entries[anchor] >= 0) exits = [entries[anchor]];
     return [entries, exits];
@@ -562,6 +562,10 @@ function simplify(path: Point[], down: boolean): Point[] {
     corners.push([x, y]);
   }
   return down ? corners : corners.map(([x, y]) => [y, x]);
+}
+
+function repeat<T>(value: T, count: number): T[] {
+  return Array<T>(count).fill(value);
 }
 
 function largest(values: number[]): number {

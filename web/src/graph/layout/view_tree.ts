@@ -252,7 +252,7 @@ export class ViewTree {
 
   private openView(name: string, part: Part, mode: Mode, children: BoxView[]): BoxView {
     const isShared = children.length <= MAX_SHARED_PARTS;
-    const key = isShared ? `${part.leaf} ${part.plan} ${mode} ${children.map((view) => view.id)}` : "";
+    const key = isShared ? `${part.leaf} ${part.plan} ${mode} ${children.map((view) => view.id).join()}` : "";
     return this.intern(key, () => {
       const fullPlan = this.data.plans[part.plan];
       const plan = this.planFor(fullPlan, mode);

@@ -5,7 +5,7 @@ import { savePng, saveSvg } from "../render/drawing_export";
 import { ALL_LEVELS } from "../layout/view_tree";
 import { setTheme } from "../drawing_theme";
 
-export function toolbar(app: App): HTMLElement {
+export function toolbar(app: App, hasTheme: boolean): HTMLElement {
   const bar = h(
     "div",
     { class: "toolbar", role: "toolbar", "aria-label": "Drawing" },
@@ -13,7 +13,7 @@ export function toolbar(app: App): HTMLElement {
     zoomGroup(app),
     directionGroup(app),
     colourGroup(app),
-    themeGroup(app),
+    hasTheme && themeGroup(app),
     h(
       "div",
       { class: "group" },

@@ -25,7 +25,7 @@ export function svgText(app: App): string {
     "font-family": "'torcheer Sans', Inter, system-ui, sans-serif",
     class: isDark(app.theme) ? "dark" : undefined,
   });
-  const style = `${document.getElementById("font")?.textContent ?? ""}${isDark(app.theme) ? dark_rules : ""}`;
+  const style = `${app.data.font}${isDark(app.theme) ? dark_rules : ""}`;
   const body = element("g", { transform: translate((totalWidth - width) / 2, top) });
   body.append(...drawBoxes(app));
   legend.element.setAttribute("transform", translate(MARGIN, top + height + BELOW));

@@ -51,6 +51,7 @@ export function ControlBar({ store }: { store: Store }) {
 }
 
 function controlHint(source: string, status: string): string {
+  if (source === "live" && status === "failed") return "The run has failed; what was seen stays here.";
   if (source === "live" && status === "done") return "The run has ended; what was seen stays here.";
   if (source === "live" && status === "lost")
     return "The process is gone; what was seen stays here, and it is looked for.";

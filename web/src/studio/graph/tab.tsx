@@ -1,58 +1,72 @@
-// The Graph tab: the drawing of a recorded pass, a separate page in a sandboxed frame that may only run its script.
-import { useEffect, useRef, useState } from "preact/hooks";
+// The Graph tab: the network's drawing, for recorded passes, live runs and stored runs alike.
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { addKeyBindings } from "../key_bindings";
+import { addKeyBindings, type KeyBinding } from "../key_bindings";
 import { useValue, type Store } from "../store";
-import { theme } from "../theme";
+import { readGraph } from "./graph_text";
+import { GraphView } from "./graph_view";
 
-/** The drawing, loaded when the tab is first opened; it keeps its state while other tabs are open. */
+/** The drawing, asked for when the tab is first opened; it keeps its state while other tabs are open. */
 export function GraphTab({ store }: { store: Store }) {
-  const hello = useValue(store.hello);
-  const run = useValue(store.run);
+  const net = useValue(store.net);
   const isOpen = useValue(store.tab) === "graph";
-  const report = useValue(store.report);
-  const isPass = hello?.source === "pass" && report?.graph !== false;
+  const host = useRef<HTMLDivElement>(null);
+  const view = useRef<GraphView | null>(null);
+  const [drawn, setDrawn] = useState(""); // the network that is drawn, as text
+  const [problem, setProblem] = useState("");
+  const name = useMemo(() => (net ? JSON.stringify(net) : ""), [net]); // the same network may come again
+  const isWanted = isOpen && name !== "" && name !== drawn;
   useEffect(() => {
-    if (isOpen && hello && !isPass) store.tab.set("network"); // another run is open now
-  }, [isOpen, hello, isPass]);
-  useEffect(
-    () =>
-      isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined,
-    [isPass],
-  );
-  const [address, setAddress] = useState("");
-  useEffect(() => {
-    if (isPass) void store.socket.graphAddress(run).then(setAddress);
-  }, [isPass, run]);
-  return isPass && address ? <DrawingFrame address={address} open={isOpen} /> : null;
-}
-
-function DrawingFrame({ address, open }: { address: string; open: boolean }) {
-  const frame = useRef<HTMLIFrameElement>(null);
-  const [source, setSource] = useState(""); // the URL with its initial theme: another src would reload the frame
-  const [loaded, setLoaded] = useState("");
-  const themeName = useValue(theme);
-  useEffect(() => {
-    const isSame = source.split("#")[0] === address;
-    if (isSame)
-      frame.current?.contentWindow?.location.replace(`${address}#${themeName}`); // changing only the fragment does not reload
-    else setSource(open ? `${address}#${themeName}` : "");
-  }, [address, open, themeName]);
-  if (!source) return null;
+    if (!isWanted) return;
+    let isStale = false;
+    const show = async (): Promise<void> => {
+      const graph = await readGraph((await store.askGraph()).bytes);
+      if (isStale) return;
+      view.current?.dispose();
+      view.current = new GraphView(store, host.current!, graph);
+      setDrawn(name);
+      setProblem("");
+    };
+    show().catch((error: Error) => isStale || setProblem(error.message));
+    return () => {
+      isStale = true;
+    };
+  }, [isWanted, name]);
+  useLayoutEffect(() => addKeyBindings(graphKeyBindings(store, view)), []);
+  useEffect(() => () => view.current?.dispose(), []);
   return (
     <div class="graph">
-      {loaded !== source && (
-        <p class="soft" role="status">
-          Drawing the graph…
-        </p>
-      )}
-      <iframe
-        ref={frame}
-        src={source}
-        title="The network's graph"
-        sandbox="allow-scripts allow-downloads"
-        onLoad={() => setLoaded(source)}
-      />
+      <GraphStatus isEmpty={!net} isWanted={isWanted} problem={problem} />
+      <div class="graph-host" ref={host} hidden={!net || (isWanted && problem !== "")} />
     </div>
   );
+}
+
+function GraphStatus({ isEmpty, isWanted, problem }: { isEmpty: boolean; isWanted: boolean; problem: string }) {
+  if (isEmpty) return <p class="empty">No network yet: its graph appears here when a model has run.</p>;
+  if (!isWanted) return null;
+  return (
+    <p class={problem ? "empty" : "empty waiting"} role="status">
+      {problem ? `The graph could not be drawn: ${problem}` : "Drawing the graph…"}
+    </p>
+  );
+}
+
+// Keys that work while the focus is elsewhere; what the drawing itself answers is handled there first.
+function graphKeyBindings(store: Store, view: { current: GraphView | null }): KeyBinding[] {
+  const key = (name: string, description: string, run: (view: GraphView) => void, label?: string): KeyBinding => ({
+    key: name,
+    label,
+    description,
+    tab: "graph",
+    run: () => view.current && run(view.current),
+  });
+  return [
+    { key: "4", description: "Graph tab", run: () => store.tab.set("graph") },
+    key("/", "Search the graph", ({ drawing }) => drawing.search.focus()),
+    key("f", "Fit the graph into the window", ({ drawing }) => drawing.app.fit()),
+    key("+", "Nearer", ({ drawing }) => drawing.app.camera.zoom(1.25)),
+    key("-", "Farther", ({ drawing }) => drawing.app.camera.zoom(0.8), "−"),
+    key("Escape", "Clear the selection", () => store.selection.set(null), "Esc"),
+  ];
 }

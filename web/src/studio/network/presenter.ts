@@ -1,6 +1,6 @@
 // The presenter between the store and the scene: collects frames until a state is complete, then shows it.
 import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
-import { Signal, type Store } from "../store";
+import { Signal, type Selection, type Store } from "../store";
 import { theme } from "../theme";
 import type { Pose } from "./scene/orbit_camera";
 import { FlatScene } from "./scene/flat_scene";
@@ -62,8 +62,9 @@ export class NetworkPresenter {
     readonly store: Store,
     private readonly host: HTMLElement,
     overlay: HTMLElement,
+    readonly wasContextLost = false, // and not restored: nothing is drawn in 3D
   ) {
-    const { webgl, software } = detectWebgl();
+    const { webgl, software } = wasContextLost ? { webgl: false, software: true } : detectWebgl();
     this.webgl = webgl;
     this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
     if (this.scene instanceof Scene) this.scene.onLabelClick = (key) => this.clickLabel(key);
@@ -109,7 +110,9 @@ export class NetworkPresenter {
   }
 
   select(unit: Unit | null): void {
-    this.store.selection.set(unit);
+    const node = unit && this.folding.visible.get()?.items.get(unit.layer)?.node;
+    const owner = node?.sort === "run" ? node.children[node.children.length - 1] : node; // a run shows its last module
+    this.store.selection.set(unit && (owner?.children.length ? { ...unit, module: owner.key } : unit));
   }
 
   /** Go to a module or layer, opening what is around it; of a layer, select its first unit. */
@@ -149,7 +152,8 @@ export class NetworkPresenter {
     const { variable, item, moment } = this.displayed.get();
     const momentId = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
     const selection = this.isWeight(variable) ? this.store.selection.get() : null;
-    return this.values.ask({ ...unit, variable, item, moment: momentId, of: selection });
+    const { layer, unit: index } = unit;
+    return this.values.ask({ layer, unit: index, variable, item, moment: momentId, of: selection });
   }
 
   /** The value that a cell's byte stands for. */
@@ -207,14 +211,14 @@ export class NetworkPresenter {
       this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
   }
 
-  // What an alert, a table or a key selects may be folded away.
-  private showSelection(unit: Unit | null): void {
-    const node = unit && this.folding.find(unit.layer);
-    if (node && !this.folding.visible.get()?.items.has(unit.layer)) {
-      this.folding.reveal(node);
-      if (this.scene instanceof Scene) this.scene.flyTo(unit.layer);
-    }
-    this.scene.select(unit);
+  // What an alert, a table, the graph or a key selects may be folded away, or out of sight.
+  private showSelection(selection: Selection | null): void {
+    const node = selection && this.folding.find(selection.module ?? selection.layer);
+    const isFolded = node && !this.folding.visible.get()?.items.has(selection.layer);
+    const isElsewhere = this.store.tab.get() !== "network"; // it is in view when one comes here
+    if (isFolded) this.folding.reveal(node);
+    if (selection && this.scene instanceof Scene && (isFolded || isElsewhere)) this.scene.flyTo(selection.layer);
+    this.scene.select(selection);
   }
 
   // The name of a closed module opens it, the title of an open one closes it.
@@ -272,6 +276,7 @@ export class NetworkPresenter {
     this.scene.setRange(this.range());
     const all = this.store.net.get()?.layers.length ?? 0;
     const names = visible?.net.layers.map(({ layer }) => layer.name) ?? [];
+    this.store.forgetLook(); // the scene is empty: its values must come again, also where the same layers are open
     const isShort = names.length < all && names.join().length < MAX_NAMES_LENGTH;
     this.store.openLayers.set(isShort ? names : []);
   }
@@ -296,14 +301,14 @@ export class NetworkPresenter {
     if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
     const frames = this.pendingFrames;
     if (`${look} ${moment}` !== this.pendingState) frames.clear(); // no frame of this state arrived
-    [this.pendingFrames, this.pendingState] = [new Map(), ""];
+    [this.pendingFrames, this.pendingState] = [new Map<string, Frame>(), ""];
     this.shownMoments = this.store.moments.get();
     const { variable, item } = this.store.viewSettings.get();
     if (this.store.tab.get() === "network") {
       this.scene.setRange(this.range());
       this.scene.setFrames(frames);
-      this.markFaults();
       this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+      this.markFaults();
       if (this.hovered.get()) this.refreshHover();
     }
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));

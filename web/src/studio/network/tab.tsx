@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { addKeyBindings } from "../key_bindings";
 import { Signal, useValue, type Store } from "../store";
+import { whenContextStaysLost } from "./lost_context";
 import { NetworkPresenter } from "./presenter";
 import { EmptyHints } from "./panels/empty_hints";
 import { attachOrbitGestures } from "./orbit_gestures";
@@ -28,18 +29,20 @@ export function NetworkTab({ store }: { store: Store }) {
   const picture = useRef<HTMLDivElement>(null);
   const overlay = useRef<HTMLDivElement>(null);
   const [presenter, setBoard] = useState<NetworkPresenter | null>(null);
+  const [flat, setFlat] = useState(false);
   useEffect(() => {
-    const created = new NetworkPresenter(store, picture.current!, overlay.current!);
+    const created = new NetworkPresenter(store, picture.current!, overlay.current!, flat);
     const cleanups = [
       attachOrbitGestures(created, host.current!),
       addKeyBindings(networkKeyBindings(created)),
       exposeTestHooks(created),
+      whenContextStaysLost(created, () => setFlat(true)),
       () => created.dispose(),
     ];
     setBoard(created);
     currentPresenter.set(created);
     return () => cleanups.forEach((cleanup) => cleanup());
-  }, [store]);
+  }, [store, flat]);
   return (
     <section class="network" aria-label="Network">
       {presenter && <NetworkToolbar presenter={presenter} />}

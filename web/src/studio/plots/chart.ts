@@ -182,7 +182,7 @@ function seriesOf(view: PlotView, theme: Theme): uPlot.Series[] {
     return {
       label: line.label,
       scale: scaleKeyOf(view, line.column),
-      width: 1.75,
+      width: line.isMarked ? 3.5 : 1.75,
       stroke: colour,
       dash,
       points: { size: 5, fill: colour },
@@ -197,7 +197,14 @@ function dataOf(view: PlotView): uPlot.AlignedData {
 }
 
 function signatureOf({ lines, logX, logY, scales, xLabel }: PlotView, theme: Theme): string {
-  const parts = lines.map(({ label, column, number, raw, error }) => [label, column, number, !!raw, !!error]);
+  const parts = lines.map(({ label, column, number, raw, error, isMarked }) => [
+    label,
+    column,
+    number,
+    !!raw,
+    !!error,
+    !!isMarked,
+  ]);
   return JSON.stringify([parts, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
 }
 

@@ -21,7 +21,8 @@ export function drawErrorBars(plot: uPlot, line: Line, scale: string, colour: st
     const [value, error] = [line.values[index], line.error![index]];
     if (typeof value !== "number" || typeof error !== "number" || !error) continue;
     const centre = plot.valToPos(x[index], "x", true);
-    const low = scales[scale].distr === 3 && value - error <= 0 ? scales[scale].min! : value - error;
+    const low =
+      scales[scale].distr === (3 as uPlot.Scale.Distr) && value - error <= 0 ? scales[scale].min! : value - error;
     const [bottom, top] = [plot.valToPos(low, scale, true), plot.valToPos(value + error, scale, true)];
     ctx.moveTo(centre, bottom);
     ctx.lineTo(centre, top);

@@ -1,7 +1,7 @@
 // Marks for the non-finite points of a line, at the edges of the plot.
 import uPlot from "uplot";
 
-import { nonFiniteKind } from "../non_finite";
+import { drawLine, nonFiniteKind } from "../non_finite";
 import { indexRange } from "./plot_view";
 
 const MARK_PX = 4; // pixels from a mark's centre to its corners
@@ -24,12 +24,12 @@ export function drawNonFinite(plot: uPlot, values: readonly (number | null | und
     const edge = kind === "plus" ? bbox.top + size + 2 : bbox.top + bbox.height - size - 2;
     ctx.beginPath();
     if (kind === "nan") {
-      for (const slope of [1, -1])
-        [ctx.moveTo(centre - size, edge - slope * size), ctx.lineTo(centre + size, edge + slope * size)];
+      for (const rise of [size, -size]) drawLine(ctx, centre - size, edge - rise, centre + size, edge + rise);
       ctx.stroke();
     } else {
       const tip = kind === "plus" ? -size : size;
-      [ctx.moveTo(centre - size, edge - tip), ctx.lineTo(centre + size, edge - tip), ctx.lineTo(centre, edge + tip)];
+      drawLine(ctx, centre - size, edge - tip, centre + size, edge - tip);
+      ctx.lineTo(centre, edge + tip);
       ctx.fill();
     }
   }

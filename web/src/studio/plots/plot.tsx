@@ -143,8 +143,8 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
           <span class="soft">{view.xLabel}</span> <b>{formatValue(view.x[row] ?? null)}</b>
         </li>
       )}
-      {view.lines.map(({ label, number }, line) => (
-        <li key={label}>
+      {view.lines.map(({ label, number, isMarked }, line) => (
+        <li key={label} class={isMarked ? "marked" : undefined}>
           <span class="swatch" aria-hidden="true" style={{ background: lineStroke(number, themeName).colour }} />
           <span class="soft">{label}</span> <b>{values[line]}</b>
         </li>

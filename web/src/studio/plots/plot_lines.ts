@@ -21,6 +21,7 @@ export interface Line {
   label: string;
   column: string;
   number: number; // determines its colour
+  isMarked?: boolean; // of the selected layer
   values: Cells; // as drawn, smoothed
   raw: Cells | null; // the raw values behind a smoothed line
   nonFinite: Cells; // the non-finite values, which are null in `values`
@@ -174,7 +175,7 @@ function alignColumn(
 ): Cells {
   const cells = table.columns[name] ?? [];
   const count = group.rows?.length ?? table.count;
-  const aligned: Cells = new Array(length).fill(undefined);
+  const aligned: Cells = new Array<Cells[number]>(length).fill(undefined);
   for (let index = 0; index < count; index++) {
     const target = position(index);
     if (target < 0) continue;

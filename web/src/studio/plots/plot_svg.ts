@@ -55,7 +55,6 @@ export function plotSvg(
 /** Escape text for XML. */
 export function escape(text: string): string {
   const codes: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  // eslint-disable-next-line no-control-regex
   return text
     .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
     .replace(/[&<>"]/g, (sign) => codes[sign]);
@@ -158,7 +157,7 @@ export function linePath(view: PlotView, cells: Cells, x: AxisScale, y: AxisScal
     }
     const [left, top] = [isDense ? Math.round(x(view.x[index]) * 2) / 2 : x(view.x[index]), y(value)];
     if (pixel && (pixel as { at: number }).at === left) {
-      const current = pixel as { at: number; low: number; high: number };
+      const current: { low: number; high: number } = pixel;
       pixel = { at: left, low: Math.min(current.low, top), high: Math.max(current.high, top) };
     } else {
       flush();

@@ -2,6 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 
 import { Icon } from "../shell/icons";
+import { isSelectedLabel, selectedNames } from "../selected_names";
 import { Signal, useValue, type Store } from "../store";
 import { NoTables, TableChooser, useTable } from "../tables/table_chooser";
 import { TablePane } from "../tables/table_pane";
@@ -30,7 +31,7 @@ export function PlotsTab({ store }: { store: Store }) {
   return (
     <div class="plots-tab">
       <div class="row between">
-        <TableChooser all={all} table={table} />
+        <TableChooser all={all} table={table} store={store} />
         <button aria-pressed={isTableShown} onClick={toggle}>
           <Icon name="table" /> Table
         </button>
@@ -82,8 +83,15 @@ function LinesPanel({ table }: { table: Table }) {
   const { name, title } = table.head;
   const choices = choicesOf(useValue(plotChoices), name);
   const { zoom, ...lineChoices } = choices;
-  const key = JSON.stringify(lineChoices, (_name, value) => (value instanceof Map ? [...value] : value));
-  const lines = useMemo(() => buildLines(table, effectiveChoices(table, choices)), [table, key]);
+  const key = JSON.stringify(lineChoices, (_name, value: unknown) =>
+    value instanceof Map ? [...(value as Map<unknown, unknown>)] : value,
+  );
+  const isSelected = useValue(selectedNames);
+  const lines = useMemo(() => {
+    const built = buildLines(table, effectiveChoices(table, choices));
+    for (const line of built.lines) line.isMarked = isSelectedLabel(line.label, isSelected);
+    return built;
+  }, [table, key, isSelected]);
   const view = useMemo(
     () => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom),
     [lines, zoom],

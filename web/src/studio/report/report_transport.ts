@@ -1,5 +1,5 @@
 // A report's own answers in place of a server: recorded messages, embedded scenes and samples.
-import type { AskTrace, AskValue, FromPage, Json, Look, Moment, Net, ToPage } from "../messages";
+import type { Answer, AskTrace, AskValue, FromPage, Json, Look, Moment, Net, ToPage } from "../messages";
 import { splitFrame, type ReadFrame, type SocketListener, type Transport } from "../socket";
 import type { SampleFrame } from "../messages";
 import type { Frame } from "../network/values/value_ranges";
@@ -41,12 +41,6 @@ export class ReportTransport implements Transport {
   send(message: FromPage): boolean {
     this.answer(message).catch((error: Error) => this.listener.onGarbled(error.message));
     return true;
-  }
-
-  /** The drawing as an address of its own; "" without one. */
-  async graphAddress(): Promise<string> {
-    const page = await this.blocks.read("graph");
-    return page ? URL.createObjectURL(new Blob([page as BlobPart], { type: "text/html" })) : "";
   }
 
   private async tellAll(): Promise<void> {
@@ -140,11 +134,12 @@ export class ReportTransport implements Transport {
     const block = await this.blocks.read(...key);
     if (!block) return this.listener.onMessage({ kind: "problem", text: NOT_HERE, question });
     if (block[0] === "{".charCodeAt(0)) {
-      this.listener.onMessage({ ...JSON.parse(new TextDecoder().decode(block)), question });
+      const answer = JSON.parse(new TextDecoder().decode(block)) as Answer;
+      this.listener.onMessage({ ...answer, question });
       return;
     }
     const [head, bytes] = splitFrame(block.slice().buffer) as [SampleFrame, Uint8Array];
-    this.listener.onSample({ ...head, question }, bytes);
+    this.listener.onBinaryAnswer({ ...head, question }, bytes);
   }
 }
 

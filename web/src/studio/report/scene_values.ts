@@ -25,7 +25,8 @@ export function parseScene(block: Uint8Array): SceneValues {
     const [head, bytes] = splitFrame(piece.buffer as ArrayBuffer) as [FrameHead, Uint8Array];
     frames.set(head.layer, { head, bytes });
   }
-  return { frames, missing: JSON.parse(new TextDecoder().decode(pieces[0])).missing };
+  const head = JSON.parse(new TextDecoder().decode(pieces[0])) as Pick<SceneValues, "missing">;
+  return { frames, missing: head.missing };
 }
 
 /** A unit's number, as exact as the picture is; undefined without one, or where a cell stands for several units. */

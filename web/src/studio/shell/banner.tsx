@@ -1,12 +1,17 @@
-// The banner shown without a connection: what is known about the server and the run.
-import type { Ended, State } from "../messages";
-import { useValue, type Store } from "../store";
+// The banner: how the run that is shown has ended, or, without a connection, what is known about server and run.
+import { useEffect, useState } from "preact/hooks";
 
-/** The banner; nothing while connected. */
+import type { Ended, OutcomeCame, State } from "../messages";
+import { useValue, type Store } from "../store";
+import { CopyText } from "./copy_text";
+import { Icon } from "./icons";
+import { isOver } from "./liveness";
+
+/** The banner; nothing while a run goes on, or where none ran. */
 export function Banner({ store }: { store: Store }) {
   const connection = useValue(store.connection);
   const refused = useValue(store.refused);
-  if (connection !== "lost") return null;
+  if (connection !== "lost") return <OutcomeBanner store={store} />;
   if (refused) {
     return (
       <div class="banner bad" role="alert">
@@ -20,15 +25,71 @@ export function Banner({ store }: { store: Store }) {
   return <LostBanner store={store} />;
 }
 
+function OutcomeBanner({ store }: { store: Store }) {
+  const outcome = useValue(store.outcome);
+  const { status } = useValue(store.state);
+  const [hidden, setHidden] = useState("");
+  if (!outcome?.heading || outcome.heading === hidden) return null;
+  const tone = status === "done" ? "ended" : "bad";
+  return (
+    <div class={`banner ${tone}`} role="status">
+      <p>
+        <strong>{outcome.heading}.</strong> <Kept outcome={outcome} />
+      </p>
+      <span class="row">
+        <CloseButton store={store} />
+        <button class="quiet" aria-label="Hide" title="Hide" onClick={() => setHidden(outcome.heading)}>
+          <Icon name="close" />
+        </button>
+      </span>
+    </div>
+  );
+}
+
+// Where the run lies, and the command that opens it again when the studio is closed.
+function Kept({ outcome }: { outcome: OutcomeCame }) {
+  if (!outcome.command) return <>{outcome.text}</>;
+  return (
+    <>
+      It is kept; open it again with <CopyText text={outcome.command} />
+    </>
+  );
+}
+
+// The second press closes: pages of others, and a tunnel, would go with a slip.
+function CloseButton({ store }: { store: Store }) {
+  const [asked, setAsked] = useState(false);
+  useEffect(() => {
+    if (!asked) return;
+    const timer = window.setTimeout(() => setAsked(false), 5000);
+    return () => window.clearTimeout(timer);
+  }, [asked]);
+  const press = (): void => {
+    if (asked) store.send({ kind: "close_studio" });
+    setAsked(!asked);
+  };
+  return (
+    <button title="End the studio's server; what is on disk stays" onClick={press}>
+      {asked ? "Press again to close it" : "Close the studio"}
+    </button>
+  );
+}
+
 function LostBanner({ store }: { store: Store }) {
   const ended = useValue(store.ended);
-  const isOver = ended && (ended.state.status === "done" || ended.state.status === "lost");
+  const outcome = useValue(store.outcome);
   return (
     <div class="banner" role="alert">
       <p>
-        <LostMessage store={store} ended={ended} /> What you see is as it was. {!ended && "Trying again…"}
+        <LostMessage store={store} ended={ended} /> What you see is as it was.{" "}
+        {outcome?.command && (
+          <>
+            Open it again with <CopyText text={outcome.command} />{" "}
+          </>
+        )}
+        {!ended && "Trying again…"}
       </p>
-      {!isOver && <button onClick={() => store.retry()}>Try now</button>}
+      {!(ended && isOver(ended.state.status)) && <button onClick={() => store.retry()}>Try now</button>}
     </div>
   );
 }
@@ -55,6 +116,7 @@ function LostMessage({ store, ended }: { store: Store; ended: Ended | null }) {
 // A killed viewer sends no farewell, so the state of training is unknown.
 function trainingOutcome({ status }: State): string {
   if (status === "done") return "Training had ended before that.";
+  if (status === "failed") return "Training had failed before that.";
   if (status === "lost") return "The process that trained was gone before that.";
   return "Whether training goes on cannot be seen from here.";
 }

@@ -10,10 +10,16 @@ const SOURCE_LABELS = new Map([
   ["nothing", "Waiting"],
 ]);
 
+/** Whether a status is final: it stays true after the connection is lost. */
+export function isOver(status: State["status"]): boolean {
+  return status === "done" || status === "failed" || status === "lost";
+}
+
 /** The label of a source: "Live" only while more data can come. */
 export function livenessLabel(source: string, status: State["status"], connection: string): string {
   if (source !== "live") return SOURCE_LABELS.get(source) ?? source;
   if (status === "done") return "Ended";
+  if (status === "failed") return "Failed";
   if (status === "lost") return "Gone";
   return connection === "lost" ? "Last seen" : "Live";
 }

@@ -2,24 +2,24 @@
 import { useValue, type Store } from "../store";
 import { useTableOnly } from "../tables/table_chooser";
 import { formatValue } from "../tables/value_format";
+import { isOver } from "./liveness";
 
 const STATUS_LABELS = new Map([
   ["running", "Running"],
   ["paused", "Paused"],
   ["testing", "Testing"],
   ["done", "Done"],
+  ["failed", "Failed"],
   ["idle", "Idle"],
   ["lost", "Lost"],
 ]);
-
-const FINAL_STATUSES = new Set(["done", "lost"]); // these stay true after the connection is lost
 
 /** Status and counters. */
 export function StatusBar({ store }: { store: Store }) {
   const state = useValue(store.state);
   const hello = useValue(store.hello);
   const tableOnly = useTableOnly(store);
-  const isLost = useValue(store.connection) === "lost" && !FINAL_STATUSES.has(state.status);
+  const isLost = useValue(store.connection) === "lost" && !isOver(state.status);
   const counters = Object.entries(state.counters);
   return (
     <footer class="status" aria-label="Where the run is">

@@ -21,8 +21,9 @@ export function Tabs({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const hasSamples = useValue(store.samples).length > 0 || current === "samples";
   const report = useValue(store.report);
-  const isPass = useValue(store.hello)?.source === "pass" && report?.graph !== false;
-  const tabs = [...(report ? [SUMMARY] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(isPass ? [GRAPH] : [])];
+  const hasNet = useValue(store.net) !== null || current === "graph";
+  const hasGraph = hasNet && report?.graph !== false;
+  const tabs = [...(report ? [SUMMARY] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasGraph ? [GRAPH] : [])];
   const move = (event: KeyboardEvent): void => {
     const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
     if (target === undefined) return;

@@ -63,7 +63,7 @@ function sortRows(rows: Uint32Array, cells: Json[], down: boolean): Uint32Array 
   const sign = down ? -1 : 1;
   const numeric = rows.every((row) => typeof cells[row] === "number" || cells[row] === null);
   const texts = new Intl.Collator(undefined, { numeric: true });
-  const key = (row: number): number => (typeof cells[row] === "number" ? (cells[row] as number) : sign * Infinity);
+  const key = (row: number): number => (typeof cells[row] === "number" ? cells[row] : sign * Infinity);
   const missing = (row: number): number => Number(cells[row] === null || cells[row] === undefined);
   const rank = (row: number): number => (missing(row) ? 2 : Number(Number.isNaN(cells[row])));
   const byNumber = (a: number, b: number): number => {

@@ -9,7 +9,7 @@ export function TablesTab({ store }: { store: Store }) {
   if (!table) return <NoTables store={store} plural="tables" />;
   return (
     <div class="tables-tab">
-      <TableChooser all={all} table={table} />
+      <TableChooser all={all} table={table} store={store} />
       <TablePane key={table.head.name} store={store} table={table} />
     </div>
   );

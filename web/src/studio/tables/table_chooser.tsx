@@ -2,6 +2,7 @@
 import { useEffect } from "preact/hooks";
 
 import { plottable } from "../plots/plot_lines";
+import { namesOf, selectedNames, type IsSelected } from "../selected_names";
 import { Signal, useValue, type Store } from "../store";
 import { groupByLayer, layerKey, tableFor, titleOf, variableOf } from "./table_groups";
 import type { Table } from "./table_rows";
@@ -47,8 +48,15 @@ function rank({ head }: Table): number {
 }
 
 /** A row of buttons, one per table; of many tables a list of tables and layers, and the chosen layer's variables. */
-export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
-  if (all.length <= MAX_BUTTONS) return <TableButtons label="Table" tables={all} table={table} title={titleOf} />;
+export function TableChooser({ all, table, store }: { all: Table[]; table: Table; store: Store }) {
+  const isSelected = useValue(selectedNames);
+  useFollowedLayer(store, all, table);
+  const choose = (name: string): void => {
+    chosenTable.set(name);
+    selectLayer(store, all.find(({ head }) => head.name === name)?.head.layer ?? "");
+  };
+  const shared = { table, choose, isSelected };
+  if (all.length <= MAX_BUTTONS) return <TableButtons label="Table" tables={all} title={titleOf} {...shared} />;
   const { groups, inLayer } = groupByLayer(all, table);
   const value = table.head.layer ? layerKey(table.head.layer) : table.head.name;
   return (
@@ -56,19 +64,19 @@ export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
       <select
         aria-label="Table"
         value={value}
-        onChange={({ currentTarget }) => chosenTable.set(tableFor(all, table, currentTarget.value))}
+        onChange={({ currentTarget }) => choose(tableFor(all, table, currentTarget.value))}
       >
         {groups.map(({ label, choices }) => (
           <optgroup key={label} label={label}>
             {choices.map((choice) => (
               <option key={choice.value} value={choice.value}>
-                {choice.text}
+                {isSelected(choice.text) ? `● ${choice.text}` : choice.text}
               </option>
             ))}
           </optgroup>
         ))}
       </select>
-      {inLayer.length > 0 && <TableButtons label="Variable" tables={inLayer} table={table} title={variableOf} />}
+      {inLayer.length > 0 && <TableButtons label="Variable" tables={inLayer} title={variableOf} {...shared} />}
     </div>
   );
 }
@@ -78,18 +86,43 @@ interface TableButtonsProps {
   tables: Table[];
   table: Table;
   title: (table: Table) => string;
+  choose: (name: string) => void;
+  isSelected: IsSelected;
 }
 
-function TableButtons({ label, tables, table, title }: TableButtonsProps) {
+// The table of a layer that is selected elsewhere, where a layer's is shown here.
+function useFollowedLayer(store: Store, all: Table[], table: Table): void {
+  const selection = useValue(store.selection);
+  useEffect(() => {
+    const isSelected = namesOf(store.net.get(), selection);
+    if (!table.head.layer || isSelected(table.head.layer)) return;
+    const target = all.find(({ head }) => head.layer !== "" && isSelected(head.layer));
+    if (target) chosenTable.set(tableFor(all, table, layerKey(target.head.layer)));
+  }, [selection]);
+}
+
+// A layer whose table is chosen is everybody's selection, if the network has it.
+function selectLayer(store: Store, name: string): void {
+  const layers = store.net.get()?.layers.map(({ layer }) => layer) ?? [];
+  const layer = layers.find((candidate) => candidate.name === name || candidate.also.includes(name));
+  if (layer && store.selection.get()?.layer !== layer.name) store.selection.set({ layer: layer.name, unit: 0 });
+}
+
+function TableButtons({ label, tables, table, title, choose, isSelected }: TableButtonsProps) {
   return (
     <div class="segments" role="radiogroup" aria-label={label}>
       {tables.map((choice) => (
-        <label key={choice.head.name} class={choice.head.name === table.head.name ? "on" : undefined}>
+        <label
+          key={choice.head.name}
+          class={[choice.head.name === table.head.name && "on", isSelected(choice.head.layer) && "marked"]
+            .filter(Boolean)
+            .join(" ")}
+        >
           <input
             type="radio"
             name={label}
             checked={choice.head.name === table.head.name}
-            onChange={() => chosenTable.set(choice.head.name)}
+            onChange={() => choose(choice.head.name)}
           />
           {title(choice)} <span class="soft">{choice.count}</span>
         </label>

@@ -2,7 +2,9 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Column, Json } from "../messages";
+import { selectedNames } from "../selected_names";
 import { Icon } from "../shell/icons";
+import { useValue } from "../signal";
 import { TensorCell, maxAbsolute } from "./tensor_cell";
 import { nextSort, type Sort } from "./row_order";
 import type { Table } from "./table_rows";
@@ -37,6 +39,11 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
   const last = Math.min(order.length, Math.ceil((offset + viewport.height) / rowHeight) + OVERSCAN_ROWS);
   const shift = viewport.top + first * rowHeight - offset;
   const rows = Array.from(order.subarray(first, last));
+  const isSelected = useValue(selectedNames);
+  const isMarked = (row: number): boolean =>
+    table.head.columns.some(
+      ({ name, type }) => type === "text" && isSelected(String(table.columns[name]?.[row] ?? "")),
+    );
   return (
     <div
       class="grid-box"
@@ -61,7 +68,8 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
               key={number}
               aria-rowindex={first + index + 2}
               style={{ height: `${rowHeight}px` }}
-              class={(first + index) % 2 ? "odd" : undefined}
+              class={rowClass(first + index, isMarked(number))}
+              aria-current={isMarked(number) ? "true" : undefined}
             >
               {table.head.columns.map((column) => (
                 <Cell
@@ -79,6 +87,10 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
       </table>
     </div>
   );
+}
+
+function rowClass(index: number, isMarked: boolean): string | undefined {
+  return [index % 2 ? "odd" : "", isMarked ? "marked" : ""].filter(Boolean).join(" ") || undefined;
 }
 
 function readViewport(box: HTMLElement, set: (viewport: { top: number; height: number }) => void): void {

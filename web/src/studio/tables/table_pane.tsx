@@ -42,7 +42,7 @@ export function TablePane({ store, table }: { store: Store; table: Table }) {
           {filter ? `${order.length} of ${table.count} rows` : `${table.count} rows`}
         </span>
         <div class="row end">
-          <button class="quiet" disabled={!order.length} onClick={copyRows}>
+          <button class="quiet" disabled={!order.length} onClick={() => void copyRows()}>
             <Icon name="copy" /> Copy
           </button>
           <button

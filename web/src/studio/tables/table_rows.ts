@@ -13,7 +13,7 @@ let generations = 0;
 
 /** A table without rows. */
 export function emptyTable(head: TableHead): Table {
-  return { head, columns: Object.create(null), count: 0, generation: ++generations };
+  return { head, columns: Object.create(null) as Table["columns"], count: 0, generation: ++generations };
 }
 
 /** Insert rows at `rows.first`; 0 restarts the table, and rows sent twice are replaced. */

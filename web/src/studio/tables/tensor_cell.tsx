@@ -77,7 +77,7 @@ export function TensorCell({ cell, size, height }: { cell: Json; size: number; h
   const [cursor, setCursor] = useState<[number, number] | null>(null); // the keyboard cursor
   const plane = layOutPlane(cell);
   const themeName = useValue(theme);
-  useLayoutEffect(() => paintPlane(canvas.current!, plane, size, themeName), [cell, size, themeName]);
+  useLayoutEffect(() => paintPlane(canvas.current, plane, size, themeName), [cell, size, themeName]);
   if (plane.rows * plane.columns > MAX_CELLS) return <span class="soft">{plane.values.length} values</span>;
   const hover = (event: MouseEvent): void => {
     const box = canvas.current!.getBoundingClientRect();

@@ -15,7 +15,9 @@ export function levelsOf(names: readonly string[], projections: readonly Project
     const [from, to] = [order.get(sender) ?? -1, order.get(receiver) ?? -1];
     if (from < 0 || to < 0 || from === to) continue;
     connected.add(from).add(to);
-    if (from < to) (senders[to].add(from), receivers[from].add(to));
+    if (from >= to) continue;
+    senders[to].add(from);
+    receivers[from].add(to);
   }
   const levels: number[] = [];
   names.forEach((_, n) => {
@@ -49,7 +51,7 @@ export function stackLayers(layers: PlacedLayer[], projections: readonly Project
     const extents = stack.map((row, level) => placeRow(row, axis, level * LEVEL_HEIGHT));
     const [left, right] = [Math.min(...extents.map(([from]) => from)), Math.max(...extents.map(([, to]) => to))];
     const shift = start ? axis - left : 0;
-    for (const placed of stack.flat()) placed.place = [placed.place![0] + shift, placed.place![1], placed.place![2]];
+    for (const placed of stack.flat()) placed.place = [placed.place[0] + shift, placed.place[1], placed.place[2]];
     axis = right + shift + APART;
   }
 }

@@ -1,6 +1,6 @@
 // Hints shown when there is nothing to see, and what to do about it.
 import type { ComponentChildren } from "preact";
-import { useLivenessLabel } from "../../shell/liveness";
+import { isOver, useLivenessLabel } from "../../shell/liveness";
 import { useValue } from "../../store";
 import type { NetworkPresenter } from "../presenter";
 
@@ -11,14 +11,15 @@ export function EmptyHints({ presenter }: { presenter: NetworkPresenter }) {
     <>
       {!presenter.webgl && (
         <p class="network-flat" role="note">
-          This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on
-          hardware acceleration in its settings usually helps.
+          {presenter.wasContextLost
+            ? "The browser did not give the graphics memory of the 3D picture back, so the layers are shown as flat cells. Load the page again for 3D."
+            : "This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on hardware acceleration in its settings usually helps."}
         </p>
       )}
       {isContextLost && (
         <p class="network-flat" role="status">
           The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some
-          again; if it does not, load the page again.
+          again; if it does not, the layers are shown as flat cells.
         </p>
       )}
       <EmptyReason presenter={presenter} />
@@ -85,7 +86,7 @@ function NoValues({ presenter, source }: { presenter: NetworkPresenter; source: 
       </Hint>
     );
   }
-  if (status === "done" || status === "lost") {
+  if (isOver(status)) {
     return (
       <Hint title="No values" small>
         It ended before a state of the network was recorded.

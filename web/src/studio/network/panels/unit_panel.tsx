@@ -1,5 +1,7 @@
 // The panel of the selected unit: its identity, its value, its layer's statistics, its values over time.
 import { useEffect, useState } from "preact/hooks";
+import { isWide } from "../../inspector/inspector_state";
+import { LayerInspector } from "../../inspector/layer_inspector";
 import type { PlacedLayer } from "../../messages";
 import { Icon } from "../../shell/icons";
 import { useValue, type Selection } from "../../store";
@@ -13,25 +15,38 @@ import type { ExactValue } from "../values/exact_values";
 export function UnitPanel({ presenter }: { presenter: NetworkPresenter }) {
   const selection = useValue(presenter.store.selection);
   const net = useValue(presenter.store.net);
+  const wide = useValue(isWide);
   const placed = net?.layers.find(({ layer }) => layer.name === selection?.layer);
   if (!selection || !placed) return null;
   return (
-    <aside class="network-unit" aria-label="Selected unit">
+    <aside class={`network-unit${wide ? " wide" : ""}`} aria-label="Selected unit">
       <header>
         <div>
           <h2>{placed.layer.name}</h2>
           <p class="soft">{[placed.layer.kind, placed.layer.shape.join(" × ")].filter(Boolean).join(" · ")}</p>
         </div>
-        <button
-          class="quiet"
-          aria-label="Clear the selection"
-          title="Clear the selection (Escape)"
-          onClick={() => presenter.select(null)}
-        >
-          <Icon name="close" />
-        </button>
+        <div class="row">
+          <button
+            class="quiet"
+            aria-label="Wide panel"
+            aria-pressed={wide}
+            title={wide ? "Make the panel narrow" : "Make the panel wide"}
+            onClick={() => isWide.set(!wide)}
+          >
+            <Icon name="whole" />
+          </button>
+          <button
+            class="quiet"
+            aria-label="Clear the selection"
+            title="Clear the selection (Escape)"
+            onClick={() => presenter.select(null)}
+          >
+            <Icon name="close" />
+          </button>
+        </div>
       </header>
       <UnitFacts presenter={presenter} selection={selection} placed={placed} />
+      <LayerInspector presenter={presenter} />
       <UnitTrace presenter={presenter} selection={selection} />
     </aside>
   );

@@ -31,7 +31,7 @@ export function UnitTrace({ presenter, selection }: { presenter: NetworkPresente
     setHidden(hidden.includes(name) ? hidden.filter((other) => other !== name) : [...hidden, name]);
   return (
     <section class="network-trace" aria-label="Over time">
-      <h3>Over time</h3>
+      <h3>This unit over time</h3>
       <div class="switches" role="group" aria-label="Variables of the plot">
         {names.map((name, n) => (
           <button key={name} class="toggle" aria-pressed={!hidden.includes(name)} onClick={() => toggle(name)}>

@@ -82,7 +82,7 @@ export class FlatScene {
     this.requestDraw();
   }
 
-  hover(_: PickResult | null): void {}
+  hover(): void {}
 
   pickAt(x: number, y: number): PickResult | null {
     const plate = this.plates.find(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height); // prettier-ignore

@@ -57,7 +57,7 @@ export class LayerMesh {
   private readonly cells: Mesh<BufferGeometry, ShaderMaterial>;
   private readonly plane: Mesh<BufferGeometry, ShaderMaterial>;
   private readonly copies: Mesh<BufferGeometry, ShaderMaterial>[] = [];
-  private readonly uniforms: Uniforms;
+  private readonly uniforms: ReturnType<typeof layerUniforms>;
   private texture: DataTexture;
 
   constructor(
@@ -67,14 +67,7 @@ export class LayerMesh {
   ) {
     this.layout = layoutOf(placed.grid, null);
     this.texture = makeTexture(1);
-    const size = new Vector2(...placed.size);
-    this.uniforms = {
-      values: { value: this.texture }, ramp: { value: ramp }, across: { value: 1 }, count: { value: 0 },
-      grid: { value: new Vector4(1, 1, 1, 1) }, tile: { value: new Vector2(1, 1) }, block: { value: new Vector2(1, 1) }, gap: { value: 0 }, size: { value: size },
-      span: { value: new Vector2(0, 1) }, range: { value: new Vector2(-1, 1) }, ground: { value: 0 },
-      plane: { value: new Vector3() }, blank: { value: new Vector3() }, nan: { value: new Vector3() }, plus: { value: new Vector3() }, minus: { value: new Vector3() }, green: { value: new Vector3() },
-      chosen: { value: -1 }, pointed: { value: -1 }, veil: { value: 1 }, tall: { value: 1 }, fill: { value: 0.82 },
-    }; // prettier-ignore
+    this.uniforms = layerUniforms(placed, this.texture, ramp);
     this.bars = new Mesh(barGeometry(), makeMaterial(this.uniforms, BAR_VERTEX, BAR_FRAGMENT));
     this.cells = new Mesh(squareGeometry(), makeMaterial(this.uniforms, CELL_VERTEX, CELL_FRAGMENT));
     this.plane = new Mesh(squareGeometry(), planeMaterial(placed));
@@ -138,15 +131,18 @@ export class LayerMesh {
   }
 
   setPalette(palette: ScenePalette): void {
-    const set = (uniform: IUniform, colour: string): void =>
-      uniform.value.set(...parseColour(colour).map((part) => part / 255));
+    const set = (uniform: IUniform<Vector3>, colour: string): void => {
+      const [red, green, blue] = parseColour(colour);
+      uniform.value.set(red / 255, green / 255, blue / 255);
+    };
     set(this.uniforms.plane, palette.plane);
     for (const name of ["blank", "nan", "plus", "minus"] as const) set(this.uniforms[name], palette[name]);
     set(this.uniforms.green, palette.green);
-    set(this.plane.material.uniforms.fill, palette.plane);
-    set(this.plane.material.uniforms.rim, palette.rim);
-    set(this.plane.material.uniforms.glow, palette.accent);
-    set(this.plane.material.uniforms.wrong, palette.wrong);
+    const { fill, rim, glow, wrong } = this.plane.material.uniforms as Record<string, IUniform<Vector3>>;
+    set(fill, palette.plane);
+    set(rim, palette.rim);
+    set(glow, palette.accent);
+    set(wrong, palette.wrong);
   }
 
   /** Highlight cells; -1 for none. */
@@ -181,8 +177,8 @@ export class LayerMesh {
     const value = this.frame ? valueOf(this.frame.head, byte) : undefined;
     if (value === undefined) return 0;
     if (Number.isNaN(value)) return NAN_HEIGHT * this.barHeight;
-    const { x: lo, y: hi } = this.uniforms.range.value as Vector2;
-    const ground = this.uniforms.ground.value as number;
+    const { x: lo, y: hi } = this.uniforms.range.value;
+    const ground = this.uniforms.ground.value;
     const reach = Math.max(Math.abs(lo - ground), Math.abs(hi - ground));
     return Math.max(-1, Math.min(1, (value - ground) / reach)) * this.barHeight;
   }
@@ -221,6 +217,16 @@ export class LayerMesh {
     this.uniforms.values.value = this.texture;
     this.uniforms.across.value = across;
   }
+}
+
+function layerUniforms(placed: PlacedLayer, texture: DataTexture, ramp: Texture) {
+  return {
+    values: { value: texture }, ramp: { value: ramp }, across: { value: 1 }, count: { value: 0 },
+    grid: { value: new Vector4(1, 1, 1, 1) }, tile: { value: new Vector2(1, 1) }, block: { value: new Vector2(1, 1) }, gap: { value: 0 }, size: { value: new Vector2(...placed.size) },
+    span: { value: new Vector2(0, 1) }, range: { value: new Vector2(-1, 1) }, ground: { value: 0 },
+    plane: { value: new Vector3() }, blank: { value: new Vector3() }, nan: { value: new Vector3() }, plus: { value: new Vector3() }, minus: { value: new Vector3() }, green: { value: new Vector3() },
+    chosen: { value: -1 }, pointed: { value: -1 }, veil: { value: 1 }, tall: { value: 1 }, fill: { value: 0.82 },
+  }; // prettier-ignore
 }
 
 function makeTexture(cells: number): DataTexture {

@@ -149,7 +149,10 @@ function extent(viewPoints: Vector3[], axis: "x" | "y", distance: number): { lea
 
 function centreOf(points: Vector3[]): Vector3 {
   const [lowest, highest] = [new Vector3(Infinity, Infinity, Infinity), new Vector3(-Infinity, -Infinity, -Infinity)];
-  for (const point of points) [lowest.min(point), highest.max(point)];
+  for (const point of points) {
+    lowest.min(point);
+    highest.max(point);
+  }
   return points.length ? lowest.add(highest).multiplyScalar(0.5) : new Vector3();
 }
 

@@ -25,7 +25,10 @@ export function interpolatePose(start: Pose, end: Pose, progress: number): Pose 
 /** The diagonal of the bounding box of points. */
 export function diagonalOf(points: Vector3[]): number {
   const [lowest, highest] = [new Vector3(Infinity, Infinity, Infinity), new Vector3(-Infinity, -Infinity, -Infinity)];
-  for (const point of points) [lowest.min(point), highest.max(point)];
+  for (const point of points) {
+    lowest.min(point);
+    highest.max(point);
+  }
   return points.length ? Math.max(1, lowest.distanceTo(highest)) : 10;
 }
 

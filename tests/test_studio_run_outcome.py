@@ -1,4 +1,4 @@
-"""What the page says when its connection ends: what is true, and where that cannot be known, so."""
+"""What the page says when a run or its connection ends: what is true, and where that cannot be known, so."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import Child
+from children import Child, has_ended
 from playwright.sync_api import expect
 from studio_pages import Pages, opened, running  # noqa: F401
 from studio_programs import GONE, Panel, project, started
 from studio_stage import Stage
+from terminals import Terminal
 from waiting import wait_until
 
 pytestmark = pytest.mark.browser
@@ -69,25 +70,38 @@ def _signal(number: int, to_viewer: bool = False) -> Ending:
 @pytest.mark.parametrize(
     ("way", "end", "says", "status", "chip"),
     [
-        pytest.param("block", _enough, r"^Training has ended\. What you see", "Done", "Ended", marks=pytest.mark.slow),
-        ("bare", _enough, r"^Training has ended\. What you see", "Done", "Ended"),
+        pytest.param(
+            "block",
+            _enough,
+            r"^Training has ended at step [\d,]+\. The viewer was closed\. What you see",
+            "Done",
+            "Ended",
+            marks=pytest.mark.slow,
+        ),
+        (
+            "bare",
+            _enough,
+            r"^Training has ended at step [\d,]+\. The viewer was closed\. What you see",
+            "Done",
+            "Ended",
+        ),
         pytest.param(
             "block",
             _crash,
-            r"^Training has ended: ValueError: the loss is a banana\. What",
-            "Done",
-            "Ended",
+            r"^Training has failed at step [\d,]+: ValueError: the loss is a banana\. The",
+            "Failed",
+            "Failed",
             marks=pytest.mark.slow,
         ),
         pytest.param(
             "bare",
             _crash,
-            r"^Training has ended: ValueError: the loss is a banana\. What",
-            "Done",
-            "Ended",
+            r"^Training has failed at step [\d,]+: ValueError: the loss is a banana\. The",
+            "Failed",
+            "Failed",
             marks=pytest.mark.slow,
         ),
-        ("block", _signal(signal.SIGKILL), r"^The process that trained is gone\. .*killed", "Lost", "Gone"),
+        ("block", _signal(signal.SIGKILL), r"^Training was killed, or has crashed after step [\d,]+\.", "Lost", "Gone"),
         pytest.param(
             "block",
             _signal(signal.SIGTERM, True),
@@ -149,7 +163,12 @@ def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tm
         panel.until_moment()
         (tmp_path / "enough").touch()
         panel.until_status("Done")
-        assert not page.locator(".banner").count() and chip_of(page) == "Ended"
+        expect(page.locator(".banner.ended")).to_contain_text(
+            re.compile(r"Training has ended at step [\d,]+\. It has no")
+        )
+        assert chip_of(page) == "Ended"
+        page.get_by_role("button", name="Hide").click()
+        expect(page.locator(".banner")).to_have_count(0)
         os.kill(viewer, signal.SIGKILL)
         page.wait_for_selector(".banner")
         assert said(page).startswith("Connection to the viewer lost. Training had ended before that.")
@@ -159,7 +178,7 @@ def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tm
 @pytest.mark.parametrize(
     ("number", "says", "chip"),
     [
-        (signal.SIGKILL, "The process that trained is gone.", "Gone"),
+        (signal.SIGKILL, "Training was killed, or has crashed", "Gone"),
         pytest.param(signal.SIGTERM, "Training has ended", "Ended", marks=pytest.mark.slow),
     ],
 )
@@ -175,6 +194,34 @@ def test_a_session_that_is_ended_by_a_signal_says_how(
         process.send_signal(number)
         page.wait_for_selector(".banner")
         assert said(page).startswith(says) and chip_of(page) == chip
+
+
+STAYS = LOOP.replace("with tl.live(model, browser=False)", "with tl.live(model, browser=False, to='a run')")
+
+
+def test_a_page_on_a_terminal_outlives_a_killed_run_is_loaded_again_and_closes_the_studio(
+    open_page: Pages, tmp_path: Path
+) -> None:
+    open_page.forgiven += GONE
+    with Terminal("-c", STAYS, cwd=tmp_path, env={"OMP_NUM_THREADS": "1"}) as terminal:
+        page = open_page(terminal.until(r"(http://\S+)"))
+        viewer = int(terminal.until(r"\n(\d+)\n"))
+        Panel(page).until_moment()
+        (program,) = [int(pid) for pid in Path(f"/proc/{viewer}/stat").read_text().rpartition(")")[2].split()[1:2]]
+        os.kill(program, signal.SIGKILL)
+        for _ in range(2):
+            banner = page.locator(".banner")
+            expect(banner).to_contain_text(
+                re.compile(r"^Training was killed, or has crashed after step [\d,]+\. It is kept")
+            )
+            expect(banner.locator("code")).to_have_text(f"torcheer studio '{tmp_path / 'a run'}'")
+            assert chip_of(page) == "Gone" and Panel(page).until_moment() >= 0
+            page.reload()
+            page.wait_for_selector(".connection.open")
+        page.get_by_role("button", name="Close the studio").click()
+        page.get_by_role("button", name="Press again to close it").click()
+        expect(page.locator(".banner")).to_contain_text("The viewer was closed. What you see is as it was.")
+        wait_until(lambda: has_ended(viewer), "the viewer to end")
 
 
 def test_a_hiccup_of_the_network_is_told_as_what_it_is(open_page: Pages) -> None:

@@ -1,0 +1,196 @@
+"""The Graph tab: the drawing is a part of the page, for passes, live and stored runs; one selection with all tabs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from models import SkipBlock
+from playwright.sync_api import expect
+from studio_pages import Pages, opened, pixels  # noqa: F401
+from studio_scene import View
+from studio_socket import Page
+from studio_stage import MARKUP, Stage, stage
+from torch import Tensor, nn
+from waiting import wait_until
+
+import torcheer as tl
+from torcheer.studio.sources.log_source import LogSource
+
+HOSTILE = "<img src=x onerror=window·hacked=1>"
+READY = "#torcheer[data-ready=true]"
+
+
+class Blocks(nn.Module):
+    """Three equal blocks between two layers, and a name that is markup."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.h, self.head = nn.Linear(4, 8), nn.ModuleList(SkipBlock(8) for _ in range(3)), nn.Linear(8, 3)
+        self.add_module(HOSTILE, nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.h:
+            x = block(x)
+        return self._modules[HOSTILE](torch.relu(self.head(x)))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("passes") / "blocks"
+    tl.log_forward_pass(Blocks(), torch.rand(2, 4)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shown(saved: Path) -> Iterator[str]:
+    viewer = tl.show(saved, browser=False, block=False)
+    yield viewer.url
+    viewer.close()
+
+
+def graph_of(page: Page) -> tuple[dict[str, Any], list[str], list[str]]:
+    """The drawing that a page is sent: its data, the layer of each item, and the lines of its details."""
+    data, layers, *details = zlib.decompress(page.ask_bytes("ask_graph", 7)).decode().split("\n")
+    return json.loads(data), json.loads(layers), details
+
+
+def test_a_recorded_pass_is_drawn_with_all_its_operations_and_says_their_layers(shown: str) -> None:
+    with Page(shown) as page:
+        data, layers, details = graph_of(page)
+    assert "relu" in {leaf["kind"] for leaf in data["leaves"]} and len(details) == 1 + len(layers)
+    assert layers[:2] == ["Input", "stem"] and layers.count("h.1.first") == 1 and "h.2" in layers and "" in layers
+
+
+def test_a_live_run_is_drawn_from_its_network_and_a_name_is_text() -> None:
+    with stage(Stage(paused=True, markup=True)) as (url, _), Page(url) as page:
+        data, layers, _ = graph_of(page)
+    assert layers[:6] == ["Input", "Conv", "Attention", "Hidden1", "Hidden2", "Output"]
+    written = " ".join(svg for leaf in data["leaves"] for svg in leaf["svg"])
+    assert MARKUP not in written and "&lt;img src=x" in written
+
+
+def test_without_a_network_there_is_nothing_to_draw() -> None:
+    empty = Stage(paused=True)
+    empty.net = None
+    with stage(empty) as (url, _), Page(url) as page:
+        assert "no network yet" in page.problem("ask_graph", question=1)
+
+
+def test_a_graph_that_cannot_be_drawn_is_said_so(saved: Path, tmp_path: Path) -> None:
+    viewer = tl.show(shutil.copytree(saved, tmp_path / "gone"), browser=False, block=False)
+    with Page(viewer.url) as page:
+        shutil.rmtree(tmp_path / "gone")
+        assert "gone" in page.problem("ask_graph", question=1)
+    viewer.close()
+
+
+def test_what_a_run_left_behind_has_the_graph_of_its_network(tmp_path: Path) -> None:
+    model = Blocks()
+    with tl.live(model, to=tmp_path / "run", browser=False) as view:
+        for step in range(2):
+            view.log(loss=model(torch.rand(2, 4)).sum().item(), step=step)
+    source = LogSource(tmp_path / "run")
+    assert source.net is not None
+    data, layers, *_ = source.graph(source.net).split("\n")
+    assert json.loads(layers)[:4] == ["Input", "stem", "h.0.first", "h.0.second"]
+    assert 3 in {plan["times"] for plan in json.loads(data)["plans"]}, "equal blocks are one stack"
+
+
+# -- in a browser ------------------------------------------------------------------------------------------------------
+
+
+def chosen(page: Any) -> Any:
+    """The title or text of the box that is selected in the graph."""
+    return page.evaluate(
+        """() => {
+          const screen = document.querySelector('.graph-host').shadowRoot.querySelector('.screen');
+          const id = screen.getAttribute('aria-activedescendant') ?? 'none';
+          return screen.querySelector('#' + CSS.escape(id))?.textContent;
+        }"""
+    )
+
+
+def until_selected(page: Any, layer: str) -> None:
+    """Wait until the page's address names the layer: that is everybody's selection."""
+    wait_until(lambda: f"layer={layer}" in re.split("[#&]", page.url), f"{layer}, not {page.url}", page=page)
+
+
+def is_chosen(page: Any, word: str) -> Any:
+    return wait_until(lambda: word in (chosen(page) or ""), f"{word}, not {chosen(page)}", page=page)
+
+
+def test_the_graph_is_part_of_the_page_can_be_moved_and_follows_the_dark(open_page: Pages, shown: str) -> None:
+    page = open_page(shown)
+    page.get_by_role("tab", name="Graph").click()
+    page.locator(READY).wait_for()
+    assert page.locator("iframe").count() == 0
+    words = page.locator("svg.drawing").text_content()
+    assert all(word in words for word in ("SkipBlock", "×3", "relu", "8→3", "onerror=window"))
+    assert page.evaluate("window.hacked") is None
+
+    world = page.locator("svg.drawing > g").first
+    first = world.get_attribute("transform")
+    box = wait_until(page.locator(".screen").bounding_box, "the drawing", page=page)
+    middle = (box["x"] + 8, box["y"] + box["height"] - 8)
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] + 40, middle[1] - 30, steps=3)
+    page.mouse.up()
+    moved = wait_until(
+        lambda: world.get_attribute("transform") != first and world.get_attribute("transform"), "the drag"
+    )
+    page.mouse.wheel(0, -300)
+    nearer = wait_until(
+        lambda: world.get_attribute("transform") != moved and world.get_attribute("transform"), "the wheel"
+    )
+    scale = [float(re.search(r"scale\(([\d.]+)\)", text)[1]) for text in (moved, nearer)]  # type: ignore[index]
+    assert scale[1] > scale[0]
+
+    assert pixels(page, page.locator(".screen").screenshot()).mean() > 200
+    page.keyboard.press("d")
+    wait_until(lambda: pixels(page, page.locator(".screen").screenshot()).mean() < 70, "a dark drawing", page=page)
+    page.get_by_role("tab", name="Network").click()
+    page.keyboard.press("4")
+    expect(page.get_by_role("tab", name="Graph")).to_have_attribute("aria-selected", "true")
+    assert world.get_attribute("transform") == nearer, "it was not drawn again"
+    page.locator(".screen").press("/")
+    page.keyboard.type("dd")
+    assert page.get_by_placeholder("Search name").input_value() == "dd", "typed, not taken for a key of the page"
+
+
+def test_one_selection_for_graph_and_3d_which_a_reload_keeps(open_page: Pages, shown: str) -> None:
+    page = open_page(shown, tab="graph")
+    view = View(page)
+    page.locator(READY).wait_for()
+    page.locator("svg.drawing [id^='box-']", has_text="head").first.click()
+    until_selected(page, "head")
+    page.get_by_placeholder("Search name").fill("h.1.second")
+    page.keyboard.press("Enter")
+    until_selected(page, "h.1.second")
+    page.get_by_role("tab", name="Network").click()
+    wait_until(lambda: view.ask("project", "h.1.second", 0), "the layer, unfolded", page=page)
+    spot, size = view.ask("project", "h.1.second", 0), view.box
+    assert 0 < spot["x"] < size["width"] and 0 < spot["y"] < size["height"], "in view"
+
+    page.keyboard.press("/")
+    page.keyboard.type("h.2.first")
+    page.keyboard.press("Enter")
+    page.keyboard.press("4")
+    is_chosen(page, "first")
+    assert page.locator(".crumbs [aria-current]").text_content() == "first"
+    page.reload()
+    page.locator(READY).wait_for()
+    is_chosen(page, "first")
+    until_selected(page, "h.2.first")
+    page.keyboard.press("Escape")
+    wait_until(lambda: chosen(page) is None and "layer=" not in page.url, "nothing selected", page=page)

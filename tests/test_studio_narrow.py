@@ -1,0 +1,76 @@
+"""The page on a phone: nothing is wider than the screen, every button can be reached, fingers move the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser import _awake
+from studio_pages import Pages
+from studio_scene import View
+from studio_stage import Stage
+from waiting import wait_until
+
+pytestmark = pytest.mark.browser
+WIDTH, HEIGHT = 390, 844
+OUTSIDE = """() => [...document.querySelectorAll("button, select, input, [role=tab]")].filter((element) => {
+    const box = element.getBoundingClientRect();
+    if (!box.width || element.closest(".unseen, [hidden]")) return false;
+    for (let parent = element.parentElement; parent; parent = parent.parentElement) {
+        const scrolls = /auto|scroll/.test(getComputedStyle(parent).overflowX);
+        if (scrolls && parent.scrollWidth > parent.clientWidth) return false;
+    }
+    return box.left < -0.5 || box.right > innerWidth + 0.5;
+}).map((element) => element.getAttribute("aria-label") || element.textContent || element.id)"""
+
+
+@pytest.fixture(scope="module")
+def phone(browser: tuple[Any, Any]) -> Iterator[Any]:
+    """A page on a phone, of a stage that is paused."""
+    loop, chromium = browser
+    with _awake(loop):
+        pages = Pages(chromium)
+        url, _ = pages.stage(Stage(paused=True, states=20))
+        screen = {"width": WIDTH, "height": HEIGHT}
+        page = pages(url, viewport=screen, has_touch=True, is_mobile=True, reduced_motion="reduce")
+        View(page).at(19)
+    yield page
+    with _awake(loop):
+        pages.close()
+
+
+@pytest.fixture(autouse=True)
+def awake(browser: tuple[Any, Any]) -> Iterator[None]:
+    with _awake(browser[0]):
+        yield
+
+
+@pytest.mark.parametrize("tab", ["Plots", "Tables", "Network"])
+def test_a_tab_is_as_wide_as_the_screen_and_all_its_controls_are_on_it(phone: Any, tab: str) -> None:
+    phone.get_by_role("tab", name=tab).tap()
+    phone.wait_for_selector(f"#panel-{tab.lower()}:not([hidden])")
+    assert phone.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [WIDTH, WIDTH]
+    assert phone.evaluate("document.documentElement.scrollHeight") == HEIGHT
+    assert phone.evaluate(OUTSIDE) == []
+
+
+def test_the_list_of_alerts_lies_on_the_screen(phone: Any) -> None:
+    phone.get_by_role("button", name="Alerts").tap()
+    box = phone.locator(".alert-list").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= WIDTH
+    phone.keyboard.press("Escape")
+
+
+def test_two_fingers_move_the_picture_and_do_not_turn_it(phone: Any) -> None:  # one, and a pinch: the camera's tests
+    session, before = phone.context.new_cdp_session(phone), phone.evaluate("window.__studio.pose()")
+    box = phone.locator(".network-stage").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for kind, away in (("touchStart", 0), ("touchMove", 30), ("touchMove", 60)):
+        points = [{"x": x + side + away, "y": y + away, "id": side} for side in (0, 40)]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    wait_until(lambda: phone.evaluate("window.__studio.pose()") != before, "the camera", page=phone)
+    after = phone.evaluate("window.__studio.pose()")
+    assert (after["azimuth"], after["elevation"]) == (before["azimuth"], before["elevation"])
+    assert max(abs(after[name] - before[name]) for name in "xyz") > 0

@@ -1,0 +1,45 @@
+// Numbers as text: the fewest digits that tell a number from its neighbours in its own type, as numpy and torch print it.
+import { NON_FINITE_NAMES, nonFiniteKind } from "../non_finite";
+
+// Bits of the significand, and the exponent of the smallest step.
+const FLOATS: Record<string, [number, number]> = {
+  float64: [53, -1074],
+  float32: [24, -149],
+  float16: [11, -24],
+  bfloat16: [8, -133],
+  float8_e4m3fn: [4, -9],
+  float8_e4m3fnuz: [4, -10],
+  float8_e5m2: [3, -16],
+  float8_e5m2fnuz: [3, -17],
+};
+
+/** A number of a tensor of this type, exactly. */
+export function exactText(value: number | bigint, type: string): string {
+  if (typeof value === "bigint") return String(value);
+  if (type === "bool") return value ? "True" : "False";
+  const kind = nonFiniteKind(value);
+  if (kind) return NON_FINITE_NAMES[kind];
+  const format = FLOATS[type];
+  if (!format || type === "float64" || (Number.isInteger(value) && Math.abs(value) < 1e15))
+    return Object.is(value, -0) ? "-0" : String(value);
+  for (let digits = 1; digits < 17; digits++) {
+    const text = value.toPrecision(digits);
+    if (roundTo(Number(text), ...format) === value) return Object.is(value, -0) ? "-0" : String(Number(text));
+  }
+  return String(value);
+}
+
+// The nearest number with so many bits, ties to even.
+function roundTo(value: number, bits: number, least: number): number {
+  if (!value) return value;
+  const step = 2 ** Math.max(exponentOf(Math.abs(value)) - bits + 1, least);
+  const [whole, rest] = [Math.floor(value / step), value / step - Math.floor(value / step)];
+  const isUp = rest > 0.5 || (rest === 0.5 && whole % 2 !== 0);
+  return (whole + (isUp ? 1 : 0)) * step;
+}
+
+function exponentOf(size: number): number {
+  const guess = Math.floor(Math.log2(size));
+  if (2 ** guess > size) return guess - 1;
+  return 2 ** (guess + 1) <= size ? guess + 1 : guess;
+}

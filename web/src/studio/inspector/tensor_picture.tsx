@@ -1,0 +1,201 @@
+// The picture of a slice: a colour for each cell; pointer, touch and keys read the exact numbers.
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { TensorHead } from "../messages";
+import { buildRamp, findColourMap, parseColour } from "../network/values/colour_maps";
+import { nonFiniteColours, nonFiniteKind } from "../non_finite";
+import { useValue } from "../signal";
+import { theme } from "../theme";
+import { indexOfCell, type AxisChoice } from "./axis_choice";
+import { cellUnder, cornerOf, layOut, nextCell, placeOf, type PictureLayout } from "./picture_layout";
+import type { BlockCell, SliceBlock } from "./slice_block";
+
+const [HEIGHT_PX, WIDE_HEIGHT_PX] = [300, 560];
+
+/** How numbers become colours. */
+export interface Colours {
+  map: string;
+  zeroCentred: boolean;
+  eachTile: boolean; // a range for each tile
+}
+
+interface TensorPictureProps {
+  head: TensorHead;
+  choice: AxisChoice;
+  block: SliceBlock;
+  colours: Colours;
+  wide: boolean;
+  label: string;
+  onEnter: (cell: BlockCell) => void;
+  onLeave: () => void;
+}
+
+/** The picture and what is read from it. */
+export function TensorPicture({ head, choice, block, colours, wide, label, onEnter, onLeave }: TensorPictureProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [cursor, setCursor] = useState<BlockCell | null>(null);
+  const width = useWidth(host);
+  const themeName = useValue(theme);
+  const layout = layOut(block.head.shape, width, wide ? WIDE_HEIGHT_PX : HEIGHT_PX, wide ? 88 : 56);
+  const cell = cursor && isInside(cursor, block) ? cursor : null;
+  useLayoutEffect(() => {
+    if (width) paint(canvas.current!, block, layout, colours, cell);
+  }, [block, width, wide, themeName, cell, colours.map, colours.zeroCentred, colours.eachTile]);
+  const pointAt = (event: PointerEvent): BlockCell | null => cellUnder(layout, event.offsetX, event.offsetY);
+  const press = (event: KeyboardEvent): void => {
+    const target = nextCell(layout, cell ?? { tile: 0, row: 0, column: 0 }, event.key);
+    if (target) setCursor(cell ? target : { tile: 0, row: 0, column: 0 });
+    else if (event.key === "Enter" && cell) onEnter(cell);
+    else if (event.key === "Escape" && cell) setCursor(null);
+    else if (event.key === "Escape") onLeave();
+    else return;
+    event.preventDefault();
+    event.stopPropagation(); // the network's own arrows
+  };
+  return (
+    <>
+      <div ref={host} class="tensor-picture">
+        <canvas
+          ref={canvas}
+          role="img"
+          tabIndex={0}
+          aria-label={`${label}. Arrows read its numbers, Enter looks closer.`}
+          style={{ width: `${layout.width}px`, height: `${layout.height}px` }}
+          onPointerMove={(event) => setCursor(pointAt(event))}
+          onPointerDown={(event) => setCursor(pointAt(event))}
+          onPointerLeave={(event) => event.pointerType === "mouse" && setCursor(null)}
+          onClick={(event) => {
+            const clicked = cellUnder(layout, event.offsetX, event.offsetY);
+            if (clicked) onEnter(clicked);
+          }}
+          onKeyDown={press}
+        />
+      </div>
+      <output class="tensor-reading" aria-live="polite">
+        {cell ? describeCell(head, choice, block, cell) : <span class="soft">{hint(block)}</span>}
+      </output>
+    </>
+  );
+}
+
+function hint(block: SliceBlock): string {
+  if (!block.cells.length) return "It has no numbers.";
+  if (block.head.shape[0] > 1) return "Point at a cell, or use the arrows; click a tile to see it alone.";
+  if (block.isReduced) return "A cell is the number of its block farthest from 0; click to look closer.";
+  return "Point at a cell, or use the arrows.";
+}
+
+function isInside({ tile, row, column }: BlockCell, { head: { shape } }: SliceBlock): boolean {
+  return tile < shape[0] && row < shape[1] && column < shape[2];
+}
+
+/** A cell's index and its exact number: "[0, 3, 17, 4] = -0.034". */
+export function describeCell(head: TensorHead, choice: AxisChoice, block: SliceBlock, cell: BlockCell): string {
+  const parts = indexOfCell(choice, block, cell).map((part, axis) => {
+    const offset = axis === 0 && head.first > 0 ? head.first : 0;
+    return typeof part === "number" ? `${part + offset}` : `${part.first + offset}–${part.last + offset}`;
+  });
+  const text = block.textAt(block.indexOf(cell));
+  return `${parts.length ? `[${parts.join(", ")}] ` : ""}${block.isReduced ? "farthest from 0: " : "= "}${text}`;
+}
+
+function useWidth(host: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    setWidth(host.current!.clientWidth);
+    const observer = new ResizeObserver(() => host.current && setWidth(host.current.clientWidth));
+    observer.observe(host.current!);
+    return () => observer.disconnect();
+  }, []);
+  return width;
+}
+
+// -- painting ---------------------------------------------------------------------------------------------------------
+
+/** The range that colours span. */
+export function colourRange(range: [number, number] | null, zeroCentred: boolean): [number, number] {
+  const [lo, hi] = range ?? [0, 0];
+  const size = Math.max(Math.abs(lo), Math.abs(hi));
+  if (zeroCentred && lo < 0) return [-size, size];
+  if (zeroCentred) return [-size || -1, size || 1];
+  return hi > lo ? [lo, hi] : [lo - (size || 1), hi + (size || 1)];
+}
+
+function paint(
+  canvas: HTMLCanvasElement,
+  block: SliceBlock,
+  layout: PictureLayout,
+  colours: Colours,
+  cursor: BlockCell | null,
+): void {
+  const scale = window.devicePixelRatio || 1;
+  canvas.width = Math.max(1, Math.round(layout.width * scale));
+  canvas.height = Math.max(1, Math.round(layout.height * scale));
+  const context = canvas.getContext("2d")!;
+  const cells = paintCells(block, layout, colours);
+  context.imageSmoothingEnabled = false;
+  context.scale(scale, scale);
+  const [width, height] = [layout.columns * layout.cellPx, layout.rows * layout.cellPx];
+  for (let tile = 0; tile < layout.tiles && layout.rows && layout.columns; tile++) {
+    const [x, y] = cornerOf(layout, tile);
+    const [left, top] = [tile % layout.tileColumns, Math.floor(tile / layout.tileColumns)];
+    context.drawImage(
+      cells,
+      left * layout.columns,
+      top * layout.rows,
+      layout.columns,
+      layout.rows,
+      x,
+      y,
+      width,
+      height,
+    );
+  }
+  if (cursor) outline(context, layout, cursor);
+}
+
+// One pixel for each cell, tile beside tile.
+function paintCells(block: SliceBlock, layout: PictureLayout, colours: Colours): HTMLCanvasElement {
+  const { tiles, tileColumns, rows, columns, cells } = layout;
+  const picture = document.createElement("canvas");
+  picture.width = Math.max(1, tileColumns * columns);
+  picture.height = Math.max(1, Math.ceil(tiles / tileColumns) * rows);
+  const context = picture.getContext("2d")!;
+  const image = context.createImageData(picture.width, picture.height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const ramp = new Uint32Array(buildRamp(findColourMap(colours.map)).buffer);
+  const strange = nonFinitePixels();
+  const all = colourRange(block.range(), colours.zeroCentred);
+  for (let tile = 0; tile < tiles; tile++) {
+    const [lo, hi] = colours.eachTile ? colourRange(block.range(tile), colours.zeroCentred) : all;
+    const origin = Math.floor(tile / tileColumns) * rows * picture.width + (tile % tileColumns) * columns;
+    for (let n = 0; n < cells; n++) {
+      const value = block.numberAt(tile * cells + n);
+      const kind = nonFiniteKind(value);
+      const shade = Math.max(0, Math.min(255, Math.round(((value - lo) / (hi - lo)) * 255)));
+      pixels[origin + Math.floor(n / columns) * picture.width + (n % columns)] = kind ? strange[kind] : ramp[shade];
+    }
+  }
+  context.putImageData(image, 0, 0);
+  return picture;
+}
+
+function nonFinitePixels(): Record<"nan" | "plus" | "minus", number> {
+  const { nan, plus, minus } = nonFiniteColours();
+  const pixel = (colour: string): number => new Uint32Array(new Uint8Array([...parseColour(colour), 255]).buffer)[0];
+  return { nan: pixel(nan), plus: pixel(plus), minus: pixel(minus) };
+}
+
+function outline(context: CanvasRenderingContext2D, layout: PictureLayout, cursor: BlockCell): void {
+  const [x, y] = cornerOf(layout, cursor.tile);
+  const [row, column] = placeOf(layout, cursor);
+  const size = Math.max(layout.cellPx, 4);
+  const [left, top] = [x + column * layout.cellPx, y + row * layout.cellPx];
+  for (const [colour, inset] of [
+    ["#ffffff", -0.5],
+    ["#000000", 0.5],
+  ] as const) {
+    context.strokeStyle = colour;
+    context.strokeRect(left + inset, top + inset, size - 2 * inset, size - 2 * inset);
+  }
+}
