@@ -66,7 +66,8 @@ class _Ops:
     def __init__(self, program: Program, stored: dict[str, Stored]) -> None:
         self._program, self._stored = program, stored
         self._makers: dict[str, tuple[int, int]] = {}  # value -> index and output of its operation
-        self._last = {call: place for place, node in enumerate(program.nodes) for call in _calls(node)}
+        self._types = _module_types(program)
+        self._last = {call: place for place, node in enumerate(program.nodes) for call in self._calls(node)}
 
     def __iter__(self) -> Iterator[Op]:
         index = 0
@@ -83,7 +84,7 @@ class _Ops:
             index += 1
 
     def _op(self, index: int, place: int, node: Node) -> Op:
-        calls = tuple(_calls(node))
+        calls = tuple(self._calls(node))
         weights = [
             (number, self._program.weights[name])
             for number, name in enumerate(node.inputs)
@@ -99,6 +100,10 @@ class _Ops:
             settings=tuple(((name,), value) for name, value in node.settings),
         )  # fmt: skip
 
+    def _calls(self, node: Node) -> Iterator[ModuleCall]:
+        for address, _ in node.modules:
+            yield ModuleCall(address, 1, self._types[address])
+
     def _edges(self, names: tuple[str, ...]) -> tuple[Edge, ...]:
         return tuple(Edge(*self._makers[name], (place,)) for place, name in enumerate(names) if name in self._makers)
 
@@ -111,6 +116,13 @@ class _Ops:
 _FIELDS = ("name", "kind", "shape", "dtype", "bytes", "trainable")
 
 
-def _calls(node: Node) -> Iterator[ModuleCall]:
-    for address, type in node.modules:
-        yield ModuleCall(address, 1, type or "Module")
+def _module_types(program: Program) -> dict[str, str]:
+    """The type of each module; where the file does not say it, the operation of a module that has one alone."""
+    known: dict[str, str] = {}
+    operations: dict[str, list[str]] = {}
+    for node in program.nodes:
+        for address, type in node.modules:
+            known.setdefault(address, type)
+            operations.setdefault(address, []).append(node.operation)
+    alone = {address: names[0] if len(names) == 1 else "Module" for address, names in operations.items()}
+    return {address: type or alone[address] for address, type in known.items()}
