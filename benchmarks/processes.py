@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
+# In half of all processes glibc hands memory back to the system in every step, and takes it again by page faults.
+KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 
 
 def python(*arguments: str, limit_secs: float | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -32,7 +32,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import torch
-from processes import processor
+from processes import KEEPS_MEMORY, processor
 from report import table, write_section
 from torch import nn
 
@@ -41,7 +41,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 CHROMIUMS = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 IDLE_MICROSECONDS = 5.0
 PROCESSES = 3
-KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 
 # name -> what it is, model, who looks, how many, steps in a round, rounds, floor of the ratio
 ROWS: dict[str, tuple[str, str, str, int, int, int, float]] = {

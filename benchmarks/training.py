@@ -3,8 +3,10 @@
     python benchmarks/training.py [--only mlp] [--quick] [--write docs/benchmarks.md]
 
 Each way has a process of its own, in which it and the hand-written loop take turns, one epoch each; CPU time, one
-thread; the ratio is the median over the pairs. How a process lies in memory moves it by some percent either way, so a
-session is measured in seven processes: the median of their medians counts, the least and the greatest stand beside it.
+thread; the ratio is the median over the pairs. glibc is told to keep its memory, for both: else a step of LeNet has a
+hundred page faults, which strike one loop or the other. How a process lies in memory still moves it by some percent
+either way, so a session is measured in seven processes: the median of their medians counts, the least and the greatest
+stand beside it.
 The loop has what anyone writes: a DataLoader, zero_grad, forward, loss, backward, step, a running loss that is not
 waited for, and a CSV row at the end of the epoch.
 """
@@ -15,6 +17,7 @@ import argparse
 import csv
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -26,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from processes import processor
+from processes import KEEPS_MEMORY, processor
 from report import table, write_section
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -265,7 +268,7 @@ def rows(only: list[str], pairs: int) -> list[list[str]]:
             command = [sys.executable, __file__, "--pair", case, way, "--pairs", str(pairs)]
             found = []
             for _ in range(PROCESSES if way == "ours" else 1):
-                done = subprocess.run(command, capture_output=True, text=True)
+                done = subprocess.run(command, capture_output=True, text=True, env=os.environ | KEEPS_MEMORY)
                 if done.returncode:
                     break
                 found.append(json.loads(done.stdout.splitlines()[-1]))

@@ -31,9 +31,9 @@ from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.sources.layer_frames import GAP
 from torcheer.studio.sources.moment_queries import RecordedValue, Unit
-from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.sample_index import SampleIndex
 from torcheer.studio.sources.source import Changes, Source
+from torcheer.studio.tensors.numpy_code import Opening
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
 MARKUP = "<img src=x onerror=window.hacked=1>"
@@ -278,9 +278,9 @@ class Stage:
         changes, self._changes = self._changes, Changes()
         return changes
 
-    def alert(self, text: str, severity: str = "warning", layer: str = "") -> None:
+    def alert(self, text: str, severity: str = "warning", layer: str = "", rule: str = "stage") -> None:
         """Something looks wrong."""
-        alert = AlertSeen(text, severity, self._step, "stage", layer)
+        alert = AlertSeen(text, severity, self._step, rule, layer)
         self.alerts.append(alert)
         self._changes.alerts.append(alert)
 
@@ -361,6 +361,8 @@ class Stage:
 
 class StagePlace:
     """Where the stage's sources come from: three runs, the first of them live."""
+
+    index = None  # they are in no folder
 
     def __init__(self, source: Stage) -> None:
         self.source, self.run, self.title = source, 0, ""

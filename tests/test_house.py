@@ -77,7 +77,7 @@ LATE = {
     "tap": {"triton"},
     "terminal": {"rich"},
     "history": {"pandas", "pyarrow", "rich"},
-    "runlog": {"pandas", "pyarrow", "torch"},
+    "runlog": {"PIL", "pandas", "pyarrow", "torch", "yaml"},  # PIL, yaml: pictures and settings in others' logs
     "monitor": {"cloudpickle"},
     "video": {"PIL", "av"},
     "wire": {"IPython"},

@@ -194,3 +194,28 @@ def test_one_selection_for_graph_and_3d_which_a_reload_keeps(open_page: Pages, s
     until_selected(page, "h.2.first")
     page.keyboard.press("Escape")
     wait_until(lambda: chosen(page) is None and "layer=" not in page.url, "nothing selected", page=page)
+
+
+def test_what_is_wrong_is_marked_in_the_graph_and_an_alert_leads_to_its_layer_and_step(open_page: Pages) -> None:
+    url, source = open_page.stage(paused=True, states=6)
+    source.alert("Hidden1 has died", layer="Hidden1", rule="dead_relu")
+    source._step -= 3
+    source.alert("an earlier one", layer="Output")
+    page = open_page(url, tab="graph")
+    page.locator(READY).wait_for()
+    expect(page.locator("svg .fault")).to_have_text(["dead", "1 alert"])
+    options = page.get_by_label("Colour by").locator("option:not([disabled])")
+    assert options.all_inner_texts() == ["kind", "alerts"]
+    page.get_by_label("Colour by").select_option("alert")
+    expect(page.locator(".legend")).to_contain_text("alerts: ")
+
+    page.get_by_role("button", name=re.compile("Alerts")).click()
+    page.locator(".alert-list").get_by_role("button", name="Output").click()
+    until_selected(page, "Output")
+    is_chosen(page, "Output")
+    expect(page.get_by_role("tab", name="Graph")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("tab", name="Network").click()
+    step = source.alerts[-1].step
+    expect(page.locator(".network-time")).to_contain_text(re.compile(rf"step {step}\b"))
+    page.get_by_role("tab", name="Graph").click()
+    expect(page.locator("svg .fault")).to_have_text(["1 alert"])  # the later one has not come yet at that step

@@ -125,7 +125,7 @@ def test_a_large_weight_comes_in_blocks_and_a_click_looks_closer(panel: Any, rec
 
 
 def test_what_is_not_kept_says_why_and_the_code_opens_what_is_shown(panel: Any, recorded: Any) -> None:
-    select(panel, "conv", "conv.bias, gradient (not kept)")
+    select(panel, "conv", "conv.bias, gradient (not there)")
     wait_until(lambda: "backward()" in panel.locator(".tensor-why").inner_text(), "the reason", page=panel.page)
     panel.get_by_label("Tensor", exact=True).select_option(label="conv.weight")
     code = panel.get_by_label("Code that opens this slice")

@@ -16,12 +16,12 @@ import torcheer as tl
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument, ValueUnavailable
 from torcheer.studio.connections.messages import AskSlice, AskStatistics, TensorHead
-from torcheer.studio.sources.layer_tensors import answer_slice, answer_statistics, tensors_of
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.open_source import open_source
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.timeline import Timeline
+from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
 
 
 class Small(nn.Module):
@@ -156,10 +156,18 @@ def test_a_live_state_says_that_it_is_in_no_file_and_which_items_it_kept(passed:
     assert frame["code"] == "" and "save a recording" in frame["code_note"] and frame["moment"] == 3
 
 
-def test_a_source_without_a_state_has_no_tensors_yet(passed: Any) -> None:
+def test_a_source_without_a_state_says_so_of_each_tensor(passed: Any) -> None:
     source = Source("live", None, Timeline())
     source.net = passed[0].net
-    assert tensors_of(source, "conv", -1).tensors == ()
+    tensors = tensors_of(source, "conv", -1)
+    assert tensors.moment == -1 and {head.variable for head in tensors.tensors} == {
+        "Act",
+        "Net",
+        "Grad",
+        "Wt",
+        "WtGrad",
+    }
+    assert tensors.tensors[0].why == "no step was recorded yet" and all(head.why for head in tensors.tensors)
     with pytest.raises(ValueUnavailable, match="no state of 'conv' yet"):
         answer_slice(source, AskSlice(1, "conv", "Act"))
 

@@ -16,6 +16,7 @@ from studio_stage import Stage, stage
 
 from torcheer.studio.routes import page_file
 from torcheer.wire.open_viewer import inline
+from torcheer.wire.page_address import PageAddress
 
 pytestmark = pytest.mark.skipif(page_file("index.html") is None, reason="the page is not built: `make web`")
 
@@ -132,6 +133,18 @@ def test_a_notebook_on_another_machine_gets_a_link_instead(
     page.goto(f"http://far.localhost:{elsewhere.port}/far")
     assert page.locator("iframe").count() == 0
     assert page.get_attribute("a", "href") == staged[0]
+
+
+def test_a_notebook_elsewhere_whose_host_was_allowed_shows_it_through_its_proxy(
+    page: Any, elsewhere: Elsewhere
+) -> None:
+    host = f"far.localhost:{elsewhere.port}"
+    config = '<script id="jupyter-config-data" type="application/json">{"baseUrl": "/user/me/"}</script>'
+    elsewhere.pages["/user/me/proxy/4321/?token=x"] = "<h1>the studio</h1>"
+    elsewhere.pages["/lab"] = config + inline("http://127.0.0.1:4321/?token=x", PageAddress(allowed_hosts=(host,)))
+    page.goto(f"http://{host}/lab")
+    assert page.get_attribute("iframe", "src") == "/user/me/proxy/4321/?token=x"
+    assert page.get_attribute("a", "href") == "/user/me/proxy/4321/?token=x"
 
 
 def test_a_foreign_site_cannot_frame_the_page(page: Any, staged: tuple[str, Stage], elsewhere: Elsewhere) -> None:

@@ -59,8 +59,17 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "save_recording", "name": "a-name_1"},
     {"kind": "open_recording", "id": 0},
     {"kind": "open_run", "id": 1},
+    {"kind": "ask_run_columns", "question": 5},
+    {"kind": "ask_runs", "question": 6, "columns": ["Name", "train.lr"]},
+    {"kind": "ask_run_details", "question": 7, "runs": [0, 2]},
+    {"kind": "ask_curves", "question": 8, "runs": [0, 1], "series": ["loss"]},
+    {"kind": "note_run", "question": 9, "run": 1, "name": "best", "tags": ["paper"], "note": "why"},
+    {"kind": "delete_runs", "question": 10, "runs": [1]},
     {"kind": "close_studio"},
 ]
+
+
+LISTS = ("variables", "index", "firsts", "counts", "columns", "runs", "series", "tags")
 
 
 def test_the_examples_here_are_all_kinds_of_messages() -> None:
@@ -75,9 +84,7 @@ def test_a_good_message_becomes_its_dataclass(message: dict[str, Any]) -> None:
         if name in ("train", "test"):
             value = Every(**value)
         if name != "kind":
-            assert getattr(found, name) == (
-                tuple(value) if name in ("variables", "index", "firsts", "counts") else value
-            )
+            assert getattr(found, name) == (tuple(value) if name in LISTS else value)
 
 
 def test_what_is_left_out_has_its_default() -> None:

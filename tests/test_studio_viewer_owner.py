@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from children import has_ended
@@ -14,6 +16,9 @@ from studio_programs import project
 from studio_socket import Page
 from terminals import Terminal
 from waiting import wait_until
+
+from torcheer.errors import CannotWrite
+from torcheer.wire.open_viewer import start
 
 pytest.importorskip("uvicorn")
 STARTS = """
@@ -121,6 +126,22 @@ def test_a_page_closes_the_studio_and_the_process_goes_on(run: Path) -> None:
             assert page.until("ended")["heading"] == "The viewer was closed"
         gone(viewer)
         assert not has_ended(program)
+
+
+def test_it_gives_way_to_the_next_that_wants_its_port_but_not_while_its_process_runs(run: Path) -> None:
+    with Terminal("-c", WAITS, run) as terminal, viewer_of(terminal) as (url, viewer, program):
+        port = urlsplit(url).port or 0
+        with pytest.raises(CannotWrite, match="cannot be listened on"):
+            start(run, port=port, browser=False, quiet=True)
+        os.kill(program, signal.SIGKILL)
+        terminal.ends()
+        with Page(url) as page:
+            wait_until(lambda: list(Path(tempfile.gettempdir()).glob(f"torcheer-page-{port}-*")), "it to be alone")
+            with start(run, port=port, browser=False, quiet=True) as next_viewer:
+                assert page.until("ended")["heading"] == "The viewer was closed"
+                gone(viewer)
+                assert urlsplit(next_viewer.url).port == port
+        assert not list(Path(tempfile.gettempdir()).glob(f"torcheer-page-{port}-*"))
 
 
 LOOP = """

@@ -21,6 +21,7 @@ const assets = {
     "src/studio/studio.css",
     "src/studio/network/network.css",
     "src/studio/report/report.css",
+    "src/studio/runs/runs.css",
     "src/studio/inspector/inspector.css",
     "src/studio/shell/narrow.css",
   ],

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import os
 import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,12 +35,14 @@ from torcheer.wire.page_address import (
     check_base,
     ways_to,
 )
+from torcheer.wire.page_lifetime import free_port
 from torcheer.wire.parent import Parent
 from torcheer.wire.temporary_folders import TemporaryFolder
 
 Ready = Callable[[str], None] | None
 
 _BACKLOG = 128  # of the listening socket
+_FREE_SECS = 5.0  # for a viewer that gives way to end
 _UNREAD_MS = 60_000  # unacknowledged bytes older than this end their connection
 
 
@@ -66,6 +70,8 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     finally:
+        if owner is not None:
+            owner.close()
         if folder is not None:
             folder.remove()
     return 0
@@ -130,8 +136,7 @@ def listen(
     if not 0 <= port < 65536:
         raise BadArgument(f"there is no port {port}; ports go from 0, which means any free one, to 65535")
     try:
-        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        listener = _bind(address, port)
     except OSError as error:
         raise BadArgument(
             f"{address}:{port} cannot be listened on: {error.strerror}; --port 0 takes a free port"
@@ -142,6 +147,19 @@ def listen(
     base = check_base(base_path, bound_port)
     addresses = () if _is_local(address) else (named,)
     return listener, Keys(bound_port, addresses, allowed=allowed, base_path=base, token=token)
+
+
+def _bind(address: str, port: int) -> socket.socket:
+    """Bind a port; a viewer of this user that has outlived its program gives way."""
+    family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+    deadline = time.monotonic() + _FREE_SECS
+    while True:
+        try:
+            return socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not free_port(port) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _tune(listener: socket.socket) -> None:
@@ -177,7 +195,7 @@ def serve(
 def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
     """Create a uvicorn server, not started.
 
-    `should_exit = True` ends it, `is_orphan`: its parent has exited; `hub` has its pages.
+    `should_exit = True` ends it, `is_orphan`: its parent has exited; `hub` has its pages, served at `port`.
     """
     import uvicorn
 
@@ -201,7 +219,7 @@ def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
         proxy_headers=False,
     )  # fmt: skip
     server: Any = Server(config)
-    server.hub, hub.end = hub, lambda: setattr(server, "should_exit", True)
+    server.hub, server.port, hub.end = hub, keys.port, lambda: setattr(server, "should_exit", True)
     return server
 
 

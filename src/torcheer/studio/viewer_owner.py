@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from torcheer.wire.page_lifetime import is_hung_up
+from torcheer.wire.page_lifetime import hold_port, is_hung_up
 from torcheer.wire.parent import Parent
+from torcheer.wire.temporary_folders import TemporaryFolder
 
 _CHECK_SECS: Final = 0.5
 
@@ -21,6 +22,7 @@ class Owner:
         """
         self.parent, self._stays_secs, self._terminal = parent, stays_secs, terminal
         self._is_alone = False  # the parent has gone, and the viewer stayed
+        self._held: TemporaryFolder | None = None  # says so to those who want the port
 
     def watch(self, server: Any) -> None:
         """End the server when it is time to: the wire is watched; where forks hold it open, the parent's pid."""
@@ -33,7 +35,9 @@ class Owner:
         def parent_gone() -> None:
             self._is_alone = True
             loop.remove_reader(wire_fd)
-            if not self._may_stay(server):
+            if self._may_stay(server):
+                self._held = hold_port(server.port)
+            else:
                 end(is_orphan=True)
 
         def readable() -> None:
@@ -53,6 +57,11 @@ class Owner:
 
         loop.add_reader(wire_fd, readable)
         check()
+
+    def close(self) -> None:
+        """Leave the port."""
+        if self._held is not None:
+            self._held.remove()
 
     def _may_stay(self, server: Any) -> bool:
         if self._stays_secs <= 0 or (self._terminal >= 0 and is_hung_up(self._terminal)):

@@ -28,6 +28,7 @@ _INLINE: Final = """\
   else if ({hosts}.indexOf(location.host) >= 0)
     source = ({base} || ((config && JSON.parse(config.textContent).baseUrl) || "/") + {proxied}) + {query};
   if (!place || !source) return;
+  place.querySelector("a").href = source;
   var frame = document.createElement("iframe");
   frame.src = source;
   frame.title = "torcheer studio";
@@ -105,7 +106,8 @@ def start(
     address = address or PageAddress(port)
     process = ViewerProcess(path, *address.options(), f"--title={title}", folder=folder, outlives=outlives)
     if not quiet:
-        print(process.url, *ways_to(process.url, address), sep="\n", flush=True)
+        ways = [] if in_notebook() else ways_to(process.url, address)  # there the page stands below the cell
+        print(process.url, *ways, sep="\n", flush=True)
     if browser or (browser is None and not quiet and can_browse()):
         browse(process.url)
     if browser is not False and not quiet and in_notebook():

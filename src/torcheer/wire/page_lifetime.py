@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any, Final
 
+from torcheer.wire.temporary_folders import TemporaryFolder, is_held
+
 ALONE_SECS: Final = 3600.0  # without a connected page, once the process that started it has ended
+_PID: Final = "pid"
 _VARIABLE: Final = "TORCHEER_PAGE_SECS"  # sets another time; 0: the viewer ends with its process
 
 
@@ -33,6 +39,27 @@ def _is_terminal(stream: Any) -> bool:
         return stream is not None and bool(stream.isatty())
     except ValueError:  # closed
         return False
+
+
+def hold_port(port: int) -> TemporaryFolder:
+    """Note that this process serves a port for no one's program any more: it gives way to another viewer."""
+    folder = TemporaryFolder(f"page-{port}")
+    (folder.path / _PID).write_text(str(os.getpid()))
+    return folder
+
+
+def free_port(port: int) -> bool:
+    """Ask viewers of this user that have outlived their program to leave a port; True if one was asked."""
+    folders = Path(tempfile.gettempdir()).glob(f"torcheer-page-{port}-*")
+    return any([_ask_to_end(folder) for folder in folders if is_held(folder)])
+
+
+def _ask_to_end(folder: Path) -> bool:
+    try:
+        os.kill(int((folder / _PID).read_text()), signal.SIGTERM)
+    except (OSError, ValueError):  # it has just ended
+        return False
+    return True
 
 
 def is_hung_up(fd: int) -> bool:

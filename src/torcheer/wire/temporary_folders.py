@@ -65,16 +65,37 @@ def remove_stale() -> None:
             continue
 
 
+def is_held(path: Path) -> bool:
+    """True for a folder of this user that a living process holds."""
+    fd = -1
+    try:
+        fd = _open_lock(path)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return False
+
+
 def _remove_if_stale(path: Path) -> None:
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        return
-    fd = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = _open_lock(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove(path)
     finally:
         os.close(fd)
+
+
+def _open_lock(path: Path) -> int:
+    """Open the lock of a folder of this user; raises `OSError` for all else."""
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(f"{path} is no folder of this user")
+    return os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _remove(path: Path) -> None:

@@ -8,10 +8,24 @@ import { Painter, type Paint } from "./render/painter";
 import { ViewTree, type Mode } from "./layout/view_tree";
 import { rectOf, Stage } from "./render/stage";
 
-export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
+export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme" | "colours" | "faults";
 export type ThemeName = "auto" | "light" | "dark";
 export const MAX_UNFOLDED = 3000; // maximum number of boxes unfolded at once
 const NARROW_PX = 600; // pixels
+
+/** A way to colour the boxes. */
+export interface ColourChoice {
+  quantity: string;
+  title: string;
+  reason: string; // why it cannot be chosen; "" if it can
+}
+
+/** Something wrong in a box, which may be folded away. */
+export interface BoxFault {
+  path: string;
+  text: string;
+  isFirst: boolean; // the first that went wrong
+}
 
 export class App {
   readonly tree: ViewTree;
@@ -25,6 +39,9 @@ export class App {
   hovered = "";
   searchHits: string[] = []; // paths of the search matches
   colourScale: ColourScale | null = null;
+  faults: BoxFault[] = [];
+  colourChoices = (): ColourChoice[] =>
+    ["kind", ...Object.keys(this.details?.overlays ?? {})].map((name) => ({ quantity: name, title: name, reason: "" }));
   theme: ThemeName;
   showMessage: (words: string) => void = () => {}; // show a message to the user
   private size = { width: 1, height: 1 }; // screen size in pixels, cached: reading it after each change would force a page layout each time

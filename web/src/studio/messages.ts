@@ -251,8 +251,11 @@ export interface Run {
 /** The runs of the folder, after a change. */
 export interface RunsCame {
   kind: "runs_came";
-  runs: Run[];
+  runs: Run[]; // of more than a page can list in a menu, the one that is shown
   run: number; // which of them is shown; -1 without a choice
+  total: number; // runs that there are; 0: this is no folder of runs
+  waiting: number; // runs that are still to be read
+  revision: number; // grows when the list changes
 }
 
 /** A number of a run over time: how it began and ended, and where its extremes were; None: not finite. */
@@ -553,6 +556,51 @@ export interface CloseStudio {
   kind: "close_studio";
 }
 
+/** Which columns the list may have: [{"name", "group", "type", "count", "varies"}]. */
+export interface AskRunColumns {
+  kind: "ask_run_columns";
+  question: number;
+}
+
+/** Cells of the list: {"ids": the runs' numbers, "columns": {name: cells}, "revision": of the list}. */
+export interface AskRuns {
+  kind: "ask_runs";
+  question: number;
+  columns: string[];
+}
+
+/** All that is known of some runs: [{"id", "folder", "config", "results", "name", "tags", "note", …}]. */
+export interface AskRunDetails {
+  kind: "ask_run_details";
+  question: number;
+  runs: number[];
+}
+
+/** Series of runs: {"curves": [{"run", "series", "x_name", "x", "y", "points"}], "problems": [texts]}. */
+export interface AskCurves {
+  kind: "ask_curves";
+  question: number;
+  runs: number[];
+  series: string[];
+}
+
+/** Say what a run is called, its tags and a note: {"kept": where that lies now}. */
+export interface NoteRun {
+  kind: "note_run";
+  question: number;
+  run: number;
+  name: string;
+  tags: string[];
+  note: string;
+}
+
+/** Move runs to the folder's trash: {"moved": [names], "trash": where they lie, "problems": [texts]}. */
+export interface DeleteRuns {
+  kind: "delete_runs";
+  question: number;
+  runs: number[];
+}
+
 /** All that the server says; `kind` tells which. */
 export type ToPage =
   | Hello
@@ -593,4 +641,10 @@ export type FromPage =
   | SaveRecording
   | OpenRecording
   | OpenRun
-  | CloseStudio;
+  | CloseStudio
+  | AskRunColumns
+  | AskRuns
+  | AskRunDetails
+  | AskCurves
+  | NoteRun
+  | DeleteRuns;

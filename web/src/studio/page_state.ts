@@ -11,6 +11,7 @@ import type {
   Recording,
   ReportCame,
   Run,
+  RunsCame,
   SampleHead,
   State,
   TableHead,
@@ -39,6 +40,7 @@ export interface PageState {
   runs: Run[];
   run: number; // which of them is shown; -1 without a choice
   report: ReportCame | null; // null where a server answers
+  runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
   outcome: OutcomeCame | null; // how the run ended, and where it is kept
@@ -60,6 +62,7 @@ export const NOTHING_SAID: PageState = {
   runs: [],
   run: -1,
   report: null,
+  runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
   outcome: null,
@@ -96,7 +99,7 @@ export function reduce(page: PageState, message: ToPage): PageState {
     case "recordings_came":
       return { ...page, recordings: message.recordings };
     case "runs_came":
-      return { ...page, runs: message.runs, run: message.run };
+      return { ...page, runs: message.runs, run: message.run, runList: runListOf(message) };
     case "report_came":
       return { ...page, report: message };
     case "ended":
@@ -113,6 +116,10 @@ export function reduce(page: PageState, message: ToPage): PageState {
 // Every message has a case above, or tsc refuses this call; a later server's is left out.
 function unknownMessage(_message: never, page: PageState): PageState {
   return page;
+}
+
+function runListOf({ total, waiting, revision }: RunsCame): PageState["runList"] {
+  return { total, waiting, revision };
 }
 
 function withMoments(moments: Moment[], came: Moment[], gone: number[]): Moment[] {

@@ -2,19 +2,25 @@
 import type {
   Act,
   AskAnalysis,
+  AskCurves,
   AskGraph,
+  AskRunColumns,
+  AskRunDetails,
+  AskRuns,
   AskSample,
   AskSlice,
   AskStatistics,
   AskTensors,
   AskTrace,
   AskValue,
+  DeleteRuns,
   Every,
   FromPage,
   Hello,
   Json,
   Look,
   Net,
+  NoteRun,
   SampleFrame,
   Shown,
   SliceFrame,
@@ -28,7 +34,7 @@ import type { SocketListener, Transport } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["network", "plots", "tables", "samples", "graph", "summary"] as const;
+export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph", "summary"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -50,9 +56,12 @@ export interface ViewSettings {
   test: Every;
 }
 
-/** The layer whose parameters are looked at, and a variable beside that of the Network tab; "": none. */
-export type Inspected = Required<Pick<Look, "inspected" | "also">>;
-const NOTHING_INSPECTED: Inspected = { inspected: "", also: "" };
+/** What the inspector shows. */
+export interface Inspected {
+  layer: string;
+  parameters: boolean; // whether one of its parameters, or of their gradients
+  also: string; // a variable beside that of the Network tab; "": none
+}
 
 /** A message to the user that disappears by itself. */
 export interface Notice {
@@ -70,16 +79,10 @@ export type SampleBytes = BinaryAnswer<SampleFrame>;
 export type SliceBytes = BinaryAnswer<SliceFrame>;
 
 /** A question without its number. */
-export type Unnumbered<T> = Omit<T, "question">;
-type Question =
-  | Unnumbered<AskGraph>
-  | Unnumbered<AskSample>
-  | Unnumbered<AskValue>
-  | Unnumbered<AskTrace>
-  | Unnumbered<AskAnalysis>
-  | Unnumbered<AskTensors>
-  | Unnumbered<AskSlice>
-  | Unnumbered<AskStatistics>;
+export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
+type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
+type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskSample | AskAnalysis>;
 type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
 type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
@@ -111,6 +114,7 @@ export class Store {
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
   readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
+  readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
   readonly outcome = new Signal<PageState["outcome"]>(null);
@@ -120,9 +124,10 @@ export class Store {
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null); // of every tab
+  readonly badLayers = new Signal<ReadonlyMap<string, string>>(new Map()); // of what the Network tab shows: layer -> "NaN"
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
-  readonly inspected = new Signal<Inspected>(NOTHING_INSPECTED); // what the inspector needs of a live run
+  readonly inspected = new Signal<Inspected | null>(null); // what a live run must send for it
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
@@ -228,6 +233,18 @@ export class Store {
     });
   }
 
+  /** Note the layers with NaN or infinities. */
+  setBadLayers(layers: ReadonlyMap<string, string>): void {
+    const isSame = JSON.stringify([...layers]) === JSON.stringify([...this.badLayers.get()]);
+    if (!isSame) this.badLayers.set(layers);
+  }
+
+  /** The step that is looked at; Infinity for the newest. */
+  get shownStep(): number {
+    const { moment } = this.viewSettings.get();
+    return moment < 0 ? Infinity : (this.moments.get().find(({ id }) => id === moment)?.step ?? Infinity);
+  }
+
   /** Look at samples as they were at a step, -1 for the newest; the network's view goes along. */
   seekStep(step: number): void {
     this.sampleStep.set(step);
@@ -304,6 +321,7 @@ export class Store {
     this.runs.set(page.runs);
     this.run.set(page.run);
     this.report.set(page.report);
+    this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.outcome.set(page.outcome);
     this.ended.set(page.ended);
@@ -315,6 +333,7 @@ export class Store {
       this.hello.set(page.hello);
       if (page.report && !location.hash) this.tab.set("summary");
       this.lastLook = ""; // it has not received it yet
+      this.openRunsTab();
     }
     if (page.net !== this.net.get()) this.publishNet(page);
     if (page.moments !== before.moments || !before.caughtUp) this.snapMoment();
@@ -343,6 +362,12 @@ export class Store {
     const { net, state, tables } = this.page;
     const tablesOnly = !net && !state.can.length && tables.size > 0;
     if (tablesOnly && !location.hash) this.tab.set("tables");
+  }
+
+  // A folder of several runs opens on their list, unless one of them is live or the user has chosen a tab.
+  private openRunsTab(): void {
+    const { hello, runList } = this.page;
+    if (runList.total > 1 && hello?.source !== "live" && !location.hash) this.tab.set("runs");
   }
 
   private publishNet({ net }: PageState): void {
@@ -398,8 +423,12 @@ export class Store {
 
   private currentLook(): Omit<Look, "kind" | "look"> {
     const { variable, item, moment, raster, train, test } = this.viewSettings.get();
-    const isHidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
+    const shown = this.inspected.get();
+    const isHidden = (this.tab.get() !== "network" && !shown) || document.visibilityState === "hidden";
     if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
+    const inspected = { inspected: shown?.parameters ? shown.layer : "", also: shown?.also ?? "" };
+    if (this.tab.get() !== "network")
+      return { variable, item, moment, train, test, layers: [shown!.layer], ...inspected };
     const selection = this.isWeight(variable) ? this.selection.get() : null;
     return {
       variable,
@@ -411,7 +440,7 @@ export class Store {
       train,
       test,
       layers: this.openLayers.get(),
-      ...this.inspected.get(),
+      ...inspected,
     };
   }
 

@@ -20,20 +20,23 @@ from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
+from torcheer.studio.connections.run_messages import RUN_REQUESTS
+from torcheer.studio.connections.run_requests import RunRequests
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.graph_answers import Graphs
 from torcheer.studio.run_outcome import closing_message, is_alive
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
-from torcheer.studio.sources.layer_tensors import answer_slice, answer_statistics, tensors_of
 from torcheer.studio.sources.sample_index import answer_of
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.table_queries import analyse_column
+from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
 from torcheer.terminal import did_you_mean
 
 TICK_SECS: Final = 0.1
 RUNS_SECS: Final = 2.0  # between two scans for runs
+_BETWEEN_SECS: Final = 0.05  # the same while runs wait to be read: other threads have their turn
 MOST_PAGES: Final = 256
 _HOST_END_SECS: Final = 2.0  # for the host's socket to close after the parent's pipe has
 _GOODBYE_SECS: Final = 1.0  # for the last messages to be sent
@@ -54,6 +57,7 @@ class Hub:
         self._alone_since = time.monotonic()
         self.end: Callable[[], None] = lambda: None  # ends the server
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._run_requests = RunRequests(self, _reporting_errors)
         self._graphs = Graphs()
         self._cutting, self._counting, self._cuts = asyncio.Lock(), asyncio.Lock(), set[asyncio.Task[None]]()
 
@@ -119,14 +123,18 @@ class Hub:
 
         Scanning may be slow, so it runs in a thread.
         """
+        pause_secs = RUNS_SECS
         while True:
-            await asyncio.sleep(RUNS_SECS)
+            index = self.catalog.index
+            await asyncio.sleep(_BETWEEN_SECS if index is not None and index.waiting else pause_secs)
+            began = time.monotonic()
             try:
                 is_watched = self.pages or self.channels[FIRST].source.kind == "nothing"
                 changed = is_watched and await asyncio.to_thread(self.catalog.refresh)
             except Exception as error:  # pages keep what they have
                 report_error(error)
                 continue
+            pause_secs = max(RUNS_SECS, 20 * (time.monotonic() - began))  # at most 5% of the time
             for page in self.pages if changed else ():
                 page.queue("runs")
 
@@ -304,6 +312,9 @@ class Hub:
         key = FIRST if request.id in (-1, self.catalog.run) else ("run", request.id)
         self._move(page, key, lambda: Channel(self.catalog.open_run(request.id), self.catalog, request.id))
 
+    def _handle_run_request(self, page: PageConnection, request: Any) -> None:
+        self._run_requests.handle(page, request)
+
     def _close_studio(self, page: PageConnection, request: messages.CloseStudio) -> None:
         self.end()
 
@@ -391,4 +402,5 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.OpenRecording: Hub._open_recording,
     messages.OpenRun: Hub._open_run,
     messages.CloseStudio: Hub._close_studio,
+    **dict.fromkeys(RUN_REQUESTS, Hub._handle_run_request),
 }

@@ -14,6 +14,7 @@ from torcheer.control.control_records import AUTO, EACH_TRIAL, Act, Change, Ever
 from torcheer.control.loop_messages import AlertsCame, Moment, ParametersCame, Problem, StateCame
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableHead
+from torcheer.studio.connections.run_messages import RUN_REQUESTS
 from torcheer.wire.json_codec import AtMost, Between, OneOf, by_kind
 
 # -- to the page -----------------------------------------------------------------------------------------------------
@@ -129,8 +130,11 @@ class RecordingsCame:
 class RunsCame:
     """The runs of the folder, after a change."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...]  # of more than a page can list in a menu, the one that is shown
     run: int  # which of them is shown; -1 without a choice
+    total: int = 0  # runs that there are; 0: this is no folder of runs
+    waiting: int = 0  # runs that are still to be read
+    revision: int = 0  # grows when the list changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,5 +453,5 @@ TO_PAGE = by_kind(
 )  # fmt: skip
 FROM_PAGE = by_kind(
     Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskTensors, AskSlice,
-    AskStatistics, SaveRecording, OpenRecording, OpenRun, CloseStudio,
+    AskStatistics, SaveRecording, OpenRecording, OpenRun, CloseStudio, *RUN_REQUESTS,
 )  # fmt: skip

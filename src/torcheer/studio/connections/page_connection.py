@@ -27,6 +27,7 @@ MOST_ANSWERS: Final = 64  # that a page has not read; beyond that its questions 
 _MOST_ALERTS: Final = 1000
 _MESSAGE_CELLS: Final = 20_000
 _MESSAGE_SAMPLES: Final = 1000
+_MENU_RUNS: Final = 200  # that a menu can list
 
 
 class PageSocket(Protocol):
@@ -188,7 +189,10 @@ class PageConnection:
         return messages.RecordingsCame(channel.recordings(), saved)
 
     def _runs(self, channel: Channel) -> Any:
-        return messages.RunsCame(tuple(channel.catalog.runs), channel.run)
+        runs, index = tuple(channel.catalog.runs), channel.catalog.index
+        shown = runs if len(runs) <= _MENU_RUNS else tuple(run for run in runs if run.id == channel.run)
+        facts = (index.total, index.waiting, index.revision) if index is not None else (0, 0, 0)
+        return messages.RunsCame(shown, channel.run, *facts)
 
     def _caught_up(self, channel: Channel) -> Any:
         return messages.CaughtUp()

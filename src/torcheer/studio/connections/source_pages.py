@@ -11,6 +11,7 @@ from torcheer.errors import BadArgument
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.subscriptions import wants_of
+from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.sources.layer_frames import LayerFrames
 from torcheer.studio.sources.source import Source
 
@@ -20,6 +21,7 @@ class SourceCatalog(Protocol):
 
     run: int  # the run shown first; -1 without a choice
     title: str  # its title; "": the source's own
+    index: RunIndex | None  # of a folder of runs
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -13,6 +13,7 @@ from torcheer.control.loop_messages import Moment
 from torcheer.disk import write_file
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
+from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
 from torcheer.studio.graph_answers import compressed_graph, graph_message
@@ -24,6 +25,7 @@ from torcheer.studio.report.report_source import ReportSource, messages_to_a_pag
 from torcheer.studio.report.report_summary import summary_of_report
 from torcheer.studio.report.report_tables import fold_tables, layer_statistics
 from torcheer.studio.sources.file_source import FileSource
+from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import describe_unknown, kind_of, runs_below
 from torcheer.studio.sources.pass_source import PassSource
@@ -110,6 +112,8 @@ def _open_at_rest(path: Path) -> Source:
         path = path.parent
     if not kind:
         raise BadArgument(f"report: {describe_unknown(path)}")
+    if kind in (EVENTS, LIGHTNING):
+        return ForeignSource(path, kind)
     source = LogSource(path)
     if source.kind == "run":
         source.read_to_end()

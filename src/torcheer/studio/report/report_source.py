@@ -12,9 +12,10 @@ from torcheer.network.network_records import Net
 from torcheer.studio.connections.messages import Recording, ReportCame, Run
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.source_pages import Channel
+from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
-from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.source import Source
+from torcheer.studio.tensors.numpy_code import Opening
 from torcheer.wire.json_codec import serialize
 
 
@@ -101,6 +102,7 @@ class _NoOthers:
     """A catalog of nothing: a report has no other runs or recordings."""
 
     run, title = -1, ""
+    index: RunIndex | None = None
     runs: tuple[Run, ...] = ()
     recordings: tuple[Recording, ...] = ()
 

@@ -20,8 +20,8 @@ from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.sources.file_network import MOST_CELLS, VALUE, network_of, preview_shape
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
-from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.source import Changes, Source
+from torcheer.studio.tensors.numpy_code import Opening
 from torcheer.terminal import human_bytes, human_count, human_shape, plural
 
 _MOST_METADATA: Final = 300

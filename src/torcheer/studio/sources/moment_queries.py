@@ -14,7 +14,7 @@ from torcheer.encoding import real_numbers
 from torcheer.network.network_records import Layer, Net, Projection
 from torcheer.studio.sources.connected_weights import Part, into, out_of
 from torcheer.studio.sources.layer_frames import GAP, is_gap
-from torcheer.studio.sources.numpy_code import Opening
+from torcheer.studio.tensors.numpy_code import Opening
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.control_records import State
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.modelfiles import ENDINGS, is_model_file
-from torcheer.runlog.run_tables import summary_at
+from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
+from torcheer.studio.runs.run_facts import SOCKET
+from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.sources.file_source import FileSource
+from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource, holds_run
 from torcheer.studio.sources.pass_source import PassSource
@@ -23,11 +27,12 @@ from torcheer.studio.sources.timeline import Timeline
 from torcheer.terminal import first_names
 from torcheer.wire.socket_lines import connect
 
-SOCKET: Final = "control.sock"
 _ARCHIVES: Final = ("history", "captures", KIND)  # that can be shown
 _DEEPEST: Final = 3  # levels of nested folders that are searched for runs
-_MOST_RUNS: Final = 500
-_MOST_FOLDERS: Final = 5000
+_MOST_RUNS: Final = 20_000
+_MOST_FOLDERS: Final = 50_000
+_FIRST_SECS: Final = 0.5  # of reading runs before anything is shown
+_READ_SECS: Final = 0.5  # of reading runs before pages hear of those
 
 
 def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
@@ -43,13 +48,15 @@ def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
         return PassSource(target) if read_about(target).get("kind") == "history" else LogSource(target)
     if kind == "file":
         return FileSource(target)
+    if kind in (EVENTS, LIGHTNING):
+        return ForeignSource(target, kind)
     if kind == "folder":
         return open_catalog(target, url=url).first()
     raise BadArgument(describe_unknown(target))
 
 
 def kind_of(path: Path) -> str:
-    """Classify a path: "live" (a socket), "run", "archive", "file" (a model's), "folder", or ""."""
+    """Classify a path: "live" (a socket), "run", "archive", "file" (a model's), "events", "lightning", "folder", ""."""
     if path.is_socket():
         return "live"
     if is_model_file(path):
@@ -62,7 +69,14 @@ def kind_of(path: Path) -> str:
         return "archive"
     if os.path.lexists(path / SOCKET):
         return "live"
-    return "run" if holds_run(path) else "folder"
+    return "run" if holds_run(path) else _foreign_kind(path) or "folder"
+
+
+def _foreign_kind(path: Path) -> str:
+    try:
+        return foreign_kind(os.listdir(path))
+    except OSError:
+        return ""
 
 
 def is_live(path: Path) -> bool:
@@ -121,22 +135,30 @@ class PathCatalog:
         self._homes: list[Path] = []
         self._recordings: list[Path] = []
         self._finding = Lock()
+        self.index = RunIndex(self.path, kind_of, is_live) if self._folder else None
         self.runs: tuple[Run, ...] = ()  # of the folder, as of the last `refresh`
         self.run = -1
         self._first = self._open_folder() if self._folder else open_source(self.path, url=url)
         self._add_home(self._first)
-        self.refresh()
+        self._refresh_index(self._paths, _FIRST_SECS)
 
     def first(self) -> Source:
         """The source that is shown first: of a folder the live run, or the newest."""
         return self._first
 
     def refresh(self) -> bool:
-        """Scan for runs and their progress; True if the list changed. From any thread."""
-        paths = self._scan() if self._folder else []
-        existing = [(number, path) for number, path in enumerate(paths) if os.path.lexists(path)]  # some were deleted
-        before, self.runs = self.runs, tuple(_listed(number, path, self.path) for number, path in existing)
-        return self.runs != before
+        """Scan for runs, and read some of those that changed; True if the list changed. From any thread."""
+        if not self._folder or self.index is None:
+            before, self.runs = self.runs, ()
+            return before != ()
+        return self._refresh_index(self._paths if self.index.waiting else self._scan(), _READ_SECS)
+
+    def _refresh_index(self, paths: list[Path], budget_secs: float) -> bool:
+        if self.index is None:
+            return False
+        changed = self.index.refresh(paths, budget_secs)
+        before, self.runs = self.runs, tuple(self.index.listed())
+        return changed or self.runs != before
 
     def _scan(self) -> list[Path]:
         with self._finding:
@@ -210,7 +232,9 @@ def open_catalog(path: str | os.PathLike[str], *, url: str = "", title: str = ""
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Run]:
     """The runs of a folder; their `id` is the index in this list."""
-    return [_listed(number, path, Path(folder)) for number, path in enumerate(runs_below(Path(folder)))]
+    index = RunIndex(Path(folder), kind_of, is_live)
+    index.refresh(runs_below(Path(folder)), math.inf)
+    return list(index.listed())
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -226,9 +250,9 @@ def runs_below(folder: Path) -> list[Path]:
             continue
         for path in children:
             kind = kind_of(path)
-            if kind == "folder" and depth + 1 < _DEEPEST and not path.is_symlink():
+            if kind in ("folder", EVENTS, LIGHTNING) and depth + 1 < _DEEPEST and not path.is_symlink():
                 waiting.append((path, depth + 1))
-            elif kind in ("run", "live") or (kind == "archive" and _can_open(path)):
+            if kind in ("run", "live", EVENTS, LIGHTNING) or (kind == "archive" and _can_open(path)):
                 runs.append(path)
     return runs
 
@@ -251,25 +275,3 @@ def _changed(path: Path) -> float:
     except OSError:
         return 0.0
     return max(times, default=0.0)
-
-
-def _listed(number: int, path: Path, folder: Path) -> Run:
-    name = str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
-    live = is_live(path)
-    return Run(number, name, "live" if live else "ended", _summary(path))
-
-
-def _summary(path: Path) -> str:
-    try:
-        if (path / "archive.json").is_file():
-            about: dict[str, Any] = read_about(path)
-            if about.get("kind") == KIND:
-                return f"a recording, {about.get('states')} states"
-            return (
-                f"a recorded pass of {about.get('model') or 'a model'}"
-                if about.get("kind") == "history"
-                else "captures"
-            )
-        return summary_at(path)
-    except (TorcheerError, OSError, ValueError, TypeError) as error:
-        return f"cannot be read: {str(error)[:100]}"

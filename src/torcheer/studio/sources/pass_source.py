@@ -24,10 +24,10 @@ from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
 from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.numpy_code import Opening
 from torcheer.studio.sources.recordings import home_of, is_temporary
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_moments import Places, StoredMoments
+from torcheer.studio.tensors.numpy_code import Opening
 
 Array = NDArray[Any]
 

@@ -14,7 +14,7 @@ from torcheer.network.network_records import Layer, Network, full_name
 from torcheer.network.run_network import Checkpoints
 from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
-from torcheer.studio.sources.numpy_code import Opening
+from torcheer.studio.tensors.numpy_code import Opening
 
 Places = dict[tuple[str, str], Entry]  # by layer or projection, and variable
 
@@ -139,7 +139,7 @@ class CapturedMoments(StoredMoments):
             return "no checkpoint so far has it: `checkpoint_steps` in the config says how often one is saved"
         if variable == "WtGrad":
             return "a run keeps no gradients of parameters: tl.watch(model, what='weight_grad') logs their statistics"
-        return "it was not captured at this step: `capture` in the config keeps layers' values every so many steps"
+        return "it was not captured: `capture` in the config keeps values; of a live page, a recording (Save) does"
 
     def opening(self, moment: int, name: str, variable: str) -> Opening:
         """Open the capture, or the checkpoint."""

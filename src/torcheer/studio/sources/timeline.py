@@ -13,7 +13,7 @@ from typing import Final
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
-from torcheer.studio.sources.numpy_code import Opening
+from torcheer.studio.tensors.numpy_code import Opening
 from torcheer.wire.ring import RingReader
 from torcheer.wire.shared_memory import check_sealed
 

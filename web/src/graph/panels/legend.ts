@@ -35,10 +35,11 @@ export function legendEntries(app: App): LegendEntry[] {
       const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });
       entries.push({ swatch, text: "NaN or infinite" });
     }
-    entries.push({
-      swatch: rampSwatch(data.colours.ramp),
-      text: `${data.colour_names[colourScale.quantity]}: ${low} – ${high}`,
-    });
+    if (colourScale.quantity !== "nan")
+      entries.push({
+        swatch: rampSwatch(data.colours.ramp),
+        text: `${data.colour_names[colourScale.quantity]}: ${low} – ${high}`,
+      });
   }
   for (const [mark, [entry]] of Object.entries(data.legend)) {
     if (!entry || !shownMarks.has(mark) || (mark === "edge" && !shownMarks.has("still") && !shownMarks.has("gradient")))

@@ -1,5 +1,5 @@
 // The toolbar: actions on the whole drawing.
-import type { App, ThemeName } from "../app";
+import type { App, ColourChoice, ThemeName } from "../app";
 import { h, plural } from "../dom";
 import { savePng, saveSvg } from "../render/drawing_export";
 import { ALL_LEVELS } from "../layout/view_tree";
@@ -72,16 +72,29 @@ function directionGroup(app: App): HTMLElement {
 function colourGroup(app: App): HTMLElement {
   const choice = h("select", { change: () => app.colourBy(choice.value) }, new Option("kind", "kind"));
   const label = h("label", { class: "group", hidden: true }, "Colour by ", choice);
+  const list = (): void => {
+    const chosen = choice.value;
+    const choices = app.colourChoices();
+    choice.replaceChildren(...choices.map(colourOption));
+    choice.value = choices.some(({ quantity, reason }) => quantity === chosen && !reason) ? chosen : "kind";
+    label.hidden = choices.length < 2;
+  };
+  app.on("colours", list);
   app.on("details", () => {
-    const quantities = Object.keys(app.details!.overlays);
-    choice.replaceChildren(new Option("kind", "kind"), ...quantities.map((quantity) => new Option(quantity, quantity)));
-    label.hidden = !quantities.length;
-    if (quantities.includes(app.data.colour_by)) {
+    list();
+    if (app.data.colour_by in app.details!.overlays) {
       choice.value = app.data.colour_by;
       app.colourBy(choice.value);
     }
   });
   return label;
+}
+
+function colourOption({ quantity, title, reason }: ColourChoice): HTMLOptionElement {
+  const option = new Option(title, quantity);
+  option.disabled = reason !== "";
+  option.title = reason;
+  return option;
 }
 
 function themeGroup(app: App): HTMLElement {

@@ -2,6 +2,7 @@
 import type { PlacedBox } from "../layout/placement";
 import type { Paint } from "./painter";
 
+const MEANS = ["gradient", "update"]; // quantities whose sum over layers says nothing
 const UNPAINTED_LOOKS = ["input", "output", "parameter", "buffer", "stop"]; // looks that keep their own colours
 
 export class ColourScale {
@@ -26,7 +27,7 @@ export class ColourScale {
     }
   }
 
-  /** The value of a box: the sum over its items, for gradients the mean; null if none is known. */
+  /** The value of a box: the sum over its items, of gradients and updates the mean; null if none is known. */
   value(box: PlacedBox): number | null {
     const end = box.firstItem + (box.view.fullPlan?.size ?? 1);
     const count = this.counts[end] - this.counts[box.firstItem];
@@ -34,7 +35,7 @@ export class ColourScale {
     if (this.nans[end] > this.nans[box.firstItem]) return NaN;
     if (this.infs[end] > this.infs[box.firstItem]) return Infinity;
     const total = this.sums[end] - this.sums[box.firstItem];
-    return this.quantity === "gradient" ? total / count : total;
+    return MEANS.includes(this.quantity) ? total / count : total;
   }
 
   /** Fit the range to the visible values, on a logarithmic scale. */

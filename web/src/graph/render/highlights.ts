@@ -1,5 +1,5 @@
 // Highlights: rings around the hovered or selected box, rays along its tensors, rings around search matches.
-import { visiblePath, type App } from "../app";
+import { visiblePath, type App, type BoxFault } from "../app";
 import { linePath } from "./edge_paths";
 import type { PlacedBox } from "../layout/placement";
 import { element, translate } from "./painter";
@@ -13,6 +13,7 @@ export function attachHighlights(app: App): void {
     const { focusBox } = app;
     const elements: SVGElement[] = [];
     for (const box of hitBoxes(app)) elements.push(makeRing(box, "hit"));
+    for (const [box, fault] of faultyBoxes(app)) elements.push(...markFault(box, fault));
     if (focusBox?.parent) {
       const { segments, before, after } = traceEdges(focusBox);
       for (const [frame, route] of segments) elements.push(makeRay(frame, route));
@@ -23,7 +24,29 @@ export function attachHighlights(app: App): void {
     if (selectedBox?.parent) elements.push(makeRing(selectedBox, "chosen"));
     app.stage.overlay.replaceChildren(...elements);
   };
-  for (const event of ["selection", "hover", "layout"] as const) app.on(event, draw);
+  for (const event of ["selection", "hover", "layout", "faults"] as const) app.on(event, draw);
+}
+
+/** The boxes with something wrong, or the folded ones around them; each with all that is wrong in it. */
+function faultyBoxes(app: App): Map<PlacedBox, BoxFault> {
+  const faults = new Map<PlacedBox, BoxFault>();
+  for (const fault of app.faults) {
+    const box = app.byPath.get(visiblePath(app.byPath, fault.path));
+    if (!box?.parent) continue;
+    const before = faults.get(box);
+    const words = new Set([...(before?.text.split(" · ") ?? []), ...fault.text.split(" · ")]);
+    const isFirst = fault.isFirst || Boolean(before?.isFirst);
+    faults.set(box, { path: box.path, text: [...words].join(" · "), isFirst });
+  }
+  return faults;
+}
+
+function markFault(box: PlacedBox, { text, isFirst }: BoxFault): SVGElement[] {
+  const { width } = box.view.box;
+  const words = isFirst ? `first: ${text}` : text;
+  const place = { x: width + 3, y: -5, "text-anchor": "end", "font-size": 10, "font-weight": 600 };
+  const note = element("text", { class: "fault", transform: translate(box.x, box.y), ...place }, words);
+  return [makeRing(box, isFirst ? "wrong first" : "wrong"), note];
 }
 
 /** The other boxes with the same weights. */

@@ -8,6 +8,7 @@ import { treeOf } from "../network/fold/visible_net";
 import type { SceneTree } from "../network/fold/scene_tree";
 import type { Selection, Store } from "../store";
 import { theme } from "../theme";
+import { followMarks } from "./graph_marks";
 import { loadFont, type GraphText } from "./graph_text";
 import hostCss from "./graph_host.css";
 
@@ -45,6 +46,7 @@ export class GraphView {
       root.dataset.ready = "true";
     }, 30);
     this.unsubscribers = [
+      followMarks(store, app, layers, this.paths),
       () => observer.disconnect(),
       () => window.clearTimeout(timer),
       theme.subscribe((name) => setTheme(app, name)),

@@ -45,7 +45,7 @@ function AxisLine({ head, choice, onChoice, axis, length }: AxisControlsProps & 
           <option value="slider">one, by slider</option>
         </select>
       </label>
-      {role === "slider" && (
+      {role === "slider" && length > 1 && (
         <span class="tensor-slider">
           <input
             type="range"
@@ -53,7 +53,6 @@ function AxisLine({ head, choice, onChoice, axis, length }: AxisControlsProps & 
             min={0}
             max={Math.max(0, length - 1)}
             value={position}
-            disabled={length < 2}
             aria-valuetext={`${position + offset} of ${length}`}
             onInput={({ currentTarget }) => move(Number(currentTarget.value))}
           />

@@ -30,8 +30,6 @@ export function LayerInspector({ presenter }: { presenter: NetworkPresenter }) {
   const isOther = asked.question.layer !== layer.name;
   if (asked.problem || !asked.value || isOther)
     return <p class="soft tensor-empty">{isOther ? "Loading…" : asked.problem}</p>;
-  if (!asked.value.tensors.length)
-    return <p class="soft tensor-empty">No values have come yet. They appear with the first step that is recorded.</p>;
   return <Tensors key={`${source} ${layer.name}`} presenter={presenter} layer={layer} tensors={asked.value} />;
 }
 
@@ -50,11 +48,11 @@ function Tensors({ presenter, layer, tensors }: TensorsProps) {
   const chosen = useValue(chosenTensor);
   const head = pickTensor(tensors.tensors, chosen, variable);
   const also = head && !head.parameter && head.variable !== variable ? head.variable : "";
-  const inspected = head?.parameter ? layer.name : "";
+  const parameters = !!head?.parameter;
   useEffect(() => {
-    store.inspected.patch({ inspected, also }); // a live run sends it from its next step on
-    return () => store.inspected.patch({ inspected: "", also: "" });
-  }, [inspected, also]);
+    store.inspected.set({ layer: layer.name, parameters, also }); // a live run sends it from its next step on
+    return () => store.inspected.set(null);
+  }, [layer.name, parameters, also]);
   if (!head) return null;
   return (
     <div class="tensors">
@@ -81,7 +79,7 @@ function TensorSelect({ tensors, head }: { tensors: TensorHead[]; head: TensorHe
   const option = (each: TensorHead) => (
     <option key={tensors.indexOf(each)} value={tensors.indexOf(each)}>
       {titleOf(each)}
-      {each.why ? " (not kept)" : ""}
+      {each.why ? " (not there)" : ""}
     </option>
   );
   const [values, parameters] = [tensors.filter((each) => !each.parameter), tensors.filter((each) => each.parameter)];

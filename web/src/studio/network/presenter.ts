@@ -13,7 +13,7 @@ import { saveSettings, rangeSetting, loadSettings, type Settings } from "./setti
 import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
 import { Folding } from "./fold/folding";
-import { findFaults } from "./fold/faults";
+import { findFaults, nonFiniteLayers } from "./fold/faults";
 import type { TreeNode } from "./fold/scene_tree";
 import type { VisibleNet } from "./fold/visible_net";
 
@@ -207,8 +207,10 @@ export class NetworkPresenter {
     const isLive = this.store.viewSettings.get().moment === -1;
     this.shownStep =
       this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
+    const { frames } = this.scene;
     if (visible && this.scene instanceof Scene)
-      this.scene.setFaults(findFaults(visible, this.scene.frames, this.store.alerts.get(), this.shownStep));
+      this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
+    this.store.setBadLayers(nonFiniteLayers(frames));
   }
 
   // What an alert, a table, the graph or a key selects may be folded away, or out of sight.
@@ -298,19 +300,18 @@ export class NetworkPresenter {
 
   private receiveShown({ look, moment, missing: names, why }: Shown): void {
     const missing = new Map(names.map((name, n) => [name, why[n] ?? ""]));
-    if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
+    const isAway = this.store.tab.get() !== "network"; // only the inspector looks on
+    if (isAway || look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
     const frames = this.pendingFrames;
     if (`${look} ${moment}` !== this.pendingState) frames.clear(); // no frame of this state arrived
     [this.pendingFrames, this.pendingState] = [new Map<string, Frame>(), ""];
     this.shownMoments = this.store.moments.get();
     const { variable, item } = this.store.viewSettings.get();
-    if (this.store.tab.get() === "network") {
-      this.scene.setRange(this.range());
-      this.scene.setFrames(frames);
-      this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
-      this.markFaults();
-      if (this.hovered.get()) this.refreshHover();
-    }
+    this.scene.setRange(this.range());
+    this.scene.setFrames(frames);
+    this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+    this.markFaults();
+    if (this.hovered.get()) this.refreshHover();
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));
   }
 

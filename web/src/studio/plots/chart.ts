@@ -6,15 +6,19 @@ import { drawErrorBars } from "./error_bars";
 import { lineStroke } from "./line_palette";
 import { drawNonFinite } from "./non_finite_marks";
 import { tickTexts, ticks } from "./axis_ticks";
+import { listenForPicks } from "./line_picking";
+import type { Line } from "./plot_lines";
 import type { Range, PlotView, Zoom } from "./plot_view";
 
 export const FONT = "12px system-ui, sans-serif";
 const RAW_ALPHA = "55"; // alpha of the raw line behind a smoothed one
+const FADED_ALPHA = "77"; // alpha of lines beside one that stands out
 
 /** Events of a chart. */
 export interface ChartEvents {
   hover: (index: number | null) => void;
   zoom: (zoom: Zoom) => void;
+  pick: (line: Line) => void; // clicked
 }
 
 /** One plot in a host element. */
@@ -40,6 +44,13 @@ export class Chart {
     this.signature = newSignature;
     this.plot?.destroy();
     this.plot = new uPlot(this.options(theme), dataOf(view), this.host);
+    const pickLine = (line: number): void => this.events.pick(this.view.lines[line]);
+    listenForPicks(
+      this.plot,
+      () => this.view,
+      () => 1 + rawCount(this.view),
+      pickLine,
+    );
   }
 
   /** Put the cursor on a row, as the mouse would; null removes it. */
@@ -177,13 +188,14 @@ function seriesOf(view: PlotView, theme: Theme): uPlot.Series[] {
       stroke: lineStroke(line.number, theme).colour + RAW_ALPHA,
       points: { show: false },
     }));
+  const hasMarked = view.lines.some(({ isMarked }) => isMarked);
   const lines = view.lines.map((line): uPlot.Series => {
     const { colour, dash } = lineStroke(line.number, theme);
     return {
       label: line.label,
       scale: scaleKeyOf(view, line.column),
       width: line.isMarked ? 3.5 : 1.75,
-      stroke: colour,
+      stroke: hasMarked && !line.isMarked ? colour + FADED_ALPHA : colour,
       dash,
       points: { size: 5, fill: colour },
     };

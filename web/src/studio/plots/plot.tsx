@@ -18,14 +18,17 @@ interface PlotProps {
   title: string;
   view: PlotView;
   zoomed: boolean;
+  pick?: (group: string) => void; // a line was clicked
 }
 
+const MAX_READOUT = 24; // lines whose values are listed
+
 /** A chart that follows its view. */
-export function Plot({ name, title, view, zoomed }: PlotProps) {
+export function Plot({ name, title, view, zoomed, pick }: PlotProps) {
   const host = useRef<HTMLDivElement>(null);
   const [hovered, setHovered] = useState<number | null>(null);
   const themeName = useValue(theme);
-  const chart = useChart(host, name, setHovered);
+  const chart = useChart(host, name, setHovered, pick);
   useLayoutEffect(() => chart.current?.show(view, themeName), [view, themeName]);
   useLayoutEffect(() => shownPlot.set({ name, view }), [name, view]);
   useLayoutEffect(() => () => shownPlot.set(null), []);
@@ -62,12 +65,23 @@ export function Plot({ name, title, view, zoomed }: PlotProps) {
   );
 }
 
-function useChart(host: { current: HTMLDivElement | null }, name: string, hover: (index: number | null) => void) {
+function useChart(
+  host: { current: HTMLDivElement | null },
+  name: string,
+  hover: (index: number | null) => void,
+  pick: PlotProps["pick"],
+) {
+  const picked = useRef(pick);
+  picked.current = pick;
   const chart = useRef<Chart | null>(null);
   const table = useRef(name);
   table.current = name;
   useLayoutEffect(() => {
-    const newChart = new Chart(host.current!, { hover, zoom: (zoom) => updateChoices(table.current, { zoom }) });
+    const newChart = new Chart(host.current!, {
+      hover,
+      zoom: (zoom) => updateChoices(table.current, { zoom }),
+      pick: (line) => picked.current?.(line.group),
+    });
     chart.current = newChart;
     const observer = new ResizeObserver(() => newChart.resize());
     observer.observe(host.current!);
@@ -136,6 +150,8 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
   const themeName = useValue(theme);
   const row = index ?? view.x.length - 1;
   const values = useMemo(() => valuesAt(view, row), [view, row]);
+  const isLong = view.lines.length > MAX_READOUT;
+  const shown = view.lines.map((line, index) => [line, index] as const).filter(([{ isMarked }]) => !isLong || isMarked);
   return (
     <ul class="readout" aria-label="Lines">
       {view.x.length > 0 && (
@@ -143,7 +159,10 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
           <span class="soft">{view.xLabel}</span> <b>{formatValue(view.x[row] ?? null)}</b>
         </li>
       )}
-      {view.lines.map(({ label, number, isMarked }, line) => (
+      {shown.length < view.lines.length && (
+        <li class="soft">{view.lines.length} lines: click one to see which it is</li>
+      )}
+      {shown.map(([{ label, number, isMarked }, line]) => (
         <li key={label} class={isMarked ? "marked" : undefined}>
           <span class="swatch" aria-hidden="true" style={{ background: lineStroke(number, themeName).colour }} />
           <span class="soft">{label}</span> <b>{values[line]}</b>

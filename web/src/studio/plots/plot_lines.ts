@@ -20,8 +20,9 @@ export interface LineChoices {
 export interface Line {
   label: string;
   column: string;
+  group: string; // the value of the legend column; "" without one
   number: number; // determines its colour
-  isMarked?: boolean; // of the selected layer
+  isMarked?: boolean; // of the selected layer or run
   values: Cells; // as drawn, smoothed
   raw: Cells | null; // the raw values behind a smoothed line
   nonFinite: Cells; // the non-finite values, which are null in `values`
@@ -67,12 +68,13 @@ export function buildLines(table: Table, choices: LineChoices): PlotLines {
 
 interface Group {
   name: string; // "" without a legend
+  value: string; // of the legend column
   rows: Uint32Array | null; // null: all rows, in order
 }
 
 function groupsOf(table: Table, column: string, remarks: string[]): Group[] {
   const legend = column && table.columns[column];
-  if (!legend) return [{ name: "", rows: null }];
+  if (!legend) return [{ name: "", value: "", rows: null }];
   const rows = new Map<string, number[]>();
   for (let row = 0; row < table.count; row++) {
     const name = formatValue(legend[row]);
@@ -80,9 +82,14 @@ function groupsOf(table: Table, column: string, remarks: string[]): Group[] {
     if (members) members.push(row);
     else rows.set(name, [row]);
   }
-  const all = [...rows].map(([name, members]) => ({ name: `${column} ${name}`, rows: Uint32Array.from(members) }));
-  if (all.length > MAX_GROUPS) remarks.push(`The last ${MAX_GROUPS} of ${all.length} values of ${column} are shown.`);
-  return all.slice(-MAX_GROUPS);
+  const all = [...rows].map(([value, members]) => ({
+    name: `${column} ${value}`,
+    value,
+    rows: Uint32Array.from(members),
+  }));
+  const most = table.mostGroups ?? MAX_GROUPS;
+  if (all.length > most) remarks.push(`The last ${most} of ${all.length} values of ${column} are shown.`);
+  return all.slice(-Math.min(most, all.length));
 }
 
 function isRising(cells: Json[], rows: Uint32Array | null): boolean {
@@ -158,6 +165,7 @@ function lineOf(
   return {
     label: names.reverse().join(" · "),
     column: column.name,
+    group: group.value,
     number,
     values: smoothed ?? values,
     raw: smoothed ? values : null,

@@ -79,7 +79,14 @@ function HistogramPanel({ table, view }: { table: Table; view: HistogramView }) 
   );
 }
 
-function LinesPanel({ table }: { table: Table }) {
+interface LinesPanelProps {
+  table: Table;
+  marked?: string; // the value of the legend column whose lines stand out; "": those of the selected layer
+  pick?: (group: string) => void; // a line was clicked
+}
+
+/** The lines of a table, with their options. */
+export function LinesPanel({ table, marked = "", pick }: LinesPanelProps) {
   const { name, title } = table.head;
   const choices = choicesOf(useValue(plotChoices), name);
   const { zoom, ...lineChoices } = choices;
@@ -89,9 +96,10 @@ function LinesPanel({ table }: { table: Table }) {
   const isSelected = useValue(selectedNames);
   const lines = useMemo(() => {
     const built = buildLines(table, effectiveChoices(table, choices));
-    for (const line of built.lines) line.isMarked = isSelectedLabel(line.label, isSelected);
+    for (const line of built.lines)
+      line.isMarked = marked ? line.group === marked : isSelectedLabel(line.label, isSelected);
     return built;
-  }, [table, key, isSelected]);
+  }, [table, key, isSelected, marked]);
   const view = useMemo(
     () => buildView(lines, table.head.columns, effectiveChoices(table, choices), zoom),
     [lines, zoom],
@@ -100,7 +108,7 @@ function LinesPanel({ table }: { table: Table }) {
     <div class="plot-lines">
       <PlotOptions table={table} choices={choices} view={view} />
       <div class="plot-area">
-        <Plot name={name} title={title || name} view={view} zoomed={!!(zoom.x || zoom.y)} />
+        <Plot name={name} title={title || name} view={view} zoomed={!!(zoom.x || zoom.y)} pick={pick} />
         <EmptyPlot table={table} lines={view.lines.length} />
       </div>
     </div>

@@ -68,7 +68,8 @@ function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
   if (!placed) return <> · {alert.layer}</>;
   const show = (): void => {
     store.selection.set({ layer: placed.layer.name, unit: 0 });
-    store.tab.set("network");
+    if (store.tab.get() !== "graph") store.tab.set("network");
+    if (store.moments.get().length > 1) store.seekStep(alert.step); // the slider goes to where it happened
   };
   return (
     <>

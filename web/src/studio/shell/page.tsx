@@ -9,6 +9,7 @@ import { Inspector, NetworkTab } from "../network/tab";
 import { plotKeyBindings } from "../plots/plot_keys";
 import { PlotsTab } from "../plots/tab";
 import { SummaryTab } from "../report/tab";
+import { RunsTab } from "../runs/tab";
 import { SamplesTab } from "../samples/tab";
 import { useValue, type Store, type TabName } from "../store";
 import { TablesTab } from "../tables/tab";
@@ -87,6 +88,9 @@ function Panels({ store }: { store: Store }) {
   });
   return (
     <>
+      <div {...panel("runs")}>
+        <ErrorBoundary part="The list of runs">{current === "runs" && <RunsTab store={store} />}</ErrorBoundary>
+      </div>
       <div {...panel("network")}>
         <ErrorBoundary part="The network's view">
           <NetworkTab store={store} />
@@ -113,6 +117,10 @@ function Panels({ store }: { store: Store }) {
   );
 }
 
+function showRuns(store: Store): void {
+  if (store.runList.get().total) store.tab.set("runs");
+}
+
 function usePageKeys(store: Store, toggleSide: () => void, openHelp: () => void): void {
   useLayoutEffect(
     () =>
@@ -123,6 +131,7 @@ function usePageKeys(store: Store, toggleSide: () => void, openHelp: () => void)
           description: `${title} tab`,
           run: () => store.tab.set(name),
         })),
+        { key: "l", label: "L", description: "Runs tab, of a folder of runs", run: () => showRuns(store) },
         { key: "5", description: "Samples tab", run: () => store.tab.set("samples") },
         { key: "p", label: "P", description: "Parameters: show or hide", run: toggleSide },
         { key: "d", label: "D", description: "Dark, light, or as the system has it", run: cycleTheme },

@@ -10,7 +10,9 @@ import { Icon } from "./icons";
 export function RunChooser({ store }: { store: Store }) {
   const runs = useValue(store.runs);
   const run = useValue(store.run);
-  if (!runs.length) return null;
+  const { total } = useValue(store.runList);
+  if (!runs.length && !total) return null;
+  if (total > runs.length) return <ListButton store={store} total={total} />;
   const choose = (list: HTMLSelectElement): void => {
     store.send({ kind: "open_run", id: Number(list.value) });
     list.value = String(run); // keep showing the current run; the server may refuse the other
@@ -26,6 +28,15 @@ export function RunChooser({ store }: { store: Store }) {
         </option>
       ))}
     </select>
+  );
+}
+
+// More runs than a menu can list: the tab has them.
+function ListButton({ store, total }: { store: Store; total: number }) {
+  return (
+    <button class="quiet" title="The list of runs (L)" onClick={() => store.tab.set("runs")}>
+      <Icon name="table" /> {total.toLocaleString("en")} runs
+    </button>
   );
 }
 

@@ -6,6 +6,7 @@ export const TABS: { name: TabName; title: string }[] = [
   { name: "plots", title: "Plots" },
   { name: "tables", title: "Tables" },
 ];
+const RUNS = { name: "runs" as TabName, title: "Runs" };
 const SAMPLES = { name: "samples" as TabName, title: "Samples" };
 const GRAPH = { name: "graph" as TabName, title: "Graph" };
 const SUMMARY = { name: "summary" as TabName, title: "Summary" };
@@ -23,7 +24,9 @@ export function Tabs({ store }: { store: Store }) {
   const report = useValue(store.report);
   const hasNet = useValue(store.net) !== null || current === "graph";
   const hasGraph = hasNet && report?.graph !== false;
-  const tabs = [...(report ? [SUMMARY] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasGraph ? [GRAPH] : [])];
+  const hasRuns = useValue(store.runList).total > 0;
+  const first = report ? [SUMMARY] : hasRuns ? [RUNS] : [];
+  const tabs = [...first, ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasGraph ? [GRAPH] : [])];
   const move = (event: KeyboardEvent): void => {
     const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
     if (target === undefined) return;

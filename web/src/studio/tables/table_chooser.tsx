@@ -1,6 +1,7 @@
 // Which table is shown; the Plots and Tables tabs share the choice.
 import { useEffect } from "preact/hooks";
 
+import { faultsOf, faultText, type LayerFault } from "../faults/layer_faults";
 import { plottable } from "../plots/plot_lines";
 import { namesOf, selectedNames, type IsSelected } from "../selected_names";
 import { Signal, useValue, type Store } from "../store";
@@ -55,7 +56,8 @@ export function TableChooser({ all, table, store }: { all: Table[]; table: Table
     chosenTable.set(name);
     selectLayer(store, all.find(({ head }) => head.name === name)?.head.layer ?? "");
   };
-  const shared = { table, choose, isSelected };
+  const faults = faultsOf(useValue(store.alerts), Infinity);
+  const shared = { table, choose, isSelected, faults };
   if (all.length <= MAX_BUTTONS) return <TableButtons label="Table" tables={all} title={titleOf} {...shared} />;
   const { groups, inLayer } = groupByLayer(all, table);
   const value = table.head.layer ? layerKey(table.head.layer) : table.head.name;
@@ -70,7 +72,9 @@ export function TableChooser({ all, table, store }: { all: Table[]; table: Table
           <optgroup key={label} label={label}>
             {choices.map((choice) => (
               <option key={choice.value} value={choice.value}>
-                {isSelected(choice.text) ? `● ${choice.text}` : choice.text}
+                {[isSelected(choice.text) && "●", faults.has(choice.text) && "⚠", choice.text]
+                  .filter(Boolean)
+                  .join(" ")}
               </option>
             ))}
           </optgroup>
@@ -88,6 +92,7 @@ interface TableButtonsProps {
   title: (table: Table) => string;
   choose: (name: string) => void;
   isSelected: IsSelected;
+  faults: ReadonlyMap<string, LayerFault>;
 }
 
 // The table of a layer that is selected elsewhere, where a layer's is shown here.
@@ -108,15 +113,21 @@ function selectLayer(store: Store, name: string): void {
   if (layer && store.selection.get()?.layer !== layer.name) store.selection.set({ layer: layer.name, unit: 0 });
 }
 
-function TableButtons({ label, tables, table, title, choose, isSelected }: TableButtonsProps) {
+function TableButtons({ label, tables, table, title, choose, isSelected, faults }: TableButtonsProps) {
+  const faultOf = (choice: Table): LayerFault | undefined => faults.get(choice.head.layer);
   return (
     <div class="segments" role="radiogroup" aria-label={label}>
       {tables.map((choice) => (
         <label
           key={choice.head.name}
-          class={[choice.head.name === table.head.name && "on", isSelected(choice.head.layer) && "marked"]
+          class={[
+            choice.head.name === table.head.name && "on",
+            isSelected(choice.head.layer) && "marked",
+            faultOf(choice) && "faulty",
+          ]
             .filter(Boolean)
             .join(" ")}
+          title={faultOf(choice) && faultText(faultOf(choice)!)}
         >
           <input
             type="radio"

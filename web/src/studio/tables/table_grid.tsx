@@ -8,7 +8,7 @@ import { useValue } from "../signal";
 import { TensorCell, maxAbsolute } from "./tensor_cell";
 import { nextSort, type Sort } from "./row_order";
 import type { Table } from "./table_rows";
-import { formatValue } from "./value_format";
+import { formatTime, formatValue } from "./value_format";
 
 const ROW_HEIGHT = 26;
 const TENSOR_ROW_HEIGHT = 44;
@@ -20,11 +20,23 @@ interface TableGridProps {
   order: Uint32Array;
   sort: Sort | null;
   setSort: (sort: Sort | null) => void;
-  compare: (column: string) => void; // compares the rows of a tensor column
+  compare?: (column: string) => void; // compares the rows of a tensor column
+  choice?: RowChoice; // rows that can be chosen
+}
+
+/** Rows that people choose: some are checked, one is the current one. */
+export interface RowChoice {
+  label: (row: number) => string;
+  isChecked: (row: number) => boolean;
+  check: (row: number, isRange: boolean) => void; // with Shift a range
+  isCurrent: (row: number) => boolean;
+  setCurrent: (row: number) => void;
+  open: (row: number) => void; // by double click, or Enter
+  swatch: (row: number) => string; // a colour; "": none
 }
 
 /** The grid. */
-export function TableGrid({ table, order, sort, setSort, compare }: TableGridProps) {
+export function TableGrid({ table, order, sort, setSort, compare, choice }: TableGridProps) {
   const box = useRef<HTMLDivElement>(null);
   const [viewport, setViewport] = useState({ top: 0, height: 600 });
   const rowHeight = table.head.columns.some(({ type }) => type === "tensor") ? TENSOR_ROW_HEIGHT : ROW_HEIGHT;
@@ -41,6 +53,7 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
   const rows = Array.from(order.subarray(first, last));
   const isSelected = useValue(selectedNames);
   const isMarked = (row: number): boolean =>
+    choice?.isCurrent(row) ??
     table.head.columns.some(
       ({ name, type }) => type === "text" && isSelected(String(table.columns[name]?.[row] ?? "")),
     );
@@ -56,6 +69,7 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
       <table class="grid" aria-rowcount={order.length + 1} style={{ height: `${scrollHeight + 30}px` }}>
         <thead>
           <tr aria-rowindex={1}>
+            {choice && <th class="choice" scope="col" aria-label="Chosen" />}
             {table.head.columns.map((column) => (
               <HeaderCell key={column.name} column={column} sort={sort} setSort={setSort} compare={compare} />
             ))}
@@ -70,7 +84,9 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
               style={{ height: `${rowHeight}px` }}
               class={rowClass(first + index, isMarked(number))}
               aria-current={isMarked(number) ? "true" : undefined}
+              {...(choice ? rowActions(choice, number) : {})}
             >
+              {choice && <ChoiceCell choice={choice} row={number} />}
               {table.head.columns.map((column) => (
                 <Cell
                   key={column.name}
@@ -87,6 +103,54 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
       </table>
     </div>
   );
+}
+
+// Clicks and keys of a row that can be chosen; those of its check box are its own.
+function rowActions(choice: RowChoice, row: number) {
+  return {
+    tabIndex: 0,
+    onClick: () => choice.setCurrent(row),
+    onDblClick: () => choice.open(row),
+    onKeyDown: (event: KeyboardEvent) => {
+      if (event.target !== event.currentTarget) return;
+      const actions: Record<string, () => void> = {
+        Enter: () => choice.open(row),
+        " ": () => choice.check(row, event.shiftKey),
+        ArrowDown: () => focusRow(event.currentTarget, "nextElementSibling"),
+        ArrowUp: () => focusRow(event.currentTarget, "previousElementSibling"),
+      };
+      if (!actions[event.key]) return;
+      event.preventDefault();
+      event.stopPropagation();
+      actions[event.key]();
+    },
+    onFocus: (event: FocusEvent) => event.target === event.currentTarget && choice.setCurrent(row),
+  };
+}
+
+function focusRow(row: EventTarget | null, sibling: "nextElementSibling" | "previousElementSibling"): void {
+  const next = row instanceof Element ? row[sibling] : null;
+  if (next instanceof HTMLElement && next.tabIndex >= 0) next.focus();
+}
+
+function ChoiceCell({ choice, row }: { choice: RowChoice; row: number }) {
+  const colour = choice.swatch(row);
+  return (
+    <td class="choice" onClick={(event) => event.stopPropagation()} onDblClick={(event) => event.stopPropagation()}>
+      <input
+        type="checkbox"
+        aria-label={`Choose ${choice.label(row)}`}
+        checked={choice.isChecked(row)}
+        style={colour ? { accentColor: colour } : undefined}
+        onClick={(event) => choice.check(row, event.shiftKey)}
+      />
+    </td>
+  );
+}
+
+// A number that is none, or a count of such numbers in a layer's values.
+function isStrange(column: string, cell: number): boolean {
+  return !Number.isFinite(cell) || (cell > 0 && (column === "nans" || column === "infs"));
 }
 
 function rowClass(index: number, isMarked: boolean): string | undefined {
@@ -126,7 +190,7 @@ function HeaderCell({
       <th scope="col">
         <button
           title={`Compare the rows of ${column.name}: similarity, principal components, clusters`}
-          onClick={() => compare(column.name)}
+          onClick={() => compare?.(column.name)}
         >
           {column.name} <Icon name="matrix" />
         </button>
@@ -170,10 +234,11 @@ function Cell({
       </td>
     );
   }
-  const text = formatValue(cell);
+  const text = column.type === "time" && typeof cell === "number" ? formatTime(cell) : formatValue(cell);
+  if (column.type === "time") return <td title={text}>{text}</td>;
   if (typeof cell === "number")
     return (
-      <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>
+      <td class={isStrange(column.name, cell) ? "numeric strange" : "numeric"} title={String(cell)}>
         {text}
       </td>
     );

@@ -7,6 +7,7 @@ export interface Table {
   columns: Record<string, Json[]>;
   count: number;
   generation: number;
+  mostGroups?: number; // lines of a column that a plot may have; a few by default
 }
 
 let generations = 0;

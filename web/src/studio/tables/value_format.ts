@@ -22,3 +22,11 @@ export function formatNumber(value: number, digits = 6): string {
     .replace(/\.?0+e/, "e")
     .replace("e+", "e");
 }
+
+/** Format seconds since 1970 as local date and time, the same width for all. */
+export function formatTime(seconds: number): string {
+  const date = new Date(seconds * 1000);
+  const two = (number: number): string => String(number).padStart(2, "0");
+  const day = [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join("-");
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}`;
+}

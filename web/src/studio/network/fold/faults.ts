@@ -1,5 +1,6 @@
 // What is wrong with the slabs that are shown: values that are no numbers, and alerts about what is inside.
 import type { AlertSeen } from "../../messages";
+import { faultsOf, faultText, joinFaults } from "../../faults/layer_faults";
 import { NON_FINITE_NAMES } from "../../non_finite";
 import { nonFiniteIn, type Frame } from "../values/value_ranges";
 import { walk, type TreeNode } from "./scene_tree";
@@ -7,7 +8,7 @@ import type { VisibleNet } from "./visible_net";
 
 /** A slab's fault. */
 export interface Fault {
-  text: string; // "NaN", "first NaN", "2 alerts"
+  text: string; // "NaN", "first NaN", "dead · 2 alerts"
   isFirst: boolean; // the first slab, in the order in which they run, that has NaN or infinities
 }
 
@@ -19,31 +20,32 @@ export function findFaults(
   step: number,
 ): Map<string, Fault> {
   const faults = new Map<string, Fault>();
-  const alerted = countAlerts(alerts, step);
+  const alerted = faultsOf(alerts, step);
   let isFirst = true;
   for (const { layer } of visible.net.layers) {
     const frame = frames.get(layer.name);
     const kinds = (frame ? nonFiniteIn([frame]) : []).map((kind) => NON_FINITE_NAMES[kind]);
-    const count = namesIn(visible.items.get(layer.name)?.node ?? null, layer.name, layer.also).reduce(
-      (sum, name) => sum + (alerted.get(name) ?? 0),
-      0,
-    );
-    if (!kinds.length && !count) continue;
+    const names = namesIn(visible.items.get(layer.name)?.node ?? null, layer.name, layer.also);
+    const fault = joinFaults(alerted, names);
+    if (kinds.length) fault.words = fault.words.filter((word) => word !== "NaN"); // it is seen, so not said twice
     const values = kinds.length ? `${isFirst ? "first " : ""}${kinds.join(", ")}` : "";
-    const words = count ? `${count} alert${count > 1 ? "s" : ""}` : "";
-    faults.set(layer.name, { text: [values, words].filter(Boolean).join(" · "), isFirst: isFirst && kinds.length > 0 });
+    const text = [values, faultText(fault)].filter(Boolean).join(" · ");
+    if (!text) continue;
+    faults.set(layer.name, { text, isFirst: isFirst && kinds.length > 0 });
     if (kinds.length) isFirst = false;
   }
   return faults;
 }
 
-// How many alerts each layer or parameter has.
-function countAlerts(alerts: readonly AlertSeen[], step: number): Map<string, number> {
-  const counts = new Map<string, number>();
-  for (const { layer, severity, step: since } of alerts) {
-    if (layer && severity !== "info" && since <= step) counts.set(layer, (counts.get(layer) ?? 0) + 1);
-  }
-  return counts;
+/** Of layers with NaN or infinities, which: "NaN, ∞". */
+export function nonFiniteLayers(frames: ReadonlyMap<string, Frame>): Map<string, string> {
+  const kinds = [...frames].map(([layer, frame]): [string, string] => [
+    layer,
+    nonFiniteIn([frame])
+      .map((kind) => NON_FINITE_NAMES[kind])
+      .join(", "),
+  ]);
+  return new Map(kinds.filter(([, text]) => text));
 }
 
 // Everything in a slab that an alert may name.

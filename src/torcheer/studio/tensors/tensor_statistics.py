@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from torcheer.encoding import real_numbers
 from torcheer.studio.connections.messages import TensorStatistics
-from torcheer.studio.sources.tensor_slices import PIECE, pieces
+from torcheer.studio.tensors.tensor_slices import PIECE, pieces
 
 Array = NDArray[Any]
 BINS: Final = 48

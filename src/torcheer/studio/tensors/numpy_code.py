@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from torcheer.studio.sources.tensor_slices import Window
+from torcheer.studio.tensors.tensor_slices import Window
 
 _AS_FLOAT32: Final = ("bfloat16", "float8")  # types that numpy has not
 

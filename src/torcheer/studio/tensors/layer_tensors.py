@@ -22,26 +22,24 @@ from torcheer.studio.connections.messages import (
 )
 from torcheer.studio.sources.layer_frames import binary_message
 from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.numpy_code import slice_code
 from torcheer.studio.sources.source import Source
-from torcheer.studio.sources.tensor_slices import Window, cut, dtype_of
-from torcheer.studio.sources.tensor_statistics import describe_numbers
+from torcheer.studio.tensors.numpy_code import slice_code
+from torcheer.studio.tensors.tensor_slices import Window, cut, dtype_of
+from torcheer.studio.tensors.tensor_statistics import describe_numbers
 from torcheer.terminal import did_you_mean
 
 Array = NDArray[Any]
 WEIGHT, WEIGHT_GRADIENT = "Wt", "WtGrad"
+_NO_MOMENT: Final = Moment(-1, 0)  # of a run that kept no state
 _MOST_PARAMETERS: Final = 64  # of a layer that are listed
 _AXES: Final = {"maps": ("channel", "row", "column"), "heads": ("head", "query", "key")}
-_WEIGHT_AXES: Final = ("out", "in", "row", "column")
+_WEIGHT_AXES: Final = ("output", "input", "row", "column")
 
 
 def tensors_of(source: Source, name: str, moment: int) -> LayerTensors:
     """All tensors of a layer at a moment, -1 for the newest; those that are not kept say why."""
-    layer, at = _layer(source, name), _moment(source, moment)
-    if at is None:
-        return LayerTensors(-1, 0, ())
-    assert source.net is not None
-    values = [variable for variable in source.net.variables if variable.of == "unit"]
+    layer, at = _layer(source, name), _moment(source, moment) or _NO_MOMENT
+    values = [variable for variable in source.net.variables if variable.of == "unit"] if source.net else []
     heads = [_value_head(source, at.id, layer, variable.name, variable.doc) for variable in values]
     for parameter in parameters_of(source, layer, at.id):
         weight, gradient = (_parameter_head(source, at.id, parameter, name) for name in (WEIGHT, WEIGHT_GRADIENT))
@@ -137,12 +135,17 @@ def _value_head(source: Source, moment: int, layer: Layer, variable: str, doc: s
     head = TensorHead(variable, "", doc)
     value = source.store.value(moment, layer.name, variable)
     if value is None:
-        return replace(head, why=source.store.why(moment, layer.name, variable) or "it was not recorded at this moment")
+        return replace(head, why=_why(source, moment, layer.name, variable))
     array = value.array
     has_batch = array.ndim == len(layer.shape) + 1 or (array.ndim > 0 and array.shape != tuple(layer.shape))
     axes = _value_axes(layer, array.ndim - has_batch)
     head = _described(head, array, ("batch", *axes) if has_batch else axes, has_batch)
     return replace(head, first=max(value.first, 0) if has_batch else -1, items=source.state.batch if has_batch else 0)
+
+
+def _why(source: Source, moment: int, name: str, variable: str) -> str:
+    reason = source.store.why(moment, name, variable)
+    return reason or ("it was not recorded at this moment" if moment >= 0 else "no step was recorded yet")
 
 
 def _value_axes(layer: Layer, count: int) -> tuple[str, ...]:
@@ -170,11 +173,11 @@ def _parameter_head(source: Source, moment: int, parameter: str, variable: str) 
     head = TensorHead(variable, parameter, doc)
     value = _parameter(source, moment, parameter, variable)
     if value is None:
-        return replace(head, why=source.store.why(moment, parameter, variable) or "it was not recorded at this moment")
+        return replace(head, why=_why(source, moment, parameter, variable))
     shape = value.array.shape
     axes = _WEIGHT_AXES[: len(shape)] if len(shape) < 5 else tuple(f"axis {axis}" for axis in range(len(shape)))
     if len(shape) == 3:
-        axes = ("out", "in", "position")
+        axes = ("output", "input", "position")
     return _described(head, value.array, axes, False)
 
 

@@ -1,0 +1,112 @@
+"""Answers what pages ask of the list of runs, in threads: reading a hundred logs must not hold up other pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+from torcheer.errors import BadArgument, TorcheerError
+from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
+from torcheer.studio.connections import run_messages
+from torcheer.studio.connections.messages import Answer
+from torcheer.studio.connections.page_connection import PageConnection
+from torcheer.studio.runs.run_curves import RunCurves
+from torcheer.studio.runs.run_index import RunIndex
+from torcheer.studio.runs.run_notes import RunNotes, write_notes
+from torcheer.studio.runs.run_removal import TRASH, move_to_trash
+from torcheer.studio.runs.run_table import indexed_run, list_cells, list_columns, run_details
+
+if TYPE_CHECKING:
+    from torcheer.studio.connections.message_handlers import Hub
+
+_MOST_RUNS: Final = 500  # of one question
+_MOST_CURVES: Final = 500
+_MOST_WAITING: Final = 32  # questions
+
+
+class RunRequests:
+    """The questions on a folder's runs, one at a time."""
+
+    def __init__(
+        self, hub: Hub, reporting_errors: Callable[[PageConnection, int], AbstractContextManager[None]]
+    ) -> None:
+        self._reporting_errors = reporting_errors
+        self._hub, self._curves = hub, dict[int, RunCurves]()
+        self._answering, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
+
+    def handle(self, page: PageConnection, request: Any) -> None:
+        """Answer a question when its turn has come."""
+        if len(self._tasks) >= _MOST_WAITING:
+            raise BadArgument("too many questions on runs are waiting; ask again when those are answered")
+        index = self._hub.catalog.index
+        if index is None:
+            raise BadArgument("this is no folder of runs, so there is no list of them")
+        if len(getattr(request, "runs", ())) > _MOST_RUNS:
+            raise BadArgument(f"{len(request.runs)} runs at once; at most {_MOST_RUNS} are compared")
+        task = asyncio.create_task(self._answer(page, index, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, page: PageConnection, index: RunIndex, request: Any) -> None:
+        with self._reporting_errors(page, request.question):
+            async with self._answering:
+                value = await asyncio.to_thread(_ANSWERS[type(request)], self, index, request)
+            page.reply(Answer(request.question, value))
+            if isinstance(request, run_messages.NoteRun | run_messages.DeleteRuns):
+                await asyncio.to_thread(self._hub.catalog.refresh)
+                for viewer in self._hub.pages:
+                    viewer.queue("runs")
+
+    # -- answers, in a thread ------------------------------------------------------------------------------------------
+
+    def list_columns(self, index: RunIndex, _: run_messages.AskRunColumns) -> Any:
+        """The columns that the list may have."""
+        return list_columns(index)
+
+    def list_cells(self, index: RunIndex, request: run_messages.AskRuns) -> Any:
+        """The cells of some columns."""
+        return list_cells(index, request.columns)
+
+    def details(self, index: RunIndex, request: run_messages.AskRunDetails) -> Any:
+        """All of some runs."""
+        return [run_details(index, number) for number in request.runs]
+
+    def curves(self, index: RunIndex, request: run_messages.AskCurves) -> Any:
+        """Series of some runs."""
+        if len(request.runs) * len(request.series) > _MOST_CURVES:
+            raise BadArgument(f"{len(request.runs) * len(request.series)} curves; at most {_MOST_CURVES} are drawn")
+        reader = self._curves.setdefault(id(index), RunCurves(index))
+        return reader.answer(request.runs, request.series)
+
+    def note(self, index: RunIndex, request: run_messages.NoteRun) -> Any:
+        """Keep a name, tags and a note."""
+        run = indexed_run(index, request.run)
+        notes = RunNotes(request.name.strip(), tuple(dict.fromkeys(request.tags)), request.note.strip())
+        kept = write_notes(index.path_of(request.run), notes, foreign=run.facts.kind in (EVENTS, LIGHTNING))
+        index.forget_stamp(request.run)
+        return {"kept": str(kept)}
+
+    def delete(self, index: RunIndex, request: run_messages.DeleteRuns) -> Any:
+        """Move runs to the trash; those that cannot be moved stay, and it says why."""
+        moved, problems = list[str](), list[str]()
+        for number in request.runs:
+            try:
+                indexed_run(index, number)
+                name, is_live = index.name_of(number), index.status.get(number) == "live"
+                move_to_trash(index.path_of(number), index.folder, is_live=is_live)
+                moved.append(name)
+            except (TorcheerError, OSError) as error:
+                problems.append(str(error))
+        return {"moved": moved, "trash": str(index.folder / TRASH), "problems": problems}
+
+
+_ANSWERS: Final[dict[type, Callable[[RunRequests, RunIndex, Any], Any]]] = {
+    run_messages.AskRunColumns: RunRequests.list_columns,
+    run_messages.AskRuns: RunRequests.list_cells,
+    run_messages.AskRunDetails: RunRequests.details,
+    run_messages.AskCurves: RunRequests.curves,
+    run_messages.NoteRun: RunRequests.note,
+    run_messages.DeleteRuns: RunRequests.delete,
+}

@@ -1,0 +1,62 @@
+// What is wrong, and numbers to colour by, in the graph; brought up to date while the tab is open.
+import type { App, BoxFault } from "../../graph/app";
+import type { LayerPaths } from "../../graph/layout/layer_paths";
+import { faultsOf, faultText, joinFaults } from "../faults/layer_faults";
+import type { Store } from "../store";
+import { colourChoices, logOverlays } from "./layer_overlays";
+
+const COLOUR_NAMES = { gradient: "norm of the gradient", update: "size of the update", nan: "NaN", alert: "alerts" };
+
+/** Keeps the marks of a drawing up to date; returns a function that ends it. */
+export function followMarks(store: Store, app: App, layers: readonly string[], paths: LayerPaths): () => void {
+  Object.assign(app.data.colour_names, COLOUR_NAMES);
+  app.colourChoices = () => colourChoices(app.details?.overlays ?? {});
+  const update = (): void => {
+    if (store.tab.get() !== "graph") return;
+    updateFaults(store, app, paths);
+    updateOverlays(store, app, layers);
+  };
+  const signals = [store.tables, store.alerts, store.badLayers, store.viewSettings, store.tab];
+  const ends = signals.map((signal) => (signal.subscribe as (watcher: () => void) => () => void).call(signal, update));
+  app.on("details", update);
+  update();
+  return () => ends.forEach((end) => end());
+}
+
+function updateOverlays(store: Store, app: App, layers: readonly string[]): void {
+  if (!app.details) return;
+  const { overlays } = app.details;
+  const facts = { net: store.net.get(), tables: store.tables.get(), alerts: store.alerts.get(), step: store.shownStep };
+  const fresh = logOverlays(layers, facts);
+  const isNew = Object.keys(fresh).some((quantity) => !(quantity in overlays));
+  Object.assign(overlays, fresh);
+  if (isNew) app.emit("colours");
+  if (app.colourScale && app.colourScale.quantity in fresh) app.colourBy(app.colourScale.quantity);
+}
+
+function updateFaults(store: Store, app: App, paths: LayerPaths): void {
+  const faults = layerFaults(store, paths);
+  if (JSON.stringify(faults) === JSON.stringify(app.faults)) return;
+  app.faults = faults;
+  app.emit("faults");
+}
+
+// In the order in which the layers ran, so that the first with NaN is known.
+function layerFaults(store: Store, paths: LayerPaths): BoxFault[] {
+  const alerted = faultsOf(store.alerts.get(), store.shownStep);
+  const bad = store.badLayers.get();
+  const faults: BoxFault[] = [];
+  let isFirst = true;
+  for (const { layer } of store.net.get()?.layers ?? []) {
+    const fault = joinFaults(alerted, [layer.name, ...layer.also]);
+    const seen = bad.get(layer.name);
+    if (seen) fault.words = [seen, ...fault.words.filter((word) => word !== seen)];
+    const text = faultText(fault);
+    const path = text && paths.pathOf(layer.name);
+    if (!path) continue;
+    const isBad = Boolean(seen) || fault.words.includes("NaN");
+    faults.push({ path, text, isFirst: isBad && isFirst });
+    if (isBad) isFirst = false;
+  }
+  return faults;
+}

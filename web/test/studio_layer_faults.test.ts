@@ -1,0 +1,65 @@
+// What is wrong with a layer in words, and the numbers that boxes are coloured by.
+import { deepEqual, equal } from "node:assert/strict";
+import { test } from "node:test";
+
+import { faultsOf, faultText, joinFaults } from "../src/studio/faults/layer_faults";
+import { colourChoices, logOverlays } from "../src/studio/graph/layer_overlays";
+import type { AlertSeen, Net } from "../src/studio/messages";
+import type { Table } from "../src/studio/tables/table_rows";
+
+const alert = (layer: string, rule: string, step = 1, severity = "warning"): AlertSeen => ({
+  text: "",
+  severity,
+  step,
+  rule,
+  layer,
+  id: "",
+});
+
+const table = (layer: string, variable: string, norms: number[], nans = 0): [string, Table] => {
+  const columns = {
+    Step: norms.map((_, step) => step),
+    norm: norms,
+    nans: norms.map(() => nans),
+    infs: norms.map(() => 0),
+  };
+  const head = { name: `${layer} ${variable}`, layer, columns: [] };
+  return [head.name, { head, columns, count: norms.length } as unknown as Table];
+};
+
+test("known rules are a word, others are counted, later ones do not count", () => {
+  const alerts = [alert("a", "dead_relu"), alert("a", "dead_relu", 2), alert("a", "stuck"), alert("b", "saturation", 9), alert("b", "exploding_gradient"), alert("b", "vanishing_gradient"), alert("c", "stuck", 1, "info")]; // prettier-ignore
+  const faults = faultsOf(alerts, 5);
+  equal(faultText(faults.get("a")!), "dead · 1 alert");
+  equal(faultText(faults.get("b")!), "exploding · vanishing");
+  equal(faults.has("c"), false);
+  equal(faultText(joinFaults(faults, ["a", "b", "none"])), "dead · exploding · vanishing · 1 alert");
+});
+
+const net = {
+  layers: [{ layer: { name: "a", also: ["a.weight"] } }, { layer: { name: "b", also: [] } }],
+} as unknown as Net;
+
+test("gradient, update, NaN and alerts come from the log, each once for a layer, up to the step", () => {
+  const tables = new Map([
+    table("a", "grad", [1, 2, 3]),
+    table("a.weight", "update", [0.5]),
+    table("b", "output", [1], 2),
+  ]);
+  const facts = { net, tables, alerts: [alert("b", "nan_inf")], step: 1 };
+  deepEqual(logOverlays(["", "a", "a", "b"], facts), {
+    gradient: [null, 2, null, null],
+    update: [null, 0.5, null, null],
+    nan: [null, 0, null, "NaN"],
+    alert: [null, 0, null, 1],
+  });
+});
+
+test("what has no numbers says why it cannot be chosen", () => {
+  const choices = colourChoices(logOverlays(["a"], { net, tables: new Map(), alerts: [], step: Infinity }));
+  equal(choices.length, 8);
+  deepEqual(
+    choices.filter(({ reason }) => !reason).map(({ quantity }) => quantity),
+    ["kind"],
+  );
+});
