@@ -19,7 +19,7 @@ from torch import nn
 import torcheer as tl
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.modelfiles import ModelFile, open_model_file
-from torcheer.studio.sources.file_source import FileSource
+from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.sources.open_source import open_source
 
 DATA = Path(__file__).parent / "data" / "modelfiles"  # written by gguf 0.19 with numbers that it decoded itself

@@ -16,6 +16,7 @@ from torcheer.history import ModelHistory
 from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
+from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.graph_answers import compressed_graph, graph_message
 from torcheer.studio.report.report_blocks import Blocks, pack
 from torcheer.studio.report.report_html import ReportFile
@@ -24,7 +25,6 @@ from torcheer.studio.report.report_scenes import add_scenes, choose_moments
 from torcheer.studio.report.report_source import ReportSource, messages_to_a_page
 from torcheer.studio.report.report_summary import summary_of_report
 from torcheer.studio.report.report_tables import fold_tables, layer_statistics
-from torcheer.studio.sources.file_source import FileSource
 from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import describe_unknown, kind_of, runs_below

@@ -14,9 +14,9 @@ from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.modelfiles import ENDINGS, is_model_file
 from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
+from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.runs.run_facts import SOCKET
 from torcheer.studio.runs.run_index import RunIndex
-from torcheer.studio.sources.file_source import FileSource
 from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource, holds_run

@@ -18,7 +18,7 @@ from torcheer.modelfiles import FileTensor, ModelFile, open_model_file
 from torcheer.network.network_records import Net
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.sources.file_network import MOST_CELLS, VALUE, network_of, preview_shape
+from torcheer.studio.files.file_network import MOST_CELLS, VALUE, network_of, preview_shape
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.tensors.numpy_code import Opening
