@@ -49,6 +49,7 @@ ROOMS = {
     "network": {"history", "wire"},
     "drawing": {"history", "network", "selection"},
     "archive": {"history", "selection"},
+    "modelfiles": {"history", "(computed)"},  # a reader is looked up by its file's ending
     "runlog": {"archive", "history", "network", "selection"},
     "wire": set(),
     "video": {"selection"},
@@ -62,7 +63,7 @@ ROOMS = {
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
                  "archive", "history", "config", "data_workers",
                  "host", "wire"},  # the last two: a session is shown as a live loop is
-    "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control"},
+    "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control", "modelfiles"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
     "interpret": {"torch", "selection", "roles", "models", "inputs", "capture", "history", "network", "drawing"},
     "demo": {"torch", "verbs", "training", "config", "runlog"},
@@ -96,11 +97,11 @@ DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = (
     "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
-    "control", "history", "network", "drawing", "archive", "wire", "video", "studio",
+    "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "modelfiles",
 )  # fmt: skip
 VERBS = (
     "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
-    "patch_sweep",
+    "patch_sweep", "report",
 )  # fmt: skip
 VERBS_TODAY = set(VERBS)
 

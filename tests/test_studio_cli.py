@@ -245,7 +245,10 @@ def test_the_command_serves_a_folder_of_runs(run: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["nothing-here"], "there is nothing at nothing-here; name a run, a folder of runs or a recording"),
+        (
+            ["nothing-here"],
+            "there is nothing at nothing-here; name a run, a folder of runs, a recording or a model's file",
+        ),
         (["{run}", "--port", "99999"], "there is no port 99999"),
         (["{run}", "--port", "{taken}"], "cannot be listened on"),
     ],

@@ -95,6 +95,7 @@ WRITES: dict[
 ] = {  # name -> its destination, itself, what comes first
     "tl.draw": ("path", tl.draw, ("history",)),
     "history.draw": ("path", tl.ModelHistory.draw, ("history",)),
+    "tl.report": ("path", tl.report, ("history",)),
     "Drawing.save": ("path", drawing.Drawing.save, ("drawing",)),
     "archive.export": ("path", archive.export, ("archive",)),
     "Table.to_csv": ("path", Table.to_csv, ("table",)),
@@ -124,7 +125,7 @@ def test_a_file_is_written_to_path_and_a_folder_to_to(name: str) -> None:
         )
 
 
-RUN = ("tl.draw", "history.draw", "Drawing.save", "archive.export", "Table.to_csv", "history.save",
+RUN = ("tl.draw", "history.draw", "tl.report", "Drawing.save", "archive.export", "Table.to_csv", "history.save",
        "archive.save_history", "archive.import_from")  # fmt: skip
 
 

@@ -20,6 +20,7 @@ const assets = {
     "node_modules/uplot/dist/uPlot.min.css",
     "src/studio/studio.css",
     "src/studio/network/network.css",
+    "src/studio/report/report.css",
     "src/studio/runs/runs.css",
     "src/studio/inspector/inspector.css",
     "src/studio/shell/narrow.css",

@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 
 # Public names and the module each lives in; imported when first used, so that readers start without torch.
 _VERBS = (
-    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "show", "validate",
-    "watch",
+    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "report", "show",
+    "validate", "watch",
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_VERBS, "torcheer.verbs"),
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         log_forward_pass,
         patch_sweep,
         recording,
+        report,
         show,
         validate,
         watch,

@@ -81,6 +81,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "archive": ("archive.cli", "verify, list, print, export, import or repair an archive"),
     "extract": ("extraction.cli", "run a model over a dataset and keep chosen layers of every sample"),
     "studio": ("studio.cli", "look at a run, a folder of runs or a recording in the browser"),
+    "report": ("studio.report.cli", "write a run as one HTML file, to send to somebody"),
     "demo": ("demo.cli", "train a small net on handwritten digits, and look at it"),
     "doctor": ("", "print the versions in use and which extras are installed"),
 }

@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from torcheer.host.live import Live
     from torcheer.interpret.logit_lens import Lens
     from torcheer.interpret.patching import PatchSweep
+    from torcheer.modelfiles import ModelFile
     from torcheer.monitor.watch import Every, Transport, Watch
     from torcheer.runlog.run_folder import RunFolder
     from torcheer.runlog.watch_reader import Watched
     from torcheer.samples import Alert
+    from torcheer.studio.report.report import Report
     from torcheer.wire.open_viewer import Viewer
 
 __all__ = [
-    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "show", "validate",
-    "watch",
+    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "report", "show",
+    "validate", "watch",
 ]  # fmt: skip
 
 StrPath = str | os.PathLike[str]
@@ -226,6 +228,28 @@ def show(
         what, inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
         allowed_hosts=allowed_hosts, browser=browser, block=block, title=title,
     )  # fmt: skip
+
+
+def report(
+    what: ModelHistory | RunFolder | StrPath,
+    path: StrPath,
+    *,
+    steps: Sequence[int] | None = None,
+    most_bytes: int = 5_000_000,
+    title: str = "",
+) -> Report:
+    """Write a history or a run as one HTML file, to send to somebody: the studio's page, without a server or a network.
+
+    - `what`: a history; or a run's folder, a watch, a recording, what `history.save` wrote, by its path.
+    - `path`: the file to write.
+    - `steps`: the steps whose values are kept for the 3D view; None keeps up to 50, evenly spread.
+    - `most_bytes`: the file's greatest size. Pictures get coarser and older states are left out until it fits; the
+      report, and what is returned, say what was left out. Statistics and numbers stay exact.
+    - `title`: of the page; by default that of the run or model.
+    """
+    from torcheer.studio.report.report import report as write
+
+    return write(what, path, steps=steps, most_bytes=most_bytes, title=title)
 
 
 def live(
@@ -421,7 +445,7 @@ def patch_sweep(
     )  # fmt: skip
 
 
-def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFolder:
+def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFolder | ModelFile:
     """Open whatever torcheer wrote at `path`, without torch and without running any of it.
 
     | `path` was written by | gives |
@@ -431,8 +455,11 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     | `tl.watch(to=…)` | a `Watched`: `watched["features.0", "output"].mean` |
     | training, `tl.live(to=…)` | a `RunFolder`: `.tables`, `.watches`, `.captures`, `.config` |
     | captures, recordings, `Writer` | an `Archive` of values |
+    | other programs: .safetensors, .gguf, .onnx, .pt2, .pt | a `ModelFile`: `file["conv.weight"][:4]` |
     """
     folder = Path(path)
+    if folder.is_file():
+        return _load_model_file(folder)
     if (folder / "archive.json").is_file():
         from torcheer.archive import Archive
         from torcheer.archive import load as load_history
@@ -451,13 +478,20 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
 
     if logs_in(folder):
         return open_watch(folder)
-    if folder.is_dir() or not folder.exists():
-        from torcheer.archive import load as load_history
+    from torcheer.archive import load as load_history
 
-        return load_history(folder)  # which says what is missing, or that it is damaged
+    return load_history(folder)  # which says what is missing, or that it is damaged
+
+
+def _load_model_file(path: Path) -> ModelFile:
+    from torcheer.modelfiles import ENDINGS, is_model_file, open_model_file
+
+    if is_model_file(path):
+        return open_model_file(path)
     raise NotAnArchive(
-        f"{folder} is a file; torcheer writes folders: of a history, an extraction, a watch, a run or a recording. "
-        f"`torcheer archive import` makes one of .safetensors, .npz, .arrow, .parquet and .zarr"
+        f"{path} is a file; torcheer writes folders: of a history, an extraction, a watch, a run or a recording. "
+        f"Of other programs' files it reads {', '.join(ENDINGS)}; `torcheer archive import` makes an archive of .npz, "
+        f".arrow, .parquet and .zarr"
     )
 
 

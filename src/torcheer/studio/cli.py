@@ -13,16 +13,19 @@ def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer studio …` and return its exit status."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Look at a run, a folder of runs or a recording in the browser; attach to a run that trains.",
+        description="Look at a run, a folder of runs or a recording in the browser; attach to a run that trains. Or "
+        "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run.",
     )
-    parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER")
+    parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
     from torcheer.studio.server import add_address, chosen_address, serve_path
 
     add_address(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     options = parser.parse_args(arguments)
     if not options.path.exists():
-        raise BadArgument(f"there is nothing at {options.path}; name a run, a folder of runs or a recording")
+        raise BadArgument(
+            f"there is nothing at {options.path}; name a run, a folder of runs, a recording or a model's file"
+        )
     from torcheer.wire.open_viewer import browse, can_browse
 
     def ready(url: str) -> None:

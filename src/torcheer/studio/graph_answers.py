@@ -30,11 +30,17 @@ class Graphs:
         if task is None or net is not source.net or (task.done() and task.exception() is not None):
             if source.net is None:
                 raise ValueUnavailable("there is no network yet, so there is nothing to draw")
-            task = asyncio.create_task(asyncio.to_thread(_compressed, source, source.net))
+            task = asyncio.create_task(asyncio.to_thread(compressed_graph, source, source.net))
             self._drawn[source] = (source.net, task)
-        text = np.frombuffer(await asyncio.shield(task), np.uint8)
-        return binary_message(asdict(SampleFrame(question, text.nbytes, text.shape)), text)
+        return graph_message(await asyncio.shield(task), question)
 
 
-def _compressed(source: Source, net: Net) -> bytes:
-    return zlib.compress(source.graph(net).encode(), _COMPRESSION)
+def graph_message(text: bytes, question: int) -> bytes:
+    """The binary message with a compressed drawing."""
+    payload = np.frombuffer(text, np.uint8)
+    return binary_message(asdict(SampleFrame(question, payload.nbytes, payload.shape)), payload)
+
+
+def compressed_graph(source: Source, net: Net, compression: int = _COMPRESSION) -> bytes:
+    """Draw what a source shows, as compressed text."""
+    return zlib.compress(source.graph(net).encode(), compression)

@@ -1,14 +1,18 @@
-// Entry point of the studio's page: connect, then render.
+// Entry point of the studio's page: connect to a server, or to the data of a report, then render.
 import { render } from "preact";
 
 import { listenForKeys } from "./key_bindings";
 import { Page } from "./shell/page";
+import { ReportTransport } from "./report/report_transport";
 import { followSelection } from "./selected_names";
-import { socketAddress } from "./socket";
+import { Socket, socketAddress } from "./socket";
 import { Store } from "./store";
 import { followSystem } from "./theme";
 
-const store = new Store(socketAddress(location.href));
+const embedded = document.getElementById("report")?.textContent; // of a report, which needs no server
+const store = new Store((listener) =>
+  embedded ? new ReportTransport(embedded, listener) : new Socket(socketAddress(location.href), listener),
+);
 
 followSystem();
 listenForKeys(store);

@@ -16,7 +16,7 @@ export interface Hello {
   kind: "hello";
   version: number;
   title: string;
-  source: "live" | "run" | "recording" | "pass" | "nothing"; // "nothing": no run yet
+  source: "live" | "run" | "recording" | "pass" | "file" | "nothing"; // "nothing": no run yet
 }
 
 /** One layer of a network; its units are the numbers of one batch item, in C order. */
@@ -256,6 +256,29 @@ export interface RunsCame {
   total: number; // runs that there are; 0: this is no folder of runs
   waiting: number; // runs that are still to be read
   revision: number; // grows when the list changes
+}
+
+/** A number of a run over time: how it began and ended, and where its extremes were; None: not finite. */
+export interface NumberSummary {
+  name: string;
+  first: number | null;
+  last: number | null;
+  least: number | null;
+  least_at: number;
+  most: number | null;
+  most_at: number;
+}
+
+/** What is shown is a report, a file that answers by itself: its summary, and what it leaves out. */
+export interface ReportCame {
+  kind: "report_came";
+  facts: [string, string][]; // name and value
+  numbers: NumberSummary[];
+  numbers_by: string; // what their places count: "Epoch", "Step"
+  modules: string[][]; // rows of cells, the head first
+  config: string; // as text; "" where there is none
+  left_out: string[]; // sentences
+  graph: boolean; // whether it has one
 }
 
 /** All that there was has been said since `Hello`, except tables and their rows, which follow in pieces. */
@@ -593,6 +616,7 @@ export type ToPage =
   | SamplesCame
   | RecordingsCame
   | RunsCame
+  | ReportCame
   | CaughtUp
   | Shown
   | Answer

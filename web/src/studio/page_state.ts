@@ -9,6 +9,7 @@ import type {
   OutcomeCame,
   Parameter,
   Recording,
+  ReportCame,
   Run,
   RunsCame,
   SampleHead,
@@ -38,6 +39,7 @@ export interface PageState {
   recordings: Recording[];
   runs: Run[];
   run: number; // which of them is shown; -1 without a choice
+  report: ReportCame | null; // null where a server answers
   runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
@@ -59,6 +61,7 @@ export const NOTHING_SAID: PageState = {
   recordings: [],
   runs: [],
   run: -1,
+  report: null,
   runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
@@ -97,6 +100,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, recordings: message.recordings };
     case "runs_came":
       return { ...page, runs: message.runs, run: message.run, runList: runListOf(message) };
+    case "report_came":
+      return { ...page, report: message };
     case "ended":
       return { ...page, ended: message, state: message.state };
     case "shown":

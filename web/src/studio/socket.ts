@@ -14,11 +14,21 @@ export interface SocketListener {
   onGarbled(text: string): void;
 }
 
-type AnyHead = FrameHead | SampleFrame | SliceFrame;
-type ReadFrame = (head: FrameHead, bytes: Uint8Array) => void;
+export type AnyHead = FrameHead | SampleFrame | SliceFrame;
+/** Called with each frame, which is one layer of a state. */
+export type ReadFrame = (head: FrameHead, bytes: Uint8Array) => void;
+
+/** Who answers the page: a server, or the data of a report. */
+export interface Transport {
+  open(): void;
+  onFrame(read: ReadFrame): () => void;
+  send(message: FromPage): boolean;
+  retryNow(): void;
+  resetRetries(): void;
+}
 
 /** A reconnecting WebSocket. */
-export class Socket {
+export class Socket implements Transport {
   private socket: WebSocket | null = null;
   private readonly frameReaders = new Set<ReadFrame>();
   private timer = 0;

@@ -30,11 +30,11 @@ import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
 import { readPlace, writePlace } from "./page_place";
 import { Signal } from "./signal";
-import { Socket } from "./socket";
+import type { SocketListener, Transport } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph"] as const;
+export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph", "summary"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -113,6 +113,7 @@ export class Store {
   readonly recordings = new Signal(NOTHING_SAID.recordings);
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
+  readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
   readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
@@ -131,7 +132,7 @@ export class Store {
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
 
-  readonly socket: Socket; // its frames go to who draws them
+  readonly socket: Transport; // its frames go to who draws them
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
   private place = readPlace(); // the selection that the address names, until it is there
@@ -143,8 +144,8 @@ export class Store {
   private questionCount = 0;
   private noticeCount = 0;
 
-  constructor(address: string) {
-    this.socket = new Socket(address, {
+  constructor(connect: (listener: SocketListener) => Transport) {
+    this.socket = connect({
       onLost: (reason) => this.handleLoss(reason),
       onRefused: (refused) => this.refused.set(refused),
       onMessage: (message) => this.handleMessage(message),
@@ -319,6 +320,7 @@ export class Store {
     this.recordings.set(page.recordings);
     this.runs.set(page.runs);
     this.run.set(page.run);
+    this.report.set(page.report);
     this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.outcome.set(page.outcome);
@@ -329,6 +331,7 @@ export class Store {
     if (!before.caughtUp) {
       this.connection.set("open");
       this.hello.set(page.hello);
+      if (page.report && !location.hash) this.tab.set("summary");
       this.lastLook = ""; // it has not received it yet
       this.openRunsTab();
     }

@@ -50,7 +50,7 @@ class Hello:
 
     version: int
     title: str
-    source: Annotated[str, OneOf(("live", "run", "recording", "pass", "nothing"))]  # "nothing": no run yet
+    source: Annotated[str, OneOf(("live", "run", "recording", "pass", "file", "nothing"))]  # "nothing": no run yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,32 @@ class Ended:
     heading: str
     text: str  # may be empty
     state: State
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSummary:
+    """A number of a run over time: how it began and ended, and where its extremes were; None: not finite."""
+
+    name: str
+    first: float | None
+    last: float | None
+    least: float | None
+    least_at: int
+    most: float | None
+    most_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCame:
+    """What is shown is a report, a file that answers by itself: its summary, and what it leaves out."""
+
+    facts: tuple[tuple[str, str], ...]  # name and value
+    numbers: tuple[NumberSummary, ...]
+    numbers_by: str  # what their places count: "Epoch", "Step"
+    modules: tuple[tuple[str, ...], ...]  # rows of cells, the head first
+    config: str  # as text; "" where there is none
+    left_out: tuple[str, ...]  # sentences
+    graph: bool  # whether it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +449,7 @@ class CloseStudio:
 
 TO_PAGE = by_kind(
     Hello, NetCame, Moments, StateCame, OutcomeCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame,
-    SamplesCame, RecordingsCame, RunsCame, CaughtUp, Shown, Answer, Problem, Ended,
+    SamplesCame, RecordingsCame, RunsCame, ReportCame, CaughtUp, Shown, Answer, Problem, Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
     Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskTensors, AskSlice,

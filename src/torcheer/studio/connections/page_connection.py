@@ -99,8 +99,12 @@ class PageConnection:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._replies or (self._pending and self.channel is not None):
-                await self._write_pending()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what is pending now."""
+        while self._replies or (self._pending and self.channel is not None):
+            await self._write_pending()
 
     async def _write_pending(self) -> None:
         while self._replies:

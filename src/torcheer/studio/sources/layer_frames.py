@@ -52,7 +52,9 @@ class LayerFrames:
 
     MOST_BYTES = 64 << 20
 
-    def __init__(self) -> None:
+    def __init__(self, most_cells: int = MOST_CELLS) -> None:
+        """`most_cells`: of a picture; larger layers are reduced to blocks."""
+        self._most_cells = most_cells
         self._cached: OrderedDict[tuple[object, ...], LayerPicture] = OrderedDict()
         self._bytes = 0
 
@@ -101,9 +103,13 @@ class LayerFrames:
         name = placed.layer.name
         if look.raster:
             rows = source.raster(name, look.variable, look.item, look.raster, of, moment)
-            return None if rows is None or not rows.size else picture_of(rows, (1, 1, *rows.shape), across=False)
+            if rows is None or not rows.size:
+                return None
+            return picture_of(rows, (1, 1, *rows.shape), across=False, most_cells=self._most_cells)
         values = source.units(moment, name, look.variable, look.item, of)
-        return None if values is None or values.size != placed.units else picture_of(values, placed.grid)
+        if values is None or values.size != placed.units:
+            return None
+        return picture_of(values, placed.grid, most_cells=self._most_cells)
 
     def _store(self, key: tuple[object, ...], picture: LayerPicture) -> None:
         self._cached[key] = picture
@@ -153,8 +159,8 @@ def is_gap(values: Any) -> Any:
     return values.view(np.uint32) == GAP_BITS if values.dtype == np.float32 else np.zeros(values.shape, bool)
 
 
-def picture_of(values: Array, grid: Grid, *, across: bool = True) -> LayerPicture:
-    """Reduce values to cells and encode them as bytes.
+def picture_of(values: Array, grid: Grid, *, across: bool = True, most_cells: int = MOST_CELLS) -> LayerPicture:
+    """Reduce values to at most `most_cells` cells and encode them as bytes.
 
     Without `across`, columns (a raster's moments) stay.
     """
@@ -162,8 +168,8 @@ def picture_of(values: Array, grid: Grid, *, across: bool = True) -> LayerPictur
         numbers = real_numbers(values).reshape(-1)
         nans, infs, negative, empty = _count_special(numbers)
         is_nan = np.isnan(numbers) & ~is_gap(numbers) if nans else None
-        nan_cells = None if is_nan is None else _reduce(is_nan.astype(np.float32), grid, across)[2] > 0
-        grid, block, cells = _reduce(numbers, grid, across)
+        nan_cells = None if is_nan is None else _reduce(is_nan.astype(np.float32), grid, across, most_cells)[2] > 0
+        grid, block, cells = _reduce(numbers, grid, across, most_cells)
         has_special = nans + infs + empty > 0 or block != (1, 1)  # blocks of empty cells are NaN
         lo, hi = _span(cells, has_special)
         payload = _bytes(cells, lo, hi, has_special)
@@ -215,21 +221,21 @@ def _bytes(cells: Array, lo: float, hi: float, has_special: bool) -> NDArray[np.
 # -- block reduction ---------------------------------------------------------------------------------------------------
 
 
-def _reduce(numbers: Array, grid: Grid, across: bool) -> tuple[Grid, tuple[int, int], Array]:
-    """Reduce to at most `MOST_CELLS` cells: each is its block's number of largest magnitude."""
-    if grid[0] * grid[1] * grid[2] * grid[3] <= MOST_CELLS:
+def _reduce(numbers: Array, grid: Grid, across: bool, most_cells: int) -> tuple[Grid, tuple[int, int], Array]:
+    """Reduce to at most `most_cells` cells: each is its block's number of largest magnitude."""
+    if grid[0] * grid[1] * grid[2] * grid[3] <= most_cells:
         return grid, (1, 1), numbers
-    if grid[0] * grid[1] * 4 > MOST_CELLS:  # too many tiles to distinguish: one plane
+    if grid[0] * grid[1] * 4 > most_cells:  # too many tiles to distinguish: one plane
         numbers, grid = _one_plane(numbers, grid)
     tiles, rows, columns = grid[0] * grid[1], grid[2], grid[3]
-    block = _block(tiles, rows, columns) if across else (ceil(rows * columns / MOST_CELLS), 1)
+    block = _block(tiles, rows, columns, most_cells) if across else (ceil(rows * columns / most_cells), 1)
     smaller = (grid[0], grid[1], ceil(rows / block[0]), ceil(columns / block[1]))
     return smaller, block, _extremes(_padded(numbers, tiles, rows, columns), block).reshape(-1)
 
 
-def _block(tiles: int, rows: int, columns: int) -> tuple[int, int]:
+def _block(tiles: int, rows: int, columns: int, most_cells: int) -> tuple[int, int]:
     down = across = 1
-    while tiles * ceil(rows / down) * ceil(columns / across) > MOST_CELLS:
+    while tiles * ceil(rows / down) * ceil(columns / across) > most_cells:
         if ceil(rows / down) > ceil(columns / across):
             down += 1
         else:

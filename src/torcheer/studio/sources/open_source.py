@@ -11,8 +11,10 @@ from typing import Final
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.control_records import State
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
+from torcheer.modelfiles import ENDINGS, is_model_file
 from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
+from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.runs.run_facts import SOCKET
 from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.sources.foreign_source import ForeignSource
@@ -44,17 +46,21 @@ def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
         return LiveSource(target if target.is_socket() else target / SOCKET, url=url)
     if kind == "archive":
         return PassSource(target) if read_about(target).get("kind") == "history" else LogSource(target)
+    if kind == "file":
+        return FileSource(target)
     if kind in (EVENTS, LIGHTNING):
         return ForeignSource(target, kind)
     if kind == "folder":
         return open_catalog(target, url=url).first()
-    raise BadArgument(_unknown(target))
+    raise BadArgument(describe_unknown(target))
 
 
 def kind_of(path: Path) -> str:
-    """Classify a path: "live" (a socket), "run", "archive", "events", "lightning", "folder", "" for nothing."""
+    """Classify a path: "live" (a socket), "run", "archive", "file" (a model's), "events", "lightning", "folder", ""."""
     if path.is_socket():
         return "live"
+    if is_model_file(path):
+        return "file"
     if not path.is_dir():
         return ""
     if (path / "run.json").is_file():
@@ -91,7 +97,8 @@ def _nothing(title: str, message: str) -> Source:
     return source
 
 
-def _unknown(path: Path) -> str:
+def describe_unknown(path: Path) -> str:
+    """Say why a path cannot be shown: it is not there, or it is something else."""
     if not os.path.lexists(path):
         near = path.parent
         while not near.exists() and near != near.parent:
@@ -100,7 +107,7 @@ def _unknown(path: Path) -> str:
     kind = "a file" if path.is_file() else "neither a file nor a folder"
     return (
         f"{path} is {kind} that the studio cannot show. Give a run directory (with run.json), a folder of runs, a "
-        f"recording, or what history.save() wrote"
+        f"recording, what history.save() wrote, or a model's file: {', '.join(ENDINGS)}"
     )
 
 
@@ -122,7 +129,7 @@ class PathCatalog:
         self.path, self.url, self.title = Path(path), url, title
         kind = kind_of(self.path)
         if not kind:
-            raise BadArgument(_unknown(self.path))
+            raise BadArgument(describe_unknown(self.path))
         self._folder = kind == "folder"
         self._paths: list[Path] = []  # of runs, in the order of discovery, so that ids are stable
         self._homes: list[Path] = []

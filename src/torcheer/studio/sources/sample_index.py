@@ -35,6 +35,11 @@ class SampleIndex:
     def __len__(self) -> int:
         return len(self._samples)
 
+    @property
+    def all(self) -> list[LoggedSample]:
+        """The samples, by step."""
+        return self._samples
+
     def update(self, samples: Sequence[LoggedSample]) -> bool:
         """Take the samples that were read; True if they are others, or more."""
         new = list(samples)

@@ -41,7 +41,7 @@ class Changes:
 class Source(MomentQueries):
     """The content of a channel; by itself it is empty. No method blocks, or raises for a page's request."""
 
-    kind = "nothing"  # or "live", "run", "recording", "pass"
+    kind = "nothing"  # or "live", "run", "recording", "pass", "file"
     busy = ""  # the URL of another viewer that the host is connected to
     folder: Path | None = None  # where what is shown lies; None if it is temporary
 

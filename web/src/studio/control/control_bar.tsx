@@ -27,14 +27,17 @@ export function ControlBar({ store }: { store: Store }) {
   const state = useValue(store.state);
   const hello = useValue(store.hello);
   const tableOnly = useTableOnly(store);
+  const report = useValue(store.report);
   if (!hello) return <div class="control" aria-label="Control" role="toolbar" />;
   if (!state.can.length) {
     return (
       <div class="control" role="toolbar" aria-label="Control">
         <span class="soft">
-          {tableOnly
-            ? "A table: there is nothing to control, only to look at."
-            : controlHint(hello.source, state.status)}
+          {report
+            ? "A report: what was recorded, to look at. It needs no connection."
+            : tableOnly
+              ? "A table: there is nothing to control, only to look at."
+              : controlHint(hello.source, state.status)}
         </span>
       </div>
     );
@@ -54,6 +57,7 @@ function controlHint(source: string, status: string): string {
     return "The process is gone; what was seen stays here, and it is looked for.";
   if (source === "recording") return "A recording: there is nothing to control, only to look at.";
   if (source === "pass") return "A recorded forward pass: there is nothing to control, only to look at.";
+  if (source === "file") return "A model's file: its weights, and its graph where it has one. Nothing in it runs.";
   if (source === "run") return "This run is not training now: there is nothing to control.";
   if (source === "nothing") return "Waiting for a network: run a forward pass, or start a training.";
   return "This network is only looked at: its own program decides when it runs.";

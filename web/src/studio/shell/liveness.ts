@@ -6,6 +6,7 @@ const SOURCE_LABELS = new Map([
   ["recording", "Recording"],
   ["run", "Run"],
   ["pass", "Pass"],
+  ["file", "File"],
   ["nothing", "Waiting"],
 ]);
 
@@ -28,5 +29,7 @@ export function useLivenessLabel(store: Store): string {
   const hello = useValue(store.hello);
   const { status } = useValue(store.state);
   const connection = useValue(store.connection);
+  const report = useValue(store.report);
+  if (report) return "Report";
   return hello ? livenessLabel(hello.source, status, connection) : "";
 }

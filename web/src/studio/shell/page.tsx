@@ -8,6 +8,7 @@ import { addKeyBindings } from "../key_bindings";
 import { Inspector, NetworkTab } from "../network/tab";
 import { plotKeyBindings } from "../plots/plot_keys";
 import { PlotsTab } from "../plots/tab";
+import { SummaryTab } from "../report/tab";
 import { RunsTab } from "../runs/tab";
 import { SamplesTab } from "../samples/tab";
 import { useValue, type Store, type TabName } from "../store";
@@ -103,6 +104,9 @@ function Panels({ store }: { store: Store }) {
       </div>
       <div {...panel("samples")}>
         <ErrorBoundary part="The samples">{current === "samples" && <SamplesTab store={store} />}</ErrorBoundary>
+      </div>
+      <div {...panel("summary")}>
+        <ErrorBoundary part="The summary">{current === "summary" && <SummaryTab store={store} />}</ErrorBoundary>
       </div>
       <div {...panel("graph")}>
         <ErrorBoundary part="The graph">

@@ -46,7 +46,9 @@ export function Recordings({ store }: { store: Store }) {
   const moments = useValue(store.moments);
   const [dialog, setDialog] = useState<"save" | "open" | null>(null);
   const close = (): void => setDialog(null);
+  const report = useValue(store.report);
   const isReplay = hello?.source === "recording";
+  if (report) return null; // a file saves nothing, and has nothing beside it
   return (
     <>
       <button

@@ -9,6 +9,7 @@ export const TABS: { name: TabName; title: string }[] = [
 const RUNS = { name: "runs" as TabName, title: "Runs" };
 const SAMPLES = { name: "samples" as TabName, title: "Samples" };
 const GRAPH = { name: "graph" as TabName, title: "Graph" };
+const SUMMARY = { name: "summary" as TabName, title: "Summary" };
 const KEY_MOVES: Record<string, (index: number) => number> = {
   ArrowLeft: (index) => index - 1,
   ArrowRight: (index) => index + 1,
@@ -20,9 +21,12 @@ const KEY_MOVES: Record<string, (index: number) => number> = {
 export function Tabs({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const hasSamples = useValue(store.samples).length > 0 || current === "samples";
+  const report = useValue(store.report);
   const hasNet = useValue(store.net) !== null || current === "graph";
+  const hasGraph = hasNet && report?.graph !== false;
   const hasRuns = useValue(store.runList).total > 0;
-  const tabs = [...(hasRuns ? [RUNS] : []), ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasNet ? [GRAPH] : [])];
+  const first = report ? [SUMMARY] : hasRuns ? [RUNS] : [];
+  const tabs = [...first, ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasGraph ? [GRAPH] : [])];
   const move = (event: KeyboardEvent): void => {
     const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
     if (target === undefined) return;

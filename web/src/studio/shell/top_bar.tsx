@@ -42,11 +42,18 @@ function Title({ store }: { store: Store }) {
   const hello = useValue(store.hello);
   const tableOnly = useTableOnly(store);
   const label = useLivenessLabel(store);
-  const chipClass = tableOnly ? "table" : hello?.source === "live" && label !== "Live" ? "over" : hello?.source;
+  const chipClass =
+    label === "Report"
+      ? "report-chip"
+      : tableOnly
+        ? "table"
+        : hello?.source === "live" && label !== "Live"
+          ? "over"
+          : hello?.source;
   return (
     <div class="title">
       <h1 title={hello?.title}>{hello?.title || "torcheer studio"}</h1>
-      {hello && <span class={`chip ${chipClass}`}>{tableOnly ? "Table" : label}</span>}
+      {hello && <span class={`chip ${chipClass}`}>{tableOnly && label !== "Report" ? "Table" : label}</span>}
     </div>
   );
 }
@@ -54,6 +61,8 @@ function Title({ store }: { store: Store }) {
 function ConnectionStatus({ store }: { store: Store }) {
   const connection = useValue(store.connection);
   const viewers = useValue(store.viewers);
+  const report = useValue(store.report);
+  if (report) return <span class="connection open" role="status" aria-label="A report, read from its own file" />;
   const label = { connecting: "Connecting…", open: "Connected", lost: "Not connected" }[connection];
   const viewersText = viewers > 1 ? `${viewers} pages look at this` : "only this page looks";
   return (

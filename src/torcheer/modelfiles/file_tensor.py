@@ -1,0 +1,170 @@
+"""A tensor of a model file: memory-mapped, read or decoded only where somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.encoding import TYPES, from_bytes, numbers_of, real_numbers
+from torcheer.errors import ArchiveDamaged, ValueUnavailable
+from torcheer.terminal import human_shape, short_repr
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+_CHUNK: Final = 1 << 22  # numbers that are decoded at a time
+_MOST_DIMENSIONS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How numbers lie in a file: `elements` of them in each block of `bytes`."""
+
+    elements: int
+    bytes: int
+    decode: Callable[[Bytes], Array] | None  # (blocks, bytes) -> (blocks, elements); None: it cannot be decoded
+
+
+def plain_coding(type: str) -> Coding:
+    """The coding of an ordinary type."""
+    size = TYPES[type].itemsize
+
+    def decode(blocks: Bytes) -> Array:
+        return numbers_of(type, from_bytes(type, (len(blocks), 1), np.ascontiguousarray(blocks)))
+
+    return Coding(1, size, decode)
+
+
+class FileTensor:
+    """A tensor of a file, `tensor[0]`, `tensor[10:20, 3]`, `tensor.numpy()`; `shape`, `type`, `nbytes`."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], type: str, data: Bytes, coding: Coding) -> None:
+        """`data` are its bytes in the file; raises `ArchiveDamaged` where they cannot be those of its shape."""
+        self.name, self.shape, self.type = name, shape, type
+        self._data, self._coding = data, coding
+        numbers, width = prod(shape), shape[-1] if shape else 1
+        if len(shape) > _MOST_DIMENSIONS or numbers >= 2**48:
+            raise ArchiveDamaged(f"{short_repr(name)} would have the shape {human_shape(shape[:8])}")
+        if width % coding.elements or len(data) != numbers // coding.elements * coding.bytes:
+            raise ArchiveDamaged(
+                f"{short_repr(name)} has {len(data):,} bytes, which is not what {type} {human_shape(shape)} takes"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes in the file."""
+        return len(self._data)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its numbers can be decoded."""
+        return self._coding.decode is not None
+
+    def __repr__(self) -> str:
+        return f"FileTensor({self.name!r}, {human_shape(self.shape)}, {self.type})"
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 1
+
+    def __getitem__(self, key: Any) -> Array:
+        """A part of it; of the first axis only what is asked for is read."""
+        first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
+        if not self.shape or not isinstance(first, int | slice | np.integer):
+            return np.asarray(self.numpy()[key])
+        if isinstance(first, slice):
+            start, stop, step = first.indices(len(self))
+            if step > 0:
+                return np.asarray(self._range(start, max(start, stop))[(slice(None, None, step), *rest)])
+            return np.asarray(self.numpy()[key])
+        place = int(first) + (len(self) if first < 0 else 0)
+        if not 0 <= place < len(self):
+            raise IndexError(f"{self.name}[{first}]: it has {len(self)}")
+        return np.asarray(self._range(place, place + 1)[(0, *rest)])
+
+    def numpy(self) -> Array:
+        """All of it, decoded."""
+        return self._range(0, len(self)) if self.shape else self.rows(0, 1).reshape(())
+
+    def mapped(self) -> Array:
+        """All of it; of an ordinary type a view of the file, of which only what is read comes into memory."""
+        if self.type not in TYPES:
+            return self.numpy()
+        return from_bytes(self.type, self.shape, self._data)
+
+    def _range(self, start: int, stop: int) -> Array:
+        rows = prod(self.shape[1:-1]) if len(self.shape) > 1 else 1
+        if len(self.shape) == 1:
+            return self.rows(0, 1).reshape(-1)[start:stop]
+        return self.rows(start * rows, stop * rows).reshape(stop - start, *self.shape[1:])
+
+    # -- rows of its last axis ---------------------------------------------------------------------------------------
+
+    @property
+    def row_shape(self) -> tuple[int, int]:
+        """How many rows it has, seen as a matrix of its last axis, and how long they are."""
+        width = self.shape[-1] if self.shape else 1
+        return (prod(self.shape[:-1]), width)
+
+    def rows(self, start: int, stop: int, step: int = 1) -> Array:
+        """Some rows of its last axis, decoded."""
+        if self._coding.decode is None:
+            raise ValueUnavailable(f"{self.name} is of type {self.type}, which is not decoded")
+        count, width = self.row_shape
+        blocks = width // self._coding.elements
+        matrix = self._data.reshape(count, blocks, self._coding.bytes)[start:stop:step]
+        if not matrix.size:
+            return np.zeros((len(matrix), width), np.float32)
+        decoded = self._coding.decode(np.ascontiguousarray(matrix).reshape(-1, self._coding.bytes))
+        return decoded.reshape(len(matrix), width)
+
+    def preview(self, most: int) -> Array:
+        """At most about `most` numbers, evenly spread over rows and columns; all of a small tensor, in its shape."""
+        if self.size <= most:
+            return self.numpy()
+        row_step, column_step = self.preview_steps(most)
+        return self.rows(0, self.row_shape[0], row_step)[:, ::column_step]
+
+    def preview_steps(self, most: int) -> tuple[int, int]:
+        """From one row, and one column, of a preview to the next."""
+        count, width = self.row_shape
+        side = max(1, int(most**0.5))
+        columns = ceil(width / ceil(width / max(side, most // max(1, count))))
+        return max(1, ceil(count / max(1, most // columns))), max(1, ceil(width / columns))
+
+    def chunks(self) -> Iterator[Array]:
+        """All rows, some megabytes at a time."""
+        count, width = self.row_shape
+        step = max(1, _CHUNK // max(1, width))
+        for start in range(0, count, step):
+            yield self.rows(start, start + step)
+
+    def statistics(self) -> dict[str, float | int]:
+        """Exact statistics of all its numbers, in bounded memory: mean, std, min, max, zeros, nan, inf."""
+        count = nans = infs = zeros = 0
+        total = squares = 0.0
+        least, most = np.inf, -np.inf
+        for chunk in self.chunks():
+            numbers = real_numbers(chunk).reshape(-1).astype(np.float64)
+            finite = numbers[np.isfinite(numbers)]
+            nans += int(np.isnan(numbers).sum())
+            infs += int(np.isinf(numbers).sum())
+            zeros += int((finite == 0).sum())
+            count, total, squares = count + finite.size, total + finite.sum(), squares + np.square(finite).sum()
+            if finite.size:
+                least, most = min(least, float(finite.min())), max(most, float(finite.max()))
+        mean = total / count if count else np.nan
+        std = float(np.sqrt(max(0.0, squares / count - mean * mean))) if count else np.nan
+        extremes = (least, most) if count else (np.nan, np.nan)
+        return {
+            "mean": float(mean), "std": std, "min": extremes[0], "max": extremes[1], "zeros": zeros, "nan": nans,
+            "inf": infs,
+        }  # fmt: skip

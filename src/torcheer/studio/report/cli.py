@@ -1,0 +1,39 @@
+"""`torcheer report`: a run as one HTML file, to send to somebody."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from torcheer.errors import BadArgument
+from torcheer.studio.report.report import MOST_BYTES, write_report
+
+
+def main(command: str, arguments: Sequence[str]) -> int:
+    """Run `torcheer report …` and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog=f"torcheer {command}",
+        description="Write a run, a recording or a saved history as one HTML file: its graph, its values in 3D, plots, "
+        "tables, alerts, summary and config. It opens from disk in any browser, and asks the network for nothing.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("path", type=Path, nargs="?", help="the file to write; RUN's name with .html unless given")
+    parser.add_argument(
+        "--steps", metavar="N,N,…", help="the steps whose values are kept; up to 50, evenly, by default"
+    )
+    parser.add_argument("--most-bytes", type=int, default=MOST_BYTES, metavar="N", help="5,000,000 unless given")
+    parser.add_argument("--title", default="", help="of the report; the run's own unless given")
+    options = parser.parse_args(arguments)
+    path = options.path or Path(f"{options.run.resolve().name}.html")
+    print(
+        write_report(options.run, path, steps=_steps(options.steps), most_bytes=options.most_bytes, title=options.title)
+    )
+    return 0
+
+
+def _steps(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise BadArgument(f"--steps takes whole numbers with commas between them, not {text!r}") from None

@@ -1,0 +1,97 @@
+"""The tables of a report: the run's own, folded until they fit, and exact statistics of the values shown."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.control.loop_messages import Moment
+from torcheer.encoding import real_numbers
+from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.runlog.tables.long_table import LongTable, ShownTable
+from torcheer.studio.report.report_source import ReportSource
+from torcheer.terminal import plural
+
+_ROWS: Final = (100_000, 20_000, 8000, 3000, 1000, 400, 150, 50)
+_CELL_BYTES: Final = 6  # of a number, compressed: about
+_MOST_STATISTICS: Final = 3000  # rows
+_NUMBERS: Final = ("Mean", "Std", "Min", "Max", "Zeros")
+
+
+def fold_tables(source: ReportSource, room_bytes: int) -> list[str]:
+    """Fold the tables until they take about `room_bytes`; returns sentences about what that leaves out."""
+    before = {name: table.count for name, table in source.tables.items()}
+    for rows in _ROWS:
+        source.tables = {name: _folded(table, rows) for name, table in source.tables.items()}
+        if sum(table.count * _numbers_a_row(table) for table in source.tables.values()) * _CELL_BYTES <= room_bytes:
+            break
+    folded = [name for name, table in source.tables.items() if table.count < before[name]]
+    if not folded:
+        return []
+    return [
+        f"Rows of {plural(len(folded), 'table')}: at most about {rows:,} of each are kept, older ones as pairs of "
+        f"their smallest and largest values."
+    ]
+
+
+def _folded(table: ShownTable, rows: int) -> ShownTable:
+    if table.count <= rows:
+        return table
+    if isinstance(table, LongTable):
+        table.limit(rows)
+        return table
+    columns = {name: list(cells[table.count - rows :]) for name, cells in table.columns.items()}
+    return TableRows(table.head, columns, rows)
+
+
+def _numbers_a_row(table: ShownTable) -> int:
+    return sum(max(1, int(np.prod(column.shape, dtype=np.int64))) for column in table.head.columns)
+
+
+# -- statistics of layers ----------------------------------------------------------------------------------------------
+
+
+def layer_statistics(source: ReportSource, moments: list[Moment]) -> TableRows | None:
+    """Exact statistics of each layer's values, all items of the batch together; the newest moments of very many."""
+    if source.net is None:
+        return None
+    names = [placed.layer.name for placed in source.net.layers]
+    variables = [variable.name for variable in source.net.variables]
+    most = max(1, _MOST_STATISTICS // max(1, len(names) * len(variables)))
+    rows = [
+        {"Step": moment.step, "Layer": name, "Variable": variable, **_statistics(value.array)}
+        for moment in moments[-most:]
+        for variable in variables
+        for name in names
+        if (value := source.store.value(moment.id, name, variable)) is not None
+    ][:_MOST_STATISTICS]
+    if not rows:
+        return None
+    columns = (
+        Column("Step", "int", plotted=False), Column("Layer", "text", plotted=False),
+        Column("Variable", "text", plotted=False), Column("Numbers", "int", plotted=False),
+        *(Column(name, plotted=name == "Mean") for name in _NUMBERS), Column("NaN", "int", plotted=False),
+        Column("Infinite", "int", plotted=False),
+    )  # fmt: skip
+    head = TableHead("layer_statistics", "Statistics of layers", x="Step", legend="Layer", columns=columns)
+    return TableRows(head, {column.name: [row[column.name] for row in rows] for column in columns}, len(rows))
+
+
+def _statistics(array: NDArray[Any]) -> dict[str, Any]:
+    """Of the finite numbers, computed in double precision; the share of zeros is that of all."""
+    with np.errstate(all="ignore"):
+        numbers = real_numbers(array).reshape(-1).astype(np.float64)
+        finite = numbers[np.isfinite(numbers)]
+        facts = {"Numbers": numbers.size, "NaN": int(np.isnan(numbers).sum()), "Infinite": int(np.isinf(numbers).sum())}
+        if not finite.size:
+            return {**facts, **dict.fromkeys(_NUMBERS)}
+        summary = (
+            finite.mean(),
+            finite.std(),
+            finite.min(),
+            finite.max(),
+            np.count_nonzero(finite == 0) / numbers.size,
+        )
+    return {**facts, **{name: float(number) for name, number in zip(_NUMBERS, summary)}}
