@@ -185,7 +185,7 @@ class Stage:
         shapes = {placed.layer.name: placed.layer.shape for placed in self.net.layers} if self.net else {}
         return None if items[0] is None else RecordedValue(0, np.stack(items).reshape(8, *shapes[name]))
 
-    def parameters(self, moment: int) -> list[str]:
+    def parameter_names(self, moment: int) -> list[str]:
         """The weights."""
         return [one.name for one in PROJECTIONS]
 

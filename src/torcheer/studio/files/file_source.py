@@ -120,10 +120,9 @@ class FileMoments:
             RecordedValue(-1, tensor.preview(MOST_CELLS).reshape(preview_shape(tensor))) if variable == VALUE else None
         )
 
-    def names(self, moment: int) -> list[tuple[str, str]]:
-        """Each tensor, and those of which a sample is drawn once more, whole."""
-        wholes = [(f"{name}{_WHOLE}", WEIGHT) for name, tensor in self._file.tensors.items() if _is_inspected(tensor)]
-        return [*((name, VALUE) for name in self._file), *wholes]
+    def parameter_names(self, moment: int) -> list[str]:
+        """Those of which a sample is drawn, once more, whole."""
+        return [f"{name}{_WHOLE}" for name, tensor in self._file.tensors.items() if _is_inspected(tensor)]
 
     def values(self, moment: int) -> Values:
         """All of them, one after the other."""

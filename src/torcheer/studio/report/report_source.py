@@ -38,9 +38,9 @@ class ChosenMoments:
         """All values of a moment."""
         return self._store.values(moment)
 
-    def names(self, moment: int) -> list[tuple[str, str]]:
-        """The names of a moment's values."""
-        return self._store.names(moment)
+    def parameter_names(self, moment: int) -> list[str]:
+        """None: a report has no parameters."""
+        return []
 
     def opening(self, moment: int, name: str, variable: str) -> Opening:
         """None: who gets a report has not the files."""

@@ -51,7 +51,7 @@ class Store(Protocol):
     def values(self, moment: int) -> Values:
         """All values of a moment."""
 
-    def parameters(self, moment: int) -> list[str]:
+    def parameter_names(self, moment: int) -> list[str]:
         """The names of the parameters and buffers that have a value at a moment."""
 
     def why(self, moment: int, layer: str, variable: str) -> str:

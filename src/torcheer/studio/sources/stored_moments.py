@@ -57,7 +57,7 @@ class StoredMoments:
         """The recorded reason for a missing value."""
         return self.reasons.get(moment, {}).get((layer, variable), "")
 
-    def parameters(self, moment: int) -> list[str]:
+    def parameter_names(self, moment: int) -> list[str]:
         """The names of the parameters and buffers that have a value at a moment."""
         return [name for name, variable in self.places.get(moment, {}) if variable == "Wt"]
 
@@ -136,7 +136,7 @@ class CapturedMoments(StoredMoments):
         """The layer or projection, and variable, of each value of a moment."""
         return [*super().names(moment), *((name, "Wt") for name in self.projections)]
 
-    def parameters(self, moment: int) -> list[str]:
+    def parameter_names(self, moment: int) -> list[str]:
         """The names in the checkpoint of that time."""
         return self.checkpoints.names(self._step(moment))
 

@@ -143,7 +143,7 @@ class Timeline:
         why = "" if state is None else state.absences.get((layer, variable), "")
         return why or (_NOT_INSPECTED if variable in ("Wt", "WtGrad") else "")
 
-    def parameters(self, moment: int) -> list[str]:
+    def parameter_names(self, moment: int) -> list[str]:
         """The names of the parameters and buffers that have a value at a moment."""
         state = self._states.get(moment)
         return [] if state is None else [name for name, variable in state.values if variable == "Wt"]

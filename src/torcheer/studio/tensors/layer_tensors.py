@@ -50,7 +50,7 @@ def tensors_of(source: Source, name: str, moment: int) -> LayerTensors:
 
 def parameters_of(source: Source, layer: Layer, moment: int) -> list[str]:
     """The names of a layer's parameters, and of the buffers that are kept."""
-    net, kept = source.net, source.store.parameters(moment)
+    net, kept = source.net, source.store.parameter_names(moment)
     modules = {node.path for node in net.modules} if net is not None else set()
     named = [name for name in layer.also if name in kept or (name not in modules if modules else _is_parameter(name))]
     named += [weight_name(each) for each in (net.projections if net else ())
