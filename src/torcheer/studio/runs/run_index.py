@@ -198,4 +198,5 @@ class RunIndex:
 
 def relative_name(path: Path, folder: Path) -> str:
     """A run's name in a folder: its path there."""
-    return os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
+    text, prefix = str(path), f"{folder}{os.sep}"  # not by pathlib: a list has 10,000 of them
+    return text.removeprefix(prefix) if text.startswith(prefix) else text if str(folder) == "." else path.name
