@@ -64,6 +64,9 @@ class RunIndex:
         with self._reading:
             before = self.revision
             self._paths = list(paths)
+            if self._stored:
+                self._take_stored()  # listed at once; the next call looks for what has changed since
+                return self.revision != before
             if not self._waiting:
                 self._notice()
             self._read(time.monotonic() + budget_secs)
@@ -89,19 +92,17 @@ class RunIndex:
             stamp, is_open = seen
             if is_open and (state := self._state(path)):
                 status[number] = state
-            self._take_stored(number, stamp)
             if number not in self.runs or self.runs[number].stamp != stamp:
                 self._waiting.append((number, stamp))
         if status != self.status:
             self.status, self.revision = status, self.revision + 1
 
-    def _take_stored(self, number: int, stamp: int) -> None:
-        """Use what the index file knows of a run that has not changed since."""
-        if number in self.runs or not self._stored:
-            return
-        stored = self._stored.pop(self.name_of(number), None)
-        if stored is not None and stored.stamp == stamp:
-            self.runs[number], self.revision = stored, self.revision + 1
+    def _take_stored(self) -> None:
+        """Use what the index file knows, without a look at the runs."""
+        for number in range(len(self._paths)):
+            if (stored := self._stored.get(self.name_of(number))) is not None:
+                self.runs[number], self.revision = stored, self.revision + 1
+        self._stored = {}
 
     def _state(self, path: Path) -> str:
         return "live" if self._is_live(path) else "running" if is_locked(path) else ""
@@ -197,4 +198,5 @@ class RunIndex:
 
 def relative_name(path: Path, folder: Path) -> str:
     """A run's name in a folder: its path there."""
-    return os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
+    text, prefix = str(path), f"{folder}{os.sep}"  # not by pathlib: a list has 10,000 of them
+    return text.removeprefix(prefix) if text.startswith(prefix) else text if str(folder) == "." else path.name
