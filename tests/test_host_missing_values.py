@@ -157,7 +157,10 @@ def test_a_recorded_pass_knows_what_was_saved_and_what_a_gradient_reached(tmp_pa
     assert source.net is not None
     first, *_, last = (one.layer.name for one in source.net.layers if one.layer.kind != "Input")
     assert source.units(0, last, "Act") is not None
-    assert source.why(0, first, "Act") == "it was not saved: layers_to_save left it out"
+    assert (
+        source.why(0, first, "Act")
+        == "it was not saved: layers_to_save left it out; layers_to_save='all' keeps everything"
+    )
 
 
 def test_a_replayed_page_says_what_the_live_one_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

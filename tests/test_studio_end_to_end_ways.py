@@ -110,7 +110,7 @@ class Way:
 
     command: Callable[[Path], list[Any]]
     layers: tuple[str, ...]
-    tabs: tuple[str, ...] = ("Network", "Plots", "Tables")
+    tabs: tuple[str, ...] = ("Network", "Plots", "Tables", "Graph")
     message: str = ""  # at the top, or at the bottom
 
 
@@ -130,15 +130,14 @@ def studio(*at: str) -> Callable[[Path], list[Any]]:
 
 
 CONV = ("Input", "0", "3")
-PASS = ("Network", "Plots", "Tables", "Graph")
 DIGITS = ("edges.0", "strokes.0", "digit")
 WAYS = {
-    "show a history": Way(script(HISTORY), CONV, PASS, "A recorded"),
-    "show a model": Way(script(SHOWN), CONV, PASS, "A recorded"),
+    "show a history": Way(script(HISTORY), CONV, message="A recorded"),
+    "show a model": Way(script(SHOWN), CONV, message="A recorded"),
     "live": Way(script(LIVE), CONV, message="Running"),
     "netview in forward": Way(script(FORWARD), ("Input", "Hidden"), message="only looked at"),
     "studio run": Way(studio("runs", "first"), DIGITS, message="not training now"),
-    "studio folder": Way(studio("runs"), DIGITS, message="1 epoch"),
+    "studio folder": Way(studio("runs"), DIGITS, ("Runs", *Way.tabs), "1 epoch"),
 }
 
 

@@ -64,6 +64,8 @@ def test_the_help_lists_every_key_that_does_something_and_no_other(open_page: Pa
     help_ = listed(page)
     letters = [chr(code) for code in range(32, 127) if not chr(code).isupper()]
     shifted = [f"Shift+{key}" for key in NAMED if key.startswith("Arrow")]
+    everywhere = set(help_["Everywhere"])
+    assert not [key for heading, keys in help_.items() if heading != "Everywhere" for key in keys if key in everywhere]
     for tab, heading in (("1", "Network tab"), ("2", "Plots tab"), ("3", "Tables tab")):
         candidates = [*letters, *NAMED, *(shifted if tab == "1" else ())]  # elsewhere they are arrows
         found = page.evaluate(TAKEN, [tab, candidates])

@@ -97,7 +97,7 @@ def test_a_run_is_named_tagged_opened_and_put_in_the_trash(url: str, open_page: 
     row(page, "sweep-1").dblclick()
     expect(page.locator("h1")).to_have_text("sweep-1")
     expect(page.get_by_role("tab", name="Network")).to_have_attribute("aria-selected", "true")
-    page.keyboard.press("l")
+    page.keyboard.press("h")
     expect(page.locator(".runs-pane .count")).to_have_text("7 runs")
     page.get_by_label("Choose sweep-0").click()
     page.get_by_role("button", name="Delete…").click()

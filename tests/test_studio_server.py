@@ -247,7 +247,7 @@ def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, St
 
     made: list[int] = []
     real = layer_frames.picture_of
-    monkeypatch.setattr(layer_frames, "picture_of", lambda values, grid: made.append(1) or real(values, grid))
+    monkeypatch.setattr(layer_frames, "picture_of", lambda *args, **options: made.append(1) or real(*args, **options))
     pages = [Page(still[0]) for _ in range(5)]
     for number, page in enumerate(pages):
         frames, _ = page.state(look=number, variable="Act", moment=2)

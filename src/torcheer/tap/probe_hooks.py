@@ -126,25 +126,34 @@ class Listener:
                 self._spare_hook = OutputHook()
 
 
+_REGISTER = nn.Module.register_forward_hook
+
+
 class OutputHook(ProbeHook):
     """Registered on a module during a pass: hands its output to all who listen."""
 
-    __slots__ = ("calls", "listeners", "module")
+    __slots__ = ("calls", "handle", "listeners", "module")
 
     def __init__(self) -> None:
         self.calls = 0
         self.listeners: list[Listener] = []
         self.module: nn.Module | None = None  # where it is registered
+        self.handle: Any = None  # of a module that registers hooks in its own way
 
     def register(self, module: nn.Module) -> None:
         """Do as `register_forward_hook`, at a tenth of its cost; torch's own keys are small numbers."""
+        if type(module).register_forward_hook is not _REGISTER:  # it may refuse, or do more
+            self.handle, self.calls = module.register_forward_hook(self, with_kwargs=True), 0
+            return
         self.module, self.calls, key = module, 0, id(self)
         module._forward_hooks_with_kwargs[key] = True
         module._forward_hooks[key] = self
 
     def unregister(self) -> None:
         """Undo `register`."""
-        module, self.module = self.module, None
+        module, handle, self.module, self.handle = self.module, self.handle, None, None
+        if handle is not None:
+            handle.remove()
         if module is not None:
             module._forward_hooks.pop(id(self), None)
             module._forward_hooks_with_kwargs.pop(id(self), None)

@@ -36,7 +36,7 @@ export function GraphTab({ store }: { store: Store }) {
   useEffect(() => () => view.current?.dispose(), []);
   return (
     <div class="graph">
-      <GraphStatus isEmpty={!net} isWanted={isWanted} problem={problem} />
+      {isOpen && <GraphStatus isEmpty={!net} isWanted={isWanted} problem={problem} />}
       <div class="graph-host" ref={host} hidden={!net || (isWanted && problem !== "")} />
     </div>
   );

@@ -34,7 +34,7 @@ export function RunChooser({ store }: { store: Store }) {
 // More runs than a menu can list: the tab has them.
 function ListButton({ store, total }: { store: Store; total: number }) {
   return (
-    <button class="quiet" title="The list of runs (L)" onClick={() => store.tab.set("runs")}>
+    <button class="quiet" title="The list of runs (H)" onClick={() => store.tab.set("runs")}>
       <Icon name="table" /> {total.toLocaleString("en")} runs
     </button>
   );
