@@ -172,7 +172,7 @@ class LogWriter:
     def _identified(self, alert: Alert) -> Alert:
         with self._lock:
             self._alerts += 1
-            return replace(alert, id=f"{self.writer}:{int(self._opened * 1000):x}:{self._alerts}")
+            return replace(alert, id=f"{self.writer}:{int(self._opened * 1_000_000):x}:{self._alerts}")
 
     def tick(self) -> None:
         """Commit the buffer once it is old enough; sync it now and then."""
