@@ -201,6 +201,7 @@ def test_of_compiled_replicas_one_is_watched_and_both_compute_the_same_bits(make
         assert values[layer, "output"].steps.tolist() == values[layer, "grad"].steps.tolist() == [0, 2, 4]
 
 
+@pytest.mark.slow
 def test_a_compiled_model_with_a_collective_does_not_hang_and_says_once_that_it_is_not_seen(tmp_path: Path) -> None:
     first, second = run_compiled(tmp_path, "lambda net: compiled(net, fullgraph=True)", "Gathers")
     said = [problem for problem in first["watched"]["problems"] if "waits for other processes" in problem]

@@ -159,7 +159,7 @@ def captured(folder: Path) -> tuple[str, int, float]:
     return "strokes.0", unit, float(values[unit])
 
 
-SLOW = {"show a history", "show a model", "netview in forward", "studio run"}  # each like one that CI goes
+SLOW = {"show a history", "show a model", "live", "netview in forward", "studio run"}  # each like one that CI goes
 
 
 @pytest.mark.parametrize(

@@ -175,11 +175,12 @@ def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tm
         process.kill()
 
 
+@pytest.mark.slow  # of a killed loop and a killed session on a terminal CI knows it
 @pytest.mark.parametrize(
     ("number", "says", "chip"),
     [
         (signal.SIGKILL, "Training was killed, or has crashed", "Gone"),
-        pytest.param(signal.SIGTERM, "Training has ended", "Ended", marks=pytest.mark.slow),
+        (signal.SIGTERM, "Training has ended", "Ended"),
     ],
 )
 def test_a_session_that_is_ended_by_a_signal_says_how(
