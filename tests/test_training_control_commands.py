@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from children import Child
 from control_cases import Looker, page_at
+from studio_socket import Page
+from waiting import wait_until
 
 from torcheer import cli
 from torcheer.archive import Archive
@@ -197,6 +199,8 @@ def test_the_studio_beside_a_run_prints_its_address_first_and_ends_with_it(proje
     url = process.line()
     assert url.startswith("http://127.0.0.1:") and "?token=" in url
     assert page_at(url) == 200
+    # The address is there before the loop that a signal stops.
+    wait_until(lambda: Page(url).hello["state"]["status"] == "paused", "the loop")
     process.send_signal(signal.SIGINT)
     assert "Look at it again with: torcheer studio run" in process.ends(130)
     with pytest.raises(OSError):

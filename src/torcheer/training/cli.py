@@ -155,9 +155,9 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
         session.options = replace(session.options, notify=chosen.notify)
     if chosen.limit_secs:
         session.options = replace(session.options, limit_secs=chosen.limit_secs)
-    if control is not None:
-        control.take(session, built)
     with stop_on_signals(session):
+        if control is not None:  # only now: who sees the session may stop it
+            control.take(session, built)
         try:
             view = make_view(session, plain=chosen.plain)
             if not isinstance(view, ProgressLines):  # plain lines are exactly the seed's
