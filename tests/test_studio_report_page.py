@@ -104,11 +104,16 @@ def test_values_are_drawn_and_read_from_the_file(model_page: Any) -> None:
     wait_until(lambda: value.inner_text().startswith("≈"), "a value of the picture", page=model_page)
 
 
-def test_the_graph_folds_in_the_report(model_page: Any) -> None:
-    go(model_page, "Graph")
-    graph = model_page.locator(".graph-host")
-    graph.get_by_text("head", exact=True).first.wait_for()
-    graph.get_by_role("button", name="Fold all", exact=True).click()
+def test_the_graph_folds_in_the_report(open_file: Any, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Tanh()), nn.Linear(6, 2))
+    tl.report(tl.log_forward_pass(model, torch.ones(2, 4)), tmp_path / "a.html")
+    page = open_file(tmp_path / "a.html")
+    go(page, "Graph")
+    graph = page.locator(".graph-host")
+    inside = graph.locator("svg").get_by_text("ReLU")
+    for button, is_open in (("Unfold all", True), ("Fold all", False), ("Unfold all", True)):
+        graph.get_by_role("button", name=button, exact=True).click()
+        assert wait_until(lambda is_open=is_open: (inside.count() > 0) == is_open, button, page=page)
 
 
 def test_a_raster_is_made_of_the_states_in_the_file(model_page: Any) -> None:
