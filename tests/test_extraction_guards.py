@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -93,6 +94,7 @@ def test_a_stream_in_other_batches_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "x", DataLoader(Stream(), batch_size=8))
     with pytest.raises(BadArgument, match="other data"):
         run(tmp_path / "x", DataLoader(Stream(), batch_size=8, num_workers=2))
+    assert not multiprocessing.active_children()  # nor anything to wait for later
 
 
 def test_other_ids_are_refused(tmp_path: Path) -> None:

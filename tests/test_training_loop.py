@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.optim import lr_scheduler as rates
 from torch.utils.data import (
     DataLoader,
     Dataset,
+    IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
@@ -111,6 +113,23 @@ def test_workers_live_from_epoch_to_epoch() -> None:
     feed = Feed(given, 0)
     first, second = ({int(pid) for batch in feed.epoch(epoch) for pid in batch} for epoch in range(2))
     assert first == second and len(first) == 2 and os.getpid() not in first
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(points(16))
+
+
+@pytest.mark.parametrize("data", [points(16), Stream()], ids=["dataset", "stream"])
+def test_workers_end_with_their_run_not_when_the_garbage_collector_finds_them(data: Any) -> None:
+    """It ends their queues first, and torch then waits 5 s for each worker."""
+    before, during = multiprocessing.active_children(), []
+    trained = session({"m": network()}, data={"data": Loader(data, 4, options={"num_workers": 2})}, epochs=2)
+    trained.round_callbacks.append(lambda place: during.append(len(multiprocessing.active_children())))
+    train(trained)
+    trained.evaluate()
+    assert max(during) >= len(before) + 2
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_a_loader_without_a_single_batch_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -100,6 +100,10 @@ class Batches:
             raise BadArgument("data has no samples")
         return batches[0]
 
+    def close(self) -> None:
+        """Give up what was read ahead, so that a loader's workers end now: see `Session.reading`."""
+        self._stream = self.loaded = None
+
     def starts_with(self, first: int) -> bool:
         """Return whether a new iteration begins with the batch of that checksum.
 
@@ -115,7 +119,7 @@ class Batches:
         tensors = (leaf for leaf in _iterate_leaves(inputs) if isinstance(leaf, torch.Tensor))
         return old_data_checksum(tensors) if self.is_old else fingerprint(("", tensor) for tensor in tensors)
 
-    def select(self, is_wanted: BatchFilter) -> Iterator[Batch]:
+    def select(self, is_wanted: BatchFilter) -> Generator[Batch, None, None]:
         """Iterate over the batches that the filter accepts, in order."""
         if self._indexed:
             yield from self._from_dataset(is_wanted)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,38 +105,41 @@ def extract(
     if type(top) is not bool:
         raise BadArgument(f"top={top!r}: give True or False; features.top(layer, k) says how many")
     batches, target_device = Batches(data, batch_size, transform), choose_device(model, device)
-    _check_ids(ids, batches)
-    if dry_run and batches.is_single_pass:
-        raise BadArgument("dry_run would use up the first samples of a generator; give data that can be begun again")
-    transformed = transform is not None
-    reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
-    batches.keeps_given, batches.collate = reader.wants_batch, Collate(for_gpu=target_device.type == "cuda")
-    batches.is_old = to is not None and plans.is_old(Path(to))
-    with evaluation_mode(model, target_device):
-        first = batches.first()
-        trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
-        if dry_run:
-            return measure(reader, batches, first, trial.values)
-        batches.loaded = first
-    plan = replace(_make_plan(reader, batches, trial, shard_samples, writers, codec, ids), top=top)
-    if to is None:
-        if workers or codec != "raw" or top:
+    with closing(batches):
+        _check_ids(ids, batches)
+        if dry_run and batches.is_single_pass:
             raise BadArgument(
-                "to=None keeps tensors in memory: workers, codec and top go with a folder; give to='features'"
+                "dry_run would use up the first samples of a generator; give data that can be begun again"
             )
-        with Progress("extracting", batches.samples, "samples", progress=progress) as shown:
-            return collect_tensors(reader, batches, trial.values, ids, shown.add)
-    path = Path(to)
-    job = ExtractionJob(reader, batches, path, plan, ids, trial)
-    job.plan = plans.write_or_match(path, job.plan)
-    _check_first_batch(job)
-    if plans.read_completion(path) is None:
-        _warn_if_disk_too_small(path, batches.samples, trial.values)
-        del first, trial  # the job has them while they are needed
-        with Progress(f"extracting to {path}", batches.samples, "samples", progress=progress) as shown:
-            shown.skip(_count_existing_samples(path))
-            _run_all(job, workers, shown.add)
-    return open_extraction(path)
+        transformed = transform is not None
+        reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
+        batches.keeps_given, batches.collate = reader.wants_batch, Collate(for_gpu=target_device.type == "cuda")
+        batches.is_old = to is not None and plans.is_old(Path(to))
+        with evaluation_mode(model, target_device):
+            first = batches.first()
+            trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
+            if dry_run:
+                return measure(reader, batches, first, trial.values)
+            batches.loaded = first
+        plan = replace(_make_plan(reader, batches, trial, shard_samples, writers, codec, ids), top=top)
+        if to is None:
+            if workers or codec != "raw" or top:
+                raise BadArgument(
+                    "to=None keeps tensors in memory: workers, codec and top go with a folder; give to='features'"
+                )
+            with Progress("extracting", batches.samples, "samples", progress=progress) as shown:
+                return collect_tensors(reader, batches, trial.values, ids, shown.add)
+        path = Path(to)
+        job = ExtractionJob(reader, batches, path, plan, ids, trial)
+        job.plan = plans.write_or_match(path, job.plan)
+        _check_first_batch(job)
+        if plans.read_completion(path) is None:
+            _warn_if_disk_too_small(path, batches.samples, trial.values)
+            del first, trial  # the job has them while they are needed
+            with Progress(f"extracting to {path}", batches.samples, "samples", progress=progress) as shown:
+                shown.skip(_count_existing_samples(path))
+                _run_all(job, workers, shown.add)
+        return open_extraction(path)
 
 
 def _check_first_batch(job: ExtractionJob) -> None:
@@ -189,8 +192,9 @@ def run_job(job: ExtractionJob, on_progress: ProgressCallback, *, is_helper: boo
     """
     reader, writer = job.reader, ShardWriter(job.path, job.plan)
     try:
-        with evaluation_mode(reader.model, reader.device):
-            for batch in job.batches.select(writer.should_compute):
+        wanted = job.batches.select(writer.should_compute)
+        with evaluation_mode(reader.model, reader.device), closing(wanted):
+            for batch in wanted:
                 values = job.trial.values if job.trial and batch.number == 0 else _read_batch(job, batch)
                 job.trial = None
                 samples = sample_maker(values, batch.number, _extras(job, values))

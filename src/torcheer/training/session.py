@@ -111,6 +111,7 @@ class Session:
         self._logged = SessionLog(self)
         self.changes = ChangeLog(self.run_log)  # of parameters, made by hand
         self.has_begun = False  # True once it was trained or restored
+        self._readers = 0  # see `reading`
         losses, metrics = (
             {name: as_measure(measure) for name, measure in table.items()} for table in (losses, metrics or {})
         )
@@ -190,7 +191,7 @@ class Session:
         if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
         self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False
-        with deterministic(self.options.deterministic), explain_saved_state(self):
+        with self.reading(), deterministic(self.options.deterministic), explain_saved_state(self):
             for event in self._logged.follow(notify_of_events(self, with_observers(self, self._run()))):
                 if type(event) is Alert:
                     self._note(event)
@@ -363,7 +364,7 @@ class Session:
         """
         values: dict[str, float] = {}
         names = self._pipelines if pipelines is None else pipelines
-        with self.evaluation_mode() if names else nullcontext():
+        with self.reading(), self.evaluation_mode() if names else nullcontext():
             for name in names:
                 count = batches.get(name) if isinstance(batches, Mapping) else batches
                 values.update(evaluate_pipeline(self._eval_runners[name], count, self.precision(), on_progress))
@@ -378,6 +379,21 @@ class Session:
             return sum(len(self._eval_runners[name]) for name in (self._pipelines if pipelines is None else pipelines))
         except TypeError:
             return 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the loaders' workers from epoch to epoch; they end with the outermost body.
+
+        The garbage collector ends a queue before the worker it belongs to, so that torch would wait 5 s for each.
+        """
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                for feed in self.feeds.values():
+                    feed.end_workers()
 
     def evaluation_mode(self) -> AbstractContextManager[None]:
         """Run the body in evaluation mode, without gradients and with averaged weights."""

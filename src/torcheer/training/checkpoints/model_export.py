@@ -136,7 +136,7 @@ def example_inputs(session: Session, model: str) -> tuple[tuple[Any, ...], dict[
             continue
         hook = session.models[model].register_forward_pre_hook(record_call, with_kwargs=True)
         try:
-            with torch.no_grad():
+            with session.reading(), torch.no_grad():
                 session.runners[name].forward(next(session.runners[name].batches(None)))
         finally:
             hook.remove()

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,12 @@ class Feed:
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Start the next epoch from this state."""
         self._resumed = state
+
+    def end_workers(self) -> None:
+        """End the workers of all loaders that nothing reads from."""
+        self._idle.clear()
+        for stream in chain(*self._streams.values()):
+            stream.end_workers()
 
     def _batches(self, epoch: int | None, start: int) -> Iterator[Any]:
         # Loaders are reused: starting workers costs seconds. Each running pipeline has a loader for itself.

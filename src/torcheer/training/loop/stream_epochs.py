@@ -49,6 +49,11 @@ class BatchStream:
             self._batches = self._make_iterator()
         return self._batches
 
+    def end_workers(self) -> None:
+        """End its workers, wherever it is: who reads on later opens another stream and seeks."""
+        if self._has_workers:
+            self._batches = None
+
     def seek(self, start: int, state: Mapping[str, Any] | None) -> None:
         """Continue after `start` batches.
 
