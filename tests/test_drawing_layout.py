@@ -68,7 +68,7 @@ ways = st.sampled_from(("down", "right", "auto"))
 depths = st.sampled_from((1, 2, 3, "all", None))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(graphs(), ways, depths)
 def test_boxes_keep_apart_and_edges_keep_off_boxes_and_titles(
     items: list[Item], way: str, depth: int | str | None

@@ -451,7 +451,7 @@ def test_importing_adds_60_ms_to_the_second_that_torch_takes(monkeypatch: pytest
         verbs = [getattr(tl, name) for name in tl.__all__]
         print((time.process_time() - start) / torch_secs)
     """
-    assert min(float(answer(code)) for _ in range(4)) < 0.06
+    assert any(float(answer(code)) < 0.06 for _ in range(5))
 
 
 @pytest.mark.parametrize("room", WITHOUT_TORCH)

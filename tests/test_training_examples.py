@@ -102,7 +102,8 @@ def test_the_quick_start_of_the_seed_trains(capsys) -> None:
 @pytest.mark.usefixtures("digits")
 def test_the_quick_start_has_pillow_images_and_labels_in_a_list() -> None:
     session = assemble(understand(read("my_examples/mnist/training.json"))).session
-    images, labels = next(session.feeds["training_factory"].epoch(0))
+    with session.reading():
+        images, labels = next(session.feeds["training_factory"].epoch(0))
     assert images[0].size == (28, 28) and isinstance(labels, list) and isinstance(labels[0], int)
 
 
