@@ -40,7 +40,7 @@ class Page:
         opened = connect(
             f"ws://{parts.netloc}{parts.path}ws", origin=self.origin, additional_headers={"Cookie": self.cookie},  # type: ignore[arg-type]
             max_size=None, compression=None, open_timeout=WAIT_SECS, close_timeout=2,
-            ping_interval=None,  # a ping takes a number from `random`, which a session of the same process may draw from
+            ping_interval=None,  # a ping takes a number from `random`, as may a session of the same process
         )  # fmt: skip
         self._socket: ClientConnection = self._open.enter_context(opened)
         self.hello = self.opened()
