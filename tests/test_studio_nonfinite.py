@@ -102,7 +102,7 @@ def test_hover_and_the_selected_unit_say_what_it_is(open_page: Pages) -> None:
     x, y = view.spot("Broken", 2)
     page.mouse.click(x, y)
     wait_until(lambda: page.locator("#network-value").inner_text() == "NaN", "the selected unit's value", page=page)
-    facts = page.locator(".network-unit dl").inner_text().split()
+    facts = page.locator(".network-unit dl").first.inner_text().split()
     assert "NaN" in facts and "Infinite" in facts
     wait_until(
         lambda: page.locator(".network-readout").inner_text().split()[-1] == "∞", "the newest of its trace", page=page

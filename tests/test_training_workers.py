@@ -25,7 +25,7 @@ HOW = [
     ("fork", 14),
     pytest.param("spawn", 1, marks=pytest.mark.slow),
     pytest.param("forkserver", 1, marks=pytest.mark.slow),
-    ("thread", 4),
+    pytest.param("thread", 4, marks=pytest.mark.slow),
     ("extraction", 8),
 ]
 

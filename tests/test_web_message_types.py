@@ -29,11 +29,14 @@ def test_a_page_with_other_types_is_found_and_written_anew(tmp_path: Path, monke
     assert message_types.main(["--chek"]) == 2
 
 
+TYPESCRIPT = message_types.PAGE_FILE.read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     "cls", [*messages.TO_PAGE.values(), *messages.FROM_PAGE.values()], ids=lambda cls: cls.__name__
 )
 def test_every_message_is_an_interface_with_its_kind_and_fields(cls: type) -> None:
-    text = re.search(rf"export interface {cls.__name__} {{(.*?)\n}}", message_types.typescript(), re.DOTALL)
+    text = re.search(rf"export interface {cls.__name__} {{(.*?)\n}}", TYPESCRIPT, re.DOTALL)
     assert text is not None
     assert f'kind: "{message_kind(cls)}";' in text[1]
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
