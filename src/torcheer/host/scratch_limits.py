@@ -11,6 +11,7 @@ from torcheer.terminal import human_bytes
 
 _MOST_BYTES: Final = 256 << 20  # of samples; of rows before they become rarer
 _FIRST_ROWS: Final = 1000  # of a table, that are always kept
+_CHECK_ROWS: Final = 16  # of a table, between two looks at what was written
 
 
 class ScratchLimits:
@@ -23,7 +24,7 @@ class ScratchLimits:
     def keeps_row(self, table: str, log: LogWriter) -> bool:
         """Count a row; True if it is kept."""
         count = self._rows[table] = self._rows.get(table, 0) + 1
-        if log.size_bytes - self._sample_bytes > self._most_bytes:
+        if not count % _CHECK_ROWS and log.size_bytes - self._sample_bytes > self._most_bytes:
             self._every, self._most_bytes = 2 * self._every, self._most_bytes + _MOST_BYTES // 4
             self._report("so many rows were logged that only some of the next ones are: with to='folder' all are")
         return self._every == 1 or count <= _FIRST_ROWS or count % self._every == 0

@@ -187,7 +187,7 @@ class Steps:
     @property
     def step(self) -> int:
         """The number of the step that began last; -1 before the first."""
-        return self.number.at(self.count)
+        return self.number.at(self._reached - self._hook.idle_passes + 1)  # `count`, asked at every logged row
 
     @property
     def count(self) -> int:
