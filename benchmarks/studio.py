@@ -91,7 +91,7 @@ def measured(row: str, rounds: int) -> dict[str, float]:
     from torcheer.host.follow import record_rate
     from torcheer.host.live import live
 
-    # The twin's steps pass as well: of the time of its own steps, the recording may take no more than 1%.
+    # The twin's steps pass as well: of the time of its own steps, the recording may take no more than 0.8%.
     record_rate.SHARE, record_rate.LEAST_SECS = 2 * record_rate.SHARE, 2 * record_rate.LEAST_SECS  # type: ignore[misc]
     _, name, kind, count, steps, _, _ = ROWS[row]
     _, plain = trained(name)
