@@ -99,9 +99,10 @@ class SessionLog:
                 finally:
                     _RUNNING.log = before
                 self._queue.flush()
-                for text in [text for text, said in self._problems.items() if not said]:
-                    self._problems[text] = True
-                    yield Alert(text)
+                if self._problems:
+                    for text in [text for text, said in self._problems.items() if not said]:
+                        self._problems[text] = True
+                        yield Alert(text)
                 if event is None:
                     return
                 yield event

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torcheer.samples import Alert as AlertRecord
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event, Stopped
 from torcheer.wire.notify.notifier import Notifier
-from torcheer.wire.notify.notify_targets import parse_notify
+from torcheer.wire.notify.notify_targets import Target, parse_notify
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 def notify_of_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
     """Yield the same events, and the alerts that a target could not be reached."""
-    targets, problems = parse_notify(session.options.notify), list[str]()
-    if not targets:
-        yield from events
-        return
+    targets = parse_notify(session.options.notify)
+    return _notify(session, events, targets) if targets else events
+
+
+def _notify(session: Session, events: Iterator[Event], targets: tuple[Target, ...]) -> Iterator[Event]:
+    problems: list[str] = []
     notifier, stopped = Notifier((), title="", to=None, tell=problems.append), ""
     try:
         for event in events:
