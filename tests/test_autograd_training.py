@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from fast_cases import fast_first
 from models import CASES, AlexNet, images, labels
 from torch import Tensor, nn
 
@@ -45,7 +46,7 @@ def apart(one: list[Tensor], two: list[Tensor]) -> float:
     return max((a.double() - b.double()).abs().max().item() for a, b in zip(one, two))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", fast_first(CASES, 2))
 def test_fifty_steps_of_adam_end_where_torch_ends(name: str) -> None:
     make, x, target = CASES[name]
     exact, losses = trained(make, x(), target, torch.float64, ours=False)
@@ -74,7 +75,7 @@ def test_torch_follows_nothing_and_its_engine_is_never_entered(name: str, monkey
     assert [one for one in made if one.grad_fn is not None] == []
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", fast_first(CASES, 2))
 def test_in_single_precision_we_stray_no_further_than_torch_does(name: str) -> None:
     make, x, target = CASES[name]
     exact, _ = trained(make, x(), target, torch.float64, ours=False)

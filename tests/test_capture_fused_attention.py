@@ -222,6 +222,7 @@ def test_so_does_it_in_every_precision(dtype, padding):
     assert torch.equal(history["output_1"].tensor_contents, plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm/test_vit eval", "torchvision/vit_b_16 eval", "transformers/vit eval"])
 def test_so_does_it_for_vision_transformers(name):
     model, inputs = tiny(name)

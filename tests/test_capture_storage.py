@@ -66,6 +66,7 @@ def test_a_training_step_of_a_sharded_model_is_recorded_on_one_rank(tmp_path):
     assert "rank 0 is done" in in_a_process(HERE / "sharded_step.py", "cpu", tmp_path / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 def test_a_training_step_of_a_sharded_model_is_recorded_on_two_ranks():
     run = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")

@@ -409,6 +409,7 @@ def test_workers_write_what_one_process_writes(ready: Extraction, tmp_path: Path
     assert files_of(found.path) == files_of(ready.path)
 
 
+@pytest.mark.slow
 def test_workers_of_a_killed_process_end_too(tmp_path: Path) -> None:
     with Child("-c", KILLED.format(tests=str(Path(__file__).parent)), tmp_path / "x", 2) as process:
         workers = wait_until(lambda: len(children_of(process.pid)) == 2 and children_of(process.pid), "two workers")

@@ -56,6 +56,7 @@ def test_a_module_that_is_trained_through_its_training_step_is_watched(tmp_path:
         assert found[key].steps.tolist() == [0, 2, 4], key
 
 
+@pytest.mark.slow
 def test_a_model_that_is_called_by_a_compiled_one_is_watched_by_its_optimizer(tmp_path: Path) -> None:
     script = """
         import sys, warnings, torch

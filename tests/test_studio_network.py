@@ -288,6 +288,7 @@ def _blue(view: View, png: bytes) -> int:
     return int((found[:, 2] > found[:, 0] + 60).sum())
 
 
+@pytest.mark.slow
 def test_a_raster_has_time_as_an_axis_and_ends_where_one_looks(open_page: Pages) -> None:
     view, source = look_at(open_page)
     view.click("Output", 6)  # for the weights

@@ -27,6 +27,7 @@ def test_before_the_server_answers_it_says_that_it_is_connecting(open_page: Page
     assert page.get_by_text("No network yet").count() == 0
 
 
+@pytest.mark.slow
 def test_where_there_is_nothing_to_see_it_says_why(open_page: Pages) -> None:
     source = Made(states=0)  # no layer yet
     url, _ = open_page.stage(source)

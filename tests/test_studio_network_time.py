@@ -227,6 +227,7 @@ def test_what_is_thinned_away_does_not_throw_one_forward(open_page: Pages) -> No
     assert view.page.get_by_role("button", name="Live").get_attribute("aria-pressed") == "false"
 
 
+@pytest.mark.slow
 def test_play_runs_to_the_end_and_stays_there(open_page: Pages) -> None:
     view, source = look_at(open_page, states=12)
     view.page.select_option("#network-speed", "5")

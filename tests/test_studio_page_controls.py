@@ -206,6 +206,7 @@ class Growing(StagePlace):
         return (*super().runs, *self.more)[self.fewer :]
 
 
+@pytest.mark.slow
 def test_runs_that_begin_later_appear_in_the_list(open_page: Pages) -> None:
     place = Growing(Stage(paused=True))
     with served(place.source, place=place) as (url, _):

@@ -124,6 +124,7 @@ def test_lines_grow_while_it_trains(open_page: Pages) -> None:
     assert wait_until(lambda: int(shown.inner_text()) > first + 1, "two more epochs", page=page)
 
 
+@pytest.mark.slow
 def test_smoothing_draws_a_line_over_the_raw_one(open_page: Pages) -> None:
     head = TableHead("train_step", "Steps", "Step", columns=(Column("Step", "int"), Column("loss")))
     source = with_table(head, {"Step": list(range(100)), "loss": [index % 2 for index in range(100)]})

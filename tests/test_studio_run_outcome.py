@@ -153,6 +153,7 @@ def said(page: Any) -> str:
     return " ".join(page.inner_text(".banner p").split())
 
 
+@pytest.mark.slow
 def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tmp_path: Path) -> None:
     open_page.forgiven += GONE
     (tmp_path / "loop.py").write_text(LOOP)

@@ -101,6 +101,7 @@ def test_what_is_logged_less_often_keeps_its_last_sample_and_says_which_step(ope
         page.close()
 
 
+@pytest.mark.slow
 def test_a_live_page_gets_them_as_they_are_logged(open_page: Pages) -> None:
     model = torch.nn.Linear(4, 2)
 

@@ -95,6 +95,7 @@ def test_it_ends_with_its_process(run: Path, environment: dict[str, str]) -> Non
         assert "the page stays" not in terminal.text
 
 
+@pytest.mark.slow
 def test_alone_it_ends_after_its_time_and_not_while_a_page_is_open(run: Path) -> None:
     short = {"TORCHEER_PAGE_SECS": "1.5"}
     with Terminal("-c", WAITS, run, env=short) as terminal, viewer_of(terminal) as (url, viewer, program):
@@ -160,6 +161,7 @@ with tl.live(model, browser=False, to=to) as view:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True], ids=["in a temporary folder", "in a run's folder"])
 def test_what_a_killed_loop_showed_can_be_seen_again(tmp_path: Path, kept: bool) -> None:
     (tmp_path / "tmp").mkdir()

@@ -219,7 +219,7 @@ def test_a_session_goes_on_in_the_same_process_after_the_disk_was_full(
 # Killed
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", fast_first(CASES, 3))
 def test_a_killed_run_ends_the_same(case: str, nursery: Nursery, tmp_path: Path) -> None:
     began = time.monotonic()
     nursery.finish(case, tmp_path / "whole")

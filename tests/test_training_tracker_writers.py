@@ -170,6 +170,7 @@ def test_tensorboard_reads_what_was_written_also_after_a_kill(tmp_path: Path) ->
     assert board.Scalars("loss")[3].value == pytest.approx(again.rows[0][3]["loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
 def test_wandb_takes_numbers_offline_and_goes_on_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
