@@ -129,17 +129,23 @@ def extract(
                 )
             with Progress("extracting", batches.samples, "samples", progress=progress) as shown:
                 return collect_tensors(reader, batches, trial.values, ids, shown.add)
-        path = Path(to)
-        job = ExtractionJob(reader, batches, path, plan, ids, trial)
-        job.plan = plans.write_or_match(path, job.plan)
-        _check_first_batch(job)
-        if plans.read_completion(path) is None:
-            _warn_if_disk_too_small(path, batches.samples, trial.values)
-            del first, trial  # the job has them while they are needed
-            with Progress(f"extracting to {path}", batches.samples, "samples", progress=progress) as shown:
-                shown.skip(_count_existing_samples(path))
-                _run_all(job, workers, shown.add)
-        return open_extraction(path)
+        job = ExtractionJob(reader, batches, Path(to), plan, ids, trial)
+        del first, trial  # the job has them while they are needed
+        return _extract_to_folder(job, workers, progress)
+
+
+def _extract_to_folder(job: ExtractionJob, workers: int, progress: bool | None) -> Extraction:
+    """Write what the folder does not have yet."""
+    job.plan = plans.write_or_match(job.path, job.plan)
+    _check_first_batch(job)
+    if plans.read_completion(job.path) is None:
+        assert job.trial is not None
+        samples = job.batches.samples
+        _warn_if_disk_too_small(job.path, samples, job.trial.values)
+        with Progress(f"extracting to {job.path}", samples, "samples", progress=progress) as shown:
+            shown.skip(_count_existing_samples(job.path))
+            _run_all(job, workers, shown.add)
+    return open_extraction(job.path)
 
 
 def _check_first_batch(job: ExtractionJob) -> None:
