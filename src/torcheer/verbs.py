@@ -194,6 +194,7 @@ def draw(
         raise BadArgument("draw: a history has run already; inputs go with a model")
     from torcheer.drawing import draw_history
 
+    assert isinstance(what, ModelHistory)
     return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
 
 

@@ -342,7 +342,7 @@ export interface FrameHead {
   raster: boolean; // rows are units and columns moments, the selected one last
 }
 
-/** The header of a binary message that answers `AskSample`: an image's pixels, or sound; `AskGraph`; `AskBackward`. */
+/** The header of a binary message: answers `AskSample`, an image's pixels or sound; `AskGraph`; `AskBackward`. */
 export interface SampleFrame {
   question: number;
   count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of texts zlib's
@@ -505,7 +505,7 @@ export interface AskGraph {
   question: number;
 }
 
-/** The steps of a backward pass: a `SampleFrame` with a compressed text, see autograd/explanation/step_document.py. */
+/** The steps of a backward pass: a `SampleFrame` with a compressed text, see web/src/studio/backward. */
 export interface AskBackward {
   kind: "ask_backward";
   question: number;

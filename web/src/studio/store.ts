@@ -339,8 +339,8 @@ export class Store {
     if (!before.caughtUp) {
       this.connection.set("open");
       this.hello.set(page.hello);
-      if (page.report && !location.hash) this.tab.set("summary");
-      if (page.backward && !location.hash) this.tab.set("backward");
+      if (!location.hash && page.report) this.tab.set("summary");
+      else if (!location.hash && page.backward) this.tab.set("backward");
       this.lastLook = ""; // it has not received it yet
       this.openRunsTab();
     }

@@ -33,7 +33,9 @@ class BackwardTrace(Trace):
         self.all_gradients: list[Any] = []  # of each op; None if none came, or one for each of several results
         self.passed: dict[int, tuple[Any, ...]] = {}  # op -> the gradient sent to each parent; None if none was
         self._received: dict[int, Any] = {}  # id of a node -> the gradient of its result
-        self._sent: dict[int, list[tuple[int, Tensor]]] = {}  # id of a node -> id of a parent and the gradient sent to it
+        self._sent: dict[
+            int, list[tuple[int, Tensor]]
+        ] = {}  # id of a node -> id of a parent and the gradient sent to it
         self._arrived: dict[int, list[Tensor]] = {}  # id of a node or leaf -> the gradients sent to it, in order
         self.broadcast: dict[tuple[int, int], tuple[int, ...]] = {}  # op, edge -> the shape before its sum over copies
         self.calls: list[RecordedCall | None] = []  # of each op; None for leaves

@@ -23,7 +23,7 @@ _TOLERANCE = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 2e-2, tor
 _KINK = 1e-3  # slopes to the left and to the right that are further apart have no common tangent
 _WIDTH = 1e-6
 _COARSE_WIDTH, _COARSE_TOLERANCE = 2.0**-7, 2e-2  # for results that are rounded to single precision or less
-_LONG = "the pass is long, and the checks before this one took all that they may"
+_LONG = "the pass is long, so only a part of it is checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _weighted_sum(result: Tensor, weights: Tensor) -> float:
 
 
 def _position(place: int, shape: torch.Size) -> tuple[int, ...]:
-    position = []
+    position: list[int] = []
     for length in reversed(shape):
         place, rest = divmod(place, length)
         position.insert(0, rest)

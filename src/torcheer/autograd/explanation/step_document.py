@@ -218,4 +218,6 @@ def _is_sum(parts: list[Tensor], gradient: Any) -> bool:
     if gradient is None:
         return True
     total = sum(parts[1:], parts[0])
-    return total.shape == gradient.shape and bool((total - gradient).abs().nan_to_num(0).le(1e-3 * (1 + total.abs())).all())
+    return total.shape == gradient.shape and bool(
+        (total - gradient).abs().nan_to_num(0).le(1e-3 * (1 + total.abs())).all()
+    )

@@ -230,7 +230,7 @@ class FrameHead:
 
 @dataclass(frozen=True, slots=True)
 class SampleFrame:
-    """The header of a binary message that answers `AskSample`: an image's pixels, or sound; `AskGraph`; `AskBackward`."""
+    """The header of a binary message: answers `AskSample`, an image's pixels or sound; `AskGraph`; `AskBackward`."""
 
     question: int
     count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of texts zlib's
@@ -431,7 +431,7 @@ class AskGraph:
 
 @dataclass(frozen=True, slots=True)
 class AskBackward:
-    """The steps of a backward pass: a `SampleFrame` with a compressed text, see autograd/explanation/step_document.py."""
+    """The steps of a backward pass: a `SampleFrame` with a compressed text, see web/src/studio/backward."""
 
     question: Annotated[int, Between()]
 

@@ -69,7 +69,6 @@ class PassSource(Source):
 
         return draw_history(load(self.path)).page_text(self._description.layer_of())
 
-
     def backward_text(self) -> str:
         """Its steps, as they were saved."""
         return self._backward
