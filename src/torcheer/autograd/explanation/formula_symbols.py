@@ -25,7 +25,7 @@ class Symbol:
 
     text: str
     role: str = ""  # "arrived", "result", "read", "sent", "number"; "": plain text
-    edge: int = -1  # of "read" and "sent": which of the op's edges
+    edge: int = -1  # of "read" and "sent": which of the op's edges; -1: no tensor
     number: float = 0.0
 
 
@@ -60,10 +60,12 @@ class _Meanings:
         letter, is_gradient = decomposed[0], BAR in decomposed
         place = self._place(letter)
         edge = -1 if place is None else self._edge_at.get(place, -1)
-        if edge >= 0 and len(self._call.args) > 0 and self._is_tensor(place):
+        if edge >= 0 and self._is_tensor(place):
             return Symbol(text, "sent" if is_gradient else "read", edge)
         if letter in "yY":
             return Symbol(text, "arrived" if is_gradient else "result")
+        if is_gradient and place is not None:
+            return Symbol(text, "sent")  # to a plain number: nobody asked for it
         number = None if is_gradient else self._setting(letter, place)
         return None if number is None else Symbol(text, "number", number=number)
 

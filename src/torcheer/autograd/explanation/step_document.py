@@ -128,10 +128,12 @@ class _Document:
         return _check_facts(check)
 
     def _replay(self) -> tuple[Replay | None, str]:
+        if any(call is not None and call.function is None for call in self.trace.calls):
+            return None, "an operation of the forward pass cannot be run again by itself"
         try:
             return Replay(self.trace.calls, self.values), ""
-        except Exception as error:  # as above; and where an operation cannot be run again
-            return None, f"the forward pass cannot be run again: {type(error).__name__}"
+        except Exception as error:  # as above
+            return None, f"the forward pass, run again in double precision, raised {type(error).__name__}"
 
     def _leaf_check(self, index: int) -> dict[str, Any]:
         gradient, first = self.gradients[index], self.gradients[-1]

@@ -19,8 +19,8 @@ export function StepPanel({ steps, place, go }: { steps: BackwardSteps; place: n
   const parts = { steps, step, op, go };
   const opposite = steps.opposite(place);
   return (
-    <section class={`backward-panel ${step.phase}`} aria-label="Step" aria-live="polite">
-      <header>
+    <section class={`backward-panel ${step.phase}`} aria-label="Step" tabIndex={0}>
+      <header aria-live="polite">
         <p class="backward-phase">{TITLES[step.phase]}</p>
         <h2>{step.phase === "leaf" ? `${op.label}.grad` : op.title || op.label}</h2>
         <p class="soft">{[op.module, op.source].filter(Boolean).join(" · ")}</p>
@@ -105,12 +105,18 @@ function Arrived({ steps, step, op, go }: PanelProps) {
       <TensorView tensor={op.gradient} />
     </Named>
   );
+  if (!op.gradient) {
+    return (
+      <Part title="The gradients that arrived">
+        <p class="soft">It has several results, and one gradient for each of them.</p>
+      </Part>
+    );
+  }
   if (!arrivals.length) {
-    const text = "Backward begins here: the loss moves one to one with itself.";
     return (
       <Part title="The first gradient">
-        {op.gradient ? <p class="soft">{text}</p> : <p class="soft">One gradient for each of its results.</p>}
-        {op.gradient && sum}
+        <p class="soft">Backward begins here: the loss moves one to one with itself.</p>
+        {sum}
       </Part>
     );
   }
@@ -165,10 +171,11 @@ function Rule({ steps, op, step, go }: PanelProps) {
           <Needs steps={steps} op={op} index={step.op} go={go} />
         </p>
       </Part>
-      <Part title={sent.length === 1 ? "Sends one gradient on" : `Sends ${sent.length} gradients on`}>
+      <Part title={sent.length < 2 ? "Sends its gradient on" : `Sends ${sent.length} gradients on`}>
         {sent.map((read, place) => (
           <Sent key={place} steps={steps} read={read} go={go} isShown={showsSent(op, op.reads!.indexOf(read))} />
         ))}
+        {!sent.length && <p class="soft">Its gradient goes on together with those of the other results.</p>}
       </Part>
       {checks.length > 0 && (
         <Part title="Numeric check">

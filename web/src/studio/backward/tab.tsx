@@ -50,8 +50,9 @@ function NoBackward() {
 
 function Walk({ store, steps }: { store: Store; steps: BackwardSteps }) {
   const last = steps.steps.length - 1;
-  const [place, setPlace] = useState(0);
+  const [place, setPlace] = useState(() => Math.min(last, keptPlace(steps)));
   const go = (target: number): void => setPlace(Math.max(0, Math.min(last, target)));
+  useEffect(() => keepPlace(steps, place), [place]);
   const current = useRef(place);
   const host = useRef<HTMLDivElement>(null);
   const { graph, problem } = useGraph(store, steps, host, go);
@@ -68,17 +69,17 @@ function Walk({ store, steps }: { store: Store; steps: BackwardSteps }) {
     });
     return addKeyBindings([
       { key: "6", description: "Backward tab", run: () => store.backward.get() && store.tab.set("backward") },
-      key("ArrowRight", "→", "Backward: one step on", by(1)),
-      key("ArrowLeft", "←", "Backward: one step back", by(-1)),
+      key("ArrowRight", "→", "One step on", by(1)),
+      key("ArrowLeft", "←", "One step back", by(-1)),
       key("PageDown", "Page down", `Backward: ${PAGE} steps on`, by(PAGE)),
       key("PageUp", "Page up", `Backward: ${PAGE} steps back`, by(-PAGE)),
-      key("Home", "Home", "Backward: the first step", () => go(0)),
-      key("End", "End", "Backward: the last step", () => go(last)),
-      key("b", "B", "Backward: the same operation in the other direction", () => {
+      key("Home", "Home", "The first step", () => go(0)),
+      key("End", "End", "The last step", () => go(last)),
+      key("b", "B", "The same operation in the other direction", () => {
         const other = steps.opposite(current.current);
         if (other >= 0) go(other);
       }),
-      key("f", "F", "Backward: fit the graph into its window", () => graph?.fit()),
+      key("f", "F", "Fit the graph into its window", () => graph?.fit()),
     ]);
   }, [steps, graph]);
   return (
@@ -120,4 +121,24 @@ function useGraph(
     };
   }, [steps]);
   return { graph, problem };
+}
+
+const PLACE_KEY = "torcheer.backward";
+
+// A reload comes back to the step; another pass, even of the same name, begins at its first.
+function keptPlace({ loss, steps }: BackwardSteps): number {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(PLACE_KEY) ?? "null") as [string, number, number] | null;
+    return kept?.[0] === loss && kept[1] === steps.length ? Math.max(0, Math.floor(kept[2]) || 0) : 0;
+  } catch {
+    return 0; // no storage here, or something else wrote to it
+  }
+}
+
+function keepPlace({ loss, steps }: BackwardSteps, place: number): void {
+  try {
+    sessionStorage.setItem(PLACE_KEY, JSON.stringify([loss, steps.length, place]));
+  } catch {
+    // a reload begins at the first step
+  }
 }

@@ -17,15 +17,15 @@ export function SamplesTab({ store }: { store: Store }) {
   useEffect(
     () =>
       addKeyBindings([
-        { key: ",", tab: "samples", description: "Samples: one step back", run: () => moveStep(store, -1) },
-        { key: ".", tab: "samples", description: "Samples: one step on", run: () => moveStep(store, 1) },
+        { key: ",", tab: "samples", description: "One step back", run: () => moveStep(store, -1) },
+        { key: ".", tab: "samples", description: "One step on", run: () => moveStep(store, 1) },
         {
           key: "Home",
           tab: "samples",
-          description: "Samples: the first step",
+          description: "The first step",
           run: () => store.seekStep(stepsOf(store.samples.get())[0] ?? -1),
         },
-        { key: "End", tab: "samples", description: "Samples: the newest", run: () => store.seekStep(-1) },
+        { key: "End", tab: "samples", description: "The newest", run: () => store.seekStep(-1) },
       ]),
     [],
   );
