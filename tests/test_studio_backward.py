@@ -120,6 +120,13 @@ def test_a_pass_opens_on_its_first_step_and_keys_walk_through_it(page: Any) -> N
     expect(page.locator(".backward-bar .when")).to_have_text("backward 1 of 8")
 
 
+def test_a_reload_comes_back_to_the_step(page: Any) -> None:
+    go(page, 5)
+    page.reload()
+    page.wait_for_selector(f".backward-graph {READY}")
+    expect(page.locator(".backward-bar .when")).to_have_text("forward 6 of 8")
+
+
 def test_where_gradients_meet_the_contributions_are_named_and_added(page: Any) -> None:
     panel = go(page, 15)
     expect(panel.locator("h2")).to_have_text("add")

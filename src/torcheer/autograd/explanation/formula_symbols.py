@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from unicodedata import normalize
 
@@ -16,6 +17,7 @@ from torcheer.records import Op
 
 # A letter that is not part of a word or an index, with a bar if it stands for a gradient.
 _SYMBOL = re.compile(rf"(?<![A-Za-z_])([A-Za-zāēīōūȳĀĒĪŌŪȲα-ω])({BAR}?)(?![A-Za-z{BAR}])")
+_equations = lru_cache(1024)(equations)  # the same few rules run thousands of times
 _GREEK = {"α": "alpha", "β": "beta", "λ": "lambd"}
 
 
@@ -32,7 +34,7 @@ class Symbol:
 def formula_symbols(call: RecordedCall, op: Op, counts: tuple[int, int]) -> list[list[Symbol]]:
     """Return the equations of a rule, each as pieces; `counts` is how many numbers it read first, and returned."""
     formula = op.backward.formula if op.backward else ""
-    return [_pieces(equation, _Meanings(call, op, counts)) for equation in equations(formula)]
+    return [_pieces(equation, _Meanings(call, op, counts)) for equation in _equations(formula)]
 
 
 def _pieces(equation: str, meanings: _Meanings) -> list[Symbol]:

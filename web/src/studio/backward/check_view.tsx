@@ -13,6 +13,7 @@ export function CheckView({ check, of, name }: { check: CheckFacts; of: TensorFa
   }
   const rows = check.rows ?? [];
   const total = (of?.shape ?? []).reduce((product, length) => product * length, 1);
+  const largest = Math.max(0, ...rows.map(([, , , error, isKink]) => (isKink ? 0 : error)));
   const kinks = rows.filter(([, , , , isKink]) => isKink).length;
   return (
     <div class="backward-check">
@@ -21,7 +22,7 @@ export function CheckView({ check, of, name }: { check: CheckFacts; of: TensorFa
         <b>{name}</b>{" "}
         <span class="soft">
           {rows.length < total ? `${rows.length} of ${total.toLocaleString("en")} numbers` : "every number"}, largest
-          error {formatNumber(check.worst ?? 0, 2)}
+          error {formatNumber(largest, 2)}
         </span>
       </p>
       <div class="backward-scroll">

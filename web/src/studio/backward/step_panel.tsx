@@ -23,7 +23,7 @@ export function StepPanel({ steps, place, go }: { steps: BackwardSteps; place: n
       <header aria-live="polite">
         <p class="backward-phase">{TITLES[step.phase]}</p>
         <h2>{step.phase === "leaf" ? `${op.label}.grad` : op.title || op.label}</h2>
-        <p class="soft">{[op.module, op.source].filter(Boolean).join(" · ")}</p>
+        <p class="soft">{[op.module && `in ${op.module}`, op.source].filter(Boolean).join(" · ")}</p>
         {opposite >= 0 && (
           <button class="link" onClick={() => go(opposite)}>
             {step.phase === "forward" ? "its rule in backward →" : "← its operation in forward"}
