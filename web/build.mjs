@@ -23,6 +23,7 @@ const assets = {
     "src/studio/report/report.css",
     "src/studio/runs/runs.css",
     "src/studio/inspector/inspector.css",
+    "src/studio/compare/compare.css",
     "src/studio/shell/narrow.css",
   ],
 }; // of the studio's page: name -> sources, concatenated

@@ -2,6 +2,7 @@
 import type {
   Act,
   AskAnalysis,
+  AskCheckpoints,
   AskCurves,
   AskGraph,
   AskRunColumns,
@@ -34,7 +35,7 @@ import type { SocketListener, Transport } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph", "summary"] as const;
+export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph", "summary", "compare"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -80,7 +81,7 @@ export type SliceBytes = BinaryAnswer<SliceFrame>;
 
 /** A question without its number. */
 export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
-type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type RunRequest = AskCheckpoints | AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
 type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
 type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskSample | AskAnalysis>;
 type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
@@ -114,6 +115,7 @@ export class Store {
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
   readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
+  readonly comparison = new Signal<PageState["comparison"]>(null); // of two side by side
   readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
@@ -321,6 +323,7 @@ export class Store {
     this.runs.set(page.runs);
     this.run.set(page.run);
     this.report.set(page.report);
+    this.comparison.set(page.comparison);
     this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.outcome.set(page.outcome);
@@ -332,6 +335,7 @@ export class Store {
       this.connection.set("open");
       this.hello.set(page.hello);
       if (page.report && !location.hash) this.tab.set("summary");
+      if (page.comparison && !location.hash) this.tab.set("compare");
       this.lastLook = ""; // it has not received it yet
       this.openRunsTab();
     }

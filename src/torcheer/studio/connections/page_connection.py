@@ -194,6 +194,9 @@ class PageConnection:
         facts = (index.total, index.waiting, index.revision) if index is not None else (0, 0, 0)
         return messages.RunsCame(shown, channel.run, *facts)
 
+    def _comparison(self, channel: Channel) -> Any:
+        return channel.source.comparison
+
     def _caught_up(self, channel: Channel) -> Any:
         return messages.CaughtUp()
 
@@ -266,5 +269,6 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "samples": PageConnection._new_samples,
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
+    "comparison": PageConnection._comparison,
     "caught_up": PageConnection._caught_up,
 }
