@@ -50,6 +50,7 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     """Serve a run, a folder of runs or a recording until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m torcheer.studio.server", description=main.__doc__)
     parser.add_argument("path", type=Path)
+    parser.add_argument("other", type=Path, nargs="?", help="compare with this")
     add_address(parser)
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
@@ -63,7 +64,9 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     folder = TemporaryFolder.inherited(options.folder, fds.pop(0)) if fds and options.folder else None
     owner = Owner(parent, stays_secs=options.stays, terminal=fds.pop(0) if fds else -1) if parent is not None else None
     try:
-        serve_path(options.path, chosen_address(options), owner=owner, title=options.title, ready=ready)
+        serve_path(
+            options.path, chosen_address(options), other=options.other, owner=owner, title=options.title, ready=ready
+        )
     except TorcheerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -97,10 +100,11 @@ def _end(number: int, _: object) -> None:
 
 
 def serve_path(
-    path: Path, address: PageAddress | None = None, *, owner: Owner | None = None, title: str = "",
-    ready: Ready = None,
+    path: Path, address: PageAddress | None = None, *, other: Path | None = None, owner: Owner | None = None,
+    title: str = "", ready: Ready = None,
 ) -> None:  # fmt: skip
-    """Open a path and serve it; `ready(url)` is called once the server answers."""
+    """Open a path and serve it, side by side with `other` if given; `ready(url)` is called once the server answers."""
+    from torcheer.studio.comparison.open_comparison import ComparisonCatalog
     from torcheer.studio.sources.open_source import open_catalog
 
     address = address or PageAddress()
@@ -109,7 +113,11 @@ def serve_path(
         allowed=[*address.allowed_hosts, *allowed_by_environment()], token=_given_token(),
     )  # fmt: skip
     with listener:
-        catalog = open_catalog(path, url=url_of(listener, keys), title=title)
+        catalog: SourceCatalog = (
+            open_catalog(path, url=url_of(listener, keys), title=title)
+            if other is None
+            else ComparisonCatalog(path, other, title=title)
+        )
 
         def announce(url: str) -> None:
             if owner is None:  # else the process that started this one prints it
