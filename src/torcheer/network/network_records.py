@@ -14,9 +14,9 @@ class Layer:
     name: str  # "features.0", "Hidden1": unique
     shape: tuple[int, ...]  # of one batch item: (units,), (rows, columns), (channels, rows, columns), (tokens, width)
     kind: str = ""  # the module's type: "Conv2d", "Linear", "MultiheadAttention", "Input"
-    view: str = (
-        "auto"  # how the shape is displayed: "units", "plane", "maps" (tiles), "heads" (tiles), "pools" (eTorch's 4-D)
-    )
+    # How the shape is displayed: "units", "plane", "maps" (tiles), "heads" (tiles), "pools" (eTorch's 4-D), "picture"
+    # (RGB, channels first or last: where the values are those of a picture, else its channels as tiles).
+    view: str = "auto"
     place: tuple[float, float, float] | None = None  # its centre, in scene units; None: computed by `placement`
     relation: str = (
         ""  # its position relative to `other`: "above", "below", "right", "left", "behind", "front"; "" stacks it

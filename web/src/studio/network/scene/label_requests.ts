@@ -88,7 +88,13 @@ function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelReque
   const sent = layerMesh.layout.sent;
   const wide = (layerMesh.cellSize()[0] * sent[3]) / viewport.worldPerPixel;
   const high = (layerMesh.cellSize()[1] * sent[2]) / viewport.worldPerPixel;
-  if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || high < MIN_TILE_HEIGHT_PX || layerMesh.frame?.head.raster)
+  if (
+    layerMesh.layout.picture ||
+    sent[0] * sent[1] === 1 ||
+    wide < MIN_TILE_PX ||
+    high < MIN_TILE_HEIGHT_PX ||
+    layerMesh.frame?.head.raster
+  )
     return [];
   const requests: LabelRequest[] = [];
   const tileCount = Math.min(sent[0] * sent[1], Math.ceil(units / (grid[2] * grid[3])));

@@ -1,6 +1,6 @@
 // Picking: which unit lies under a point of the window.
 import { Ray, Vector3 } from "three";
-import { sentCellFraction, cellAt, cellUnder, sentCellOf, unitAt } from "./unit_grid";
+import { sentCellFraction, cellAt, cellUnder, planeCellUnder, sentCellOf, unitAt } from "./unit_grid";
 import type { LayerMesh } from "./layer_mesh";
 
 /** The nearest hit of a ray, and its distance. */
@@ -63,7 +63,7 @@ function intersectPlane(view: LayerMesh, ray: Ray): PlaneHit | null {
   const spot = ray.at(distance, new Vector3());
   const [left, back] = [(spot.x - place[0]) / size[0] + 0.5, (spot.z - place[2]) / size[1] + 0.5];
   if (left < 0 || left >= 1 || back < 0 || back >= 1) return null;
-  return { distance, cell: cellUnder(view.layout.plane, left, back) };
+  return { distance, cell: planeCellUnder(view.layout, left, back) };
 }
 
 function intersectBars(view: LayerMesh, ray: Ray): PlaneHit | null {

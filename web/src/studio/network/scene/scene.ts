@@ -4,7 +4,7 @@ import type { Net } from "../../messages";
 import { buildArrows } from "./arrows";
 import { OrbitCamera, type Pose } from "./orbit_camera";
 import { findColourMap, buildRamp } from "../values/colour_maps";
-import { cellsOf } from "./unit_grid";
+import { cellsOf, type FrameLayout } from "./unit_grid";
 import { Labels, type LabelRequest } from "./labels";
 import { leanStack, canLean } from "./stack_lean";
 import { LayerMesh, type ScenePalette } from "./layer_mesh";
@@ -202,6 +202,11 @@ export class Scene {
     return cell < 0 ? null : this.onScreen(cellCentre(view, cell));
   }
 
+  /** The layout of a layer's frame. */
+  layoutOf(layer: string): FrameLayout | null {
+    return this.layerMeshes.get(layer)?.layout ?? null;
+  }
+
   /** Fit the scene into the window, keeping the angles. */
   fit(): void {
     const { azimuth, elevation } = this.orbit.pose;
@@ -336,7 +341,8 @@ export class Scene {
       const raster = view.frame?.head.raster ?? false;
       const isSmall = cellsOf(view.layout.sent) <= MAX_LAYER_BARS;
       const wantsBars = this.appearance.mode === "bars" || (this.appearance.mode === "auto" && units <= MAX_BARS);
-      view.setForm(wantsBars && isSmall && !raster ? "bars" : "cells");
+      const isPicture = view.picture !== null && this.appearance.mode === "auto";
+      view.setForm(wantsBars && isSmall && !raster && !isPicture ? "bars" : "cells");
       view.setBarHeight(Math.min(0.36 * space, 4 * Math.max(...view.cellSize())) * this.appearance.height);
     }
     this.requestDraw();
