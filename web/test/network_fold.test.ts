@@ -51,7 +51,7 @@ function blocks(count: number, repeats = true): Net {
   layers.push(placed("head"));
   modules.push(module("head", "", 1, "head"));
   projections.push(arrow(before, "head"));
-  return { name: "net", layers, projections, variables: [], modules };
+  return { name: "net", layers, projections, variables: [], modules, token_names: [] };
 }
 
 const titles = (net: Net, open: ReadonlySet<string>): string[] =>

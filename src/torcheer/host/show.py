@@ -15,6 +15,7 @@ import torch
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
 from torcheer.host.host import Host
+from torcheer.network.heads.token_names import TokenNames, check_token_names, write_token_names
 from torcheer.runlog.table import Table
 from torcheer.wire.open_viewer import Viewer, in_notebook, start
 from torcheer.wire.page_address import PageAddress, address_of
@@ -35,6 +36,7 @@ def show(
     browser: bool | None = None,
     block: bool | None = None,
     title: str | None = None,
+    token_names: Any = None,
 ) -> Viewer:
     """Open the studio on a history, a model, a table, or a path.
 
@@ -42,10 +44,11 @@ def show(
 
     A model is run once with `inputs`. A `Network` or `Table` works too; a path may be a run, a folder of runs, a
     recording or a saved history. The page stays open as long as the returned viewer, or this process. `block=None`
-    waits for Ctrl-C where the page would close at once otherwise: in a script on a terminal.
+    waits for Ctrl-C where the page would close at once otherwise: in a script on a terminal. `token_names` stand at
+    the rows and columns of attention heads.
     """
-    address = address_of(port, host, base_path, allowed_hosts)
-    viewer = _open_viewer(_captured(what, inputs, input_kwargs), address, browser, title)
+    address, names = address_of(port, host, base_path, allowed_hosts), check_token_names(token_names)
+    viewer = _open_viewer(_captured(what, inputs, input_kwargs), address, browser, title, names)
     if _should_block() if block is None else block:
         try:
             viewer.wait()
@@ -68,16 +71,16 @@ def _captured(what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None) ->
     return what
 
 
-def _open_viewer(what: Any, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
+def _open_viewer(what: Any, address: PageAddress, browser: bool | None, title: str | None, names: TokenNames) -> Viewer:
     match what:
         case ModelHistory():
-            return _show_history(what, address, browser, title)
-        case Table():
-            return _show_table(what, address, browser, title)
+            return _show_history(what, address, browser, title, names)
         case str() | os.PathLike():
-            if not Path(what).exists():
-                raise BadArgument(f"show: there is nothing at {os.fspath(what)}")
-            return start(what, address, browser=browser, title=title or "")
+            return _show_path(what, address, browser, title, names)
+    if names:
+        raise BadArgument(f"show: token_names go with a model, a history or a path, not with a {type(what).__name__}")
+    if isinstance(what, Table):
+        return _show_table(what, address, browser, title)
     if hasattr(what, "open_viewer"):  # eTorch's State and Network
         viewer: Viewer = what.open_viewer(address, browser=browser, title=title or "")
         return viewer
@@ -116,7 +119,41 @@ def _tensors(inputs: Any) -> list[torch.Tensor]:
     return [tensor for part in inputs for tensor in _tensors(part)] if isinstance(inputs, tuple | list) else []
 
 
-def _show_history(history: ModelHistory, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
+def _show_path(
+    path: str | os.PathLike[str], address: PageAddress, browser: bool | None, title: str | None, names: TokenNames
+) -> Viewer:
+    if not Path(path).exists():
+        raise BadArgument(f"show: there is nothing at {os.fspath(path)}")
+    if not names:
+        return start(path, address, browser=browser, title=title or "")
+    folder = TemporaryFolder("show")
+    try:
+        options = _name_options(names, folder)
+        viewer = start(path, address, browser=browser, title=title or "", folder=folder, options=options)
+    except BaseException:
+        folder.remove()
+        raise
+    return _holding(viewer, folder)
+
+
+def _name_options(names: TokenNames, folder: TemporaryFolder) -> list[str]:
+    """The viewer's option; by a file, as all users can read the arguments of processes."""
+    if not names:
+        return []
+    write_token_names(names, folder.path / "token_names.json")
+    return [f"--token-names={folder.path / 'token_names.json'}"]
+
+
+def _holding(viewer: Viewer, folder: TemporaryFolder) -> Viewer:
+    folder.close()  # the viewer holds it from here on
+    viewer.closes.append(folder.remove)  # where it was killed
+    weakref.finalize(viewer, folder.remove)
+    return viewer
+
+
+def _show_history(
+    history: ModelHistory, address: PageAddress, browser: bool | None, title: str | None, names: TokenNames
+) -> Viewer:
     folder = TemporaryFolder("show")
     try:
         path = folder.path / (
@@ -126,14 +163,12 @@ def _show_history(history: ModelHistory, address: PageAddress, browser: bool | N
             history.save(path, parameters=True)
         except TorcheerError:
             history.save(path)  # the model was garbage-collected, and its weights with it
-        viewer = start(path, address, browser=browser, title=title or "", folder=folder)
+        options = _name_options(names, folder)
+        viewer = start(path, address, browser=browser, title=title or "", folder=folder, options=options)
     except BaseException:
         folder.remove()
         raise
-    folder.close()  # the viewer holds it from here on
-    viewer.closes.append(folder.remove)  # where it was killed
-    weakref.finalize(viewer, folder.remove)
-    return viewer
+    return _holding(viewer, folder)
 
 
 def _show_table(table: Table, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:

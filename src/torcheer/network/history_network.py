@@ -16,12 +16,12 @@ from typing import Final
 
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.batch_axis import NO_BATCH, Batch, batch_of, item_shape
+from torcheer.network.heads.recorded_heads import SUFFIX, heads_of, layer_of
 from torcheer.network.module_tree import is_silent, tree_of
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.network.pass_fold import fold_pass
 from torcheer.network.pass_graph import SAME_VALUES, PassGraph
 from torcheer.network.placement import levels_of
-from torcheer.network.recorded_heads import SUFFIX, heads_of, layer_of
 from torcheer.network.unit_grids import is_picture
 from torcheer.records import ModuleCall, Op, RunInfo, Stored
 

@@ -81,6 +81,7 @@ class Network:
     variables: tuple[Variable, ...] = ()
     modules: tuple[ModuleNode, ...] = ()  # the tree, each after its parent
     notes: tuple[str, ...] = ()  # sentences: what is not shown, and how the network was found
+    token_names: tuple[tuple[str, ...], ...] = ()  # for each item of the batch; a single list holds for all of them
 
 
 def full_name(module: str, network: Network | None) -> str:
@@ -114,3 +115,4 @@ class Net:
         Variable, ...
     ]  # also those the server derives: "r.Wt", "s.Wt", "r.DWt", "s.DWt" (of a clicked unit)
     modules: tuple[ModuleNode, ...] = ()  # the tree, each after its parent
+    token_names: tuple[tuple[str, ...], ...] = ()  # as in `Network`

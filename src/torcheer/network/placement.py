@@ -63,7 +63,8 @@ def net_of(network: Network) -> Net:
     projections = tuple(
         projection for projection in network.projections if projection.sender in names and projection.receiver in names
     )
-    return Net(network.name, placed, projections, _variables(network, projections), network.modules)
+    variables = _variables(network, projections)
+    return Net(network.name, placed, projections, variables, network.modules, network.token_names)
 
 
 def _distinct(layers: Iterable[Layer]) -> list[Layer]:

@@ -89,7 +89,7 @@ def _picture(shape: tuple[int, ...]) -> Grid:
     """Red, green and blue as tiles on a plane as wide and high as the picture; channels last, a row for each row."""
     if not is_picture(shape):
         return _maps(shape)
-    return (2, 2, *shape[1:]) if shape[0] == _COLOURS else (1, 1, shape[0], shape[1] * shape[2])
+    return (2, 2, shape[1], shape[2]) if shape[0] == _COLOURS else (1, 1, shape[0], shape[1] * shape[2])
 
 
 _VIEWS = {

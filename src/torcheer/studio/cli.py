@@ -17,9 +17,11 @@ def main(command: str, arguments: Sequence[str]) -> int:
         "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run.",
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
-    from torcheer.studio.server import add_address, chosen_address, serve_path
+    from torcheer.network.heads.token_names import read_token_names
+    from torcheer.studio.server import add_address, add_token_names, chosen_address, serve_path
 
     add_address(parser)
+    add_token_names(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     options = parser.parse_args(arguments)
     if not options.path.exists():
@@ -32,5 +34,6 @@ def main(command: str, arguments: Sequence[str]) -> int:
         if not options.no_browser and can_browse():
             browse(url)
 
-    serve_path(options.path, chosen_address(options), ready=ready)
+    names = read_token_names(options.token_names)
+    serve_path(options.path, chosen_address(options), token_names=names, ready=ready)
     return 0

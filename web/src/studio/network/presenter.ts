@@ -2,6 +2,7 @@
 import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
 import { Signal, type Selection, type Store } from "../store";
 import { theme } from "../theme";
+import { headNames, type HeadNames } from "../token_names";
 import type { Pose } from "./scene/orbit_camera";
 import { FlatScene } from "./scene/flat_scene";
 import type { ScenePalette } from "./scene/layer_mesh";
@@ -171,6 +172,11 @@ export class NetworkPresenter {
     return moments[last - (columns - 1 - column)];
   }
 
+  /** The names of tokens at the rows and columns of heads of this shape, of the displayed item. */
+  headNames(shape: readonly number[]): HeadNames {
+    return headNames(this.store.net.get()?.token_names ?? [], this.displayed.get().item, shape);
+  }
+
   pose(): Pose | null {
     return this.scene instanceof Scene ? this.scene.orbit.pose : null;
   }
@@ -311,6 +317,7 @@ export class NetworkPresenter {
     this.scene.setFrames(frames);
     this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
     this.markFaults();
+    if (this.scene instanceof Scene) this.scene.setHeadNames((shape) => this.headNames(shape));
     if (this.hovered.get()) this.refreshHover();
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));
   }

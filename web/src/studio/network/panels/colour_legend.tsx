@@ -3,6 +3,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { useValue } from "../../store";
 import { paintNonFinite, nonFiniteKind, NON_FINITE_NAMES, type NonFinite } from "../../non_finite";
 import { theme } from "../../theme";
+import { lookText } from "../../token_names";
 import { ARROW_STYLES, arrowType } from "../scene/arrows";
 import type { NetworkPresenter, HoverTarget } from "../presenter";
 import { findColourMap, buildRamp } from "../values/colour_maps";
@@ -116,6 +117,9 @@ export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
   const { variable, missing } = presenter.displayed.get();
   const reason = missing.get(placed.layer.name);
   const isReduced = head && Math.max(...head.block) > 1;
+  const [row, key] = unravelUnit(placed.layer.shape, unit).slice(-2);
+  const looks =
+    placed.layer.view === "heads" && unit >= 0 ? lookText(presenter.headNames(placed.layer.shape), row, key) : "";
   const pixel = unit < 0 ? null : pixelUnder(presenter, placed, hovered);
   return (
     <div class="network-tip" role="tooltip" style={tooltipPosition(presenter, hovered)}>
@@ -130,6 +134,7 @@ export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
         <div class="index">
           {formatUnit(placed.layer.shape, unit)}
           {tile && <span class="soft"> · {tile}</span>}
+          {looks && <b> · {looks}</b>}
           {column >= 0 && <span class="soft"> · {columnLabel(presenter, placed.layer.name, column)}</span>}
         </div>
       )}

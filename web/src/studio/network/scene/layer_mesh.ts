@@ -7,6 +7,7 @@ import {
 import type { PlacedLayer } from "../../messages";
 import type { Fault } from "../fold/faults";
 import { parseColour } from "../values/colour_maps";
+import { scenePoint, type PosedLayer } from "./layer_pose";
 import { pictureOf, sentPixels, type RgbPicture } from "./rgb_picture";
 import { cellsOf, gapOf, layoutOf, cellOfUnit, sentCellOf, spanOf, type FrameLayout } from "./unit_grid";
 import { baselineOf, valueOf, type Frame } from "../values/value_ranges";
@@ -63,7 +64,7 @@ export class LayerMesh {
   private texture: DataTexture;
 
   constructor(
-    readonly placed: PlacedLayer,
+    readonly placed: PosedLayer,
     ramp: Texture,
     count = 1, // how many equal modules it stands for: drawn as a stack
   ) {
@@ -75,7 +76,8 @@ export class LayerMesh {
     this.plane = new Mesh(squareGeometry(), planeMaterial(placed));
     this.plane.material.depthWrite = false;
     this.plane.position.y = -0.02; // below the caps of bars that hang down
-    this.group.position.set(...placed.place);
+    this.moveTo(placed.place);
+    if (placed.stands) this.group.rotation.x = Math.PI / 2; // its front edge below, bars towards the camera
     for (const mesh of [this.bars, this.cells, this.plane]) mesh.frustumCulled = false; // the shaders position them
     this.group.add(this.bars, this.cells, this.plane);
     for (let n = 1; n < Math.min(count, MAX_COPIES + 1); n++) {
@@ -119,7 +121,7 @@ export class LayerMesh {
   /** Move the layer. */
   moveTo(place: [number, number, number]): void {
     this.placed.place = place;
-    this.group.position.set(...place);
+    this.group.position.copy(scenePoint(this.placed, 0, 0, 0));
   }
 
   /** Switch between bars and cells. */
