@@ -229,6 +229,11 @@ class Stage:
         self.saved.append(made)
         return made
 
+    @property
+    def named_net(self) -> Net | None:
+        """Its network; nobody named tokens."""
+        return self.net
+
     def graph(self, net: Net) -> str:
         """The drawing of its network."""
         return Source.graph(cast(Source, self), net)

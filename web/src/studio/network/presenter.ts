@@ -15,7 +15,7 @@ import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
 import { Folding } from "./fold/folding";
 import { findFaults, nonFiniteLayers } from "./fold/faults";
-import type { TreeNode } from "./fold/scene_tree";
+import { lastMember, type TreeNode } from "./fold/scene_tree";
 import type { VisibleNet } from "./fold/visible_net";
 
 /** The state on the screen. */
@@ -112,7 +112,7 @@ export class NetworkPresenter {
 
   select(unit: Unit | null): void {
     const node = unit && this.folding.visible.get()?.items.get(unit.layer)?.node;
-    const owner = node?.sort === "run" ? node.children[node.children.length - 1] : node; // a run shows its last module
+    const owner = node && lastMember(node);
     this.store.selection.set(unit && (owner?.children.length ? { ...unit, module: owner.key } : unit));
   }
 
