@@ -109,6 +109,7 @@ class Stage:
     folder: Path | None = None
     connected = False
     last_step = 41
+    backward_steps = 0
 
     def __init__(
         self, *, paused: bool = False, markup: bool = False, kind: str = "live", states: int = 0, more: int = 0
@@ -233,6 +234,9 @@ class Stage:
     def named_net(self) -> Net | None:
         """Its network; nobody named tokens."""
         return self.net
+
+    def backward_text(self) -> str:
+        return ""
 
     def graph(self, net: Net) -> str:
         """The drawing of its network."""

@@ -195,6 +195,10 @@ class PageConnection:
         facts = (index.total, index.waiting, index.revision) if index is not None else (0, 0, 0)
         return messages.RunsCame(shown, channel.run, *facts)
 
+    def _backward(self, channel: Channel) -> Any:
+        source = channel.source
+        return messages.BackwardCame(source.title, source.backward_steps) if source.backward_steps else None
+
     def _caught_up(self, channel: Channel) -> Any:
         return messages.CaughtUp()
 
@@ -267,5 +271,6 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "samples": PageConnection._new_samples,
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
+    "backward": PageConnection._backward,
     "caught_up": PageConnection._caught_up,
 }

@@ -1,6 +1,7 @@
 // The page: bars above and below, parameters on the left, a tab in the middle, the selection on the right.
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
+import { BackwardTab } from "../backward/tab";
 import { ControlBar, trainOrStop } from "../control/control_bar";
 import { ParameterForm } from "../control/parameter_form";
 import { GraphTab } from "../graph/tab";
@@ -107,6 +108,11 @@ function Panels({ store }: { store: Store }) {
       </div>
       <div {...panel("summary")}>
         <ErrorBoundary part="The summary">{current === "summary" && <SummaryTab store={store} />}</ErrorBoundary>
+      </div>
+      <div {...panel("backward")}>
+        <ErrorBoundary part="The backward pass">
+          <BackwardTab store={store} />
+        </ErrorBoundary>
       </div>
       <div {...panel("graph")}>
         <ErrorBoundary part="The graph">
