@@ -236,6 +236,11 @@ class Stage:
         self.saved.append(made)
         return made
 
+    @property
+    def named_net(self) -> Net | None:
+        """Its network; nobody named tokens."""
+        return self.net
+
     def backward_text(self) -> str:
         return ""
 

@@ -81,6 +81,7 @@ export interface Net {
   projections: Projection[];
   variables: Variable[];
   modules: ModuleNode[]; // the tree, each after its parent
+  token_names: string[][]; // as in `Network`
 }
 
 /** A new network, or changed layers. */

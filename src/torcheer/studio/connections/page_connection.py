@@ -146,7 +146,8 @@ class PageConnection:
         return messages.Hello(VERSION, channel.title, channel.source.kind)
 
     def _net(self, channel: Channel) -> Any:
-        return messages.NetCame(channel.source.net) if channel.source.net else None
+        net = channel.source.named_net
+        return messages.NetCame(net) if net else None
 
     def _state(self, channel: Channel) -> Any:
         return StateCame(channel.source.state)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ValueUnavailable
+from torcheer.network.heads.token_names import TokenNames
 from torcheer.network.network_records import Net, Network
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.comparison_messages import ComparisonCame
@@ -47,6 +48,7 @@ class Source(MomentQueries):
     busy = ""  # the URL of another viewer that the host is connected to
     backward_steps = 0  # of a pass of the readable autograd; 0: it is none
     folder: Path | None = None  # where what is shown lies; None if it is temporary
+    token_names: TokenNames = ()  # that the viewer was started with; its network's own, where there are none
 
     def __init__(self, title: str, home: Path | None, store: Store) -> None:
         """`home` is the folder for its recordings, None if it has none; `store` has the values of its moments."""
@@ -60,6 +62,11 @@ class Source(MomentQueries):
         self.comparison: ComparisonCame | None = None  # of two side by side
         self._changes = Changes()
         super().__init__(store, lambda: self.net)
+
+    @property
+    def named_net(self) -> Net | None:
+        """The network, with the names of tokens that the viewer was started with."""
+        return replace(self.net, token_names=self.token_names) if self.net and self.token_names else self.net
 
     @property
     def connected(self) -> bool:
