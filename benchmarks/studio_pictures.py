@@ -100,10 +100,10 @@ def join(name: str, source: Path, target: Path, before: Path | None) -> Path:
         [*old, picture(source, "light", "1440"), *([] if old else [picture(source, "dark", "1440")])],
         [picture(source, *key) for key in (("dark", "1440"), ("dark", "1024"), ("light", "390"), ("dark", "390"))],
     ]
-    sheet = _sheet([[image for image in row] for row in rows])
+    sheet = _sheet(rows)
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"{name}.webp"
-    sheet.save(path, quality=62, method=6)
+    sheet.save(path, quality=50, method=6)
     return path
 
 
