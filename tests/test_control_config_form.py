@@ -29,8 +29,8 @@ def test_each_definition_is_a_group_and_nothing_is_numbered_that_has_a_name() ->
     assert [(one.group, one.name, one.value, one.kind) for one in form_of(CONFIG)] == [
         ("session", "session_dir", "run", "text"),
         ("session", "seed", 3, "integer"),
-        ("session", "watch.every", 10, "integer"),
-        ("session", "watch.video", "a/output, b/output", "text"),
+        ("watch", "watch.every", 10, "integer"),
+        ("watch", "watch.video", "a/output, b/output", "text"),
         ("digits · dataset", "digits.class", "digits.Digits", "text"),
         ("digits · dataset", "digits.path", "a.gz", "text"),
         ("net · model", "models.net.class", "digits.Net", "text"),

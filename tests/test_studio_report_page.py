@@ -135,7 +135,7 @@ def test_the_report_of_the_demo_opens_from_disk(open_file: Any, tmp_path: Path) 
     panel = page.locator(".network-unit")
     wait_until(lambda: "float32" in panel.inner_text() and "std" in panel.inner_text(), "its numbers", page=page)
     panel.get_by_label("Tensor", exact=True).select_option(label="strokes.0.weight")
-    wait_until(lambda: "16 × 8 × 3 × 3" in panel.inner_text(), "a parameter", page=page)
+    wait_until(lambda: "32 × 16 × 3 × 3" in panel.inner_text(), "a parameter", page=page)
     go(page, "Graph")
     page.locator("svg.drawing").wait_for()
 

@@ -21,11 +21,16 @@ def form_of(config: Mapping[str, Any]) -> list[Parameter]:
     """
     settings = {key: value for key, value in config.items() if key not in ("initialize", "train", "source")}
     parameters = [
-        parameter for key, value in settings.items() for parameter in parameters_of(str(key), value, "session")
+        part for key, value in settings.items() for part in parameters_of(str(key), value, _group(key, value))
     ]
     for name, heading, values in sections_of(config):
         parameters += [part for key, value in values.items() for part in parameters_of(f"{name}.{key}", value, heading)]
     return list({parameter.name: parameter for parameter in reversed(parameters)}.values())[::-1]
+
+
+def _group(key: str, value: Any) -> str:
+    """The heading of a setting: settings with parts, as those of the watch, have one of their own."""
+    return key if isinstance(value, Mapping) else "session"
 
 
 def parameters_of(name: str, value: Any, group: str, depth: int = 0) -> Iterator[Parameter]:

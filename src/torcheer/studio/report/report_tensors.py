@@ -54,7 +54,7 @@ def _moments(
     """The packed blocks of each moment, the newest first; its views are as large as fits, the others' like them."""
     assert source.net is not None
     layers = [placed.layer.name for placed in source.net.layers]
-    sizes = _CELLS
+    sizes: tuple[int, ...] = _CELLS
     for moment in reversed(moments):
         statistics: Statistics = {}
         for cells in sizes:
