@@ -123,7 +123,7 @@ class Stage:
         self.net: Net | None = net_of(Network(MARKUP if markup else "Stage", layers, PROJECTIONS, VARIABLES))
         can = ACTIONS if kind == "live" else ()
         status = "done" if kind != "live" else "paused" if paused else "running"
-        self.state = State(status, self._counters(0), can, ITEMS, 8, 10)
+        self.state = State(status, self._counters(0), can, ITEMS, 8, 10, unit="trial")
         self.parameters: tuple[Parameter, ...] = PARAMETERS
         self.alerts: list[AlertSeen] = [AlertSeen("the loss has not moved for 3 epochs", step=12, rule="stuck")]
         self.tables = {head.name: TableRows(head, {one.name: [] for one in head.columns}) for head in TABLES}

@@ -108,12 +108,13 @@ export interface Moments {
 /** A run's status and counters, and the actions it accepts. */
 export interface State {
   status: string; // "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
-  counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
+  counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Batch": 12, "Name": "item 7"}
   can: string[]; // the `ACTIONS` that this host understands
   items: number; // how many items there are to test; 0 where unknown
   batch: number; // batch size
   step_n: number; // default count of "step_n"
   message: string; // its current activity, or why it stopped
+  unit: string; // what one step of it is called; "trial" in eTorch's simulations
 }
 
 /** The run's state changed: it continued, paused, … */

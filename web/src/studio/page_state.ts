@@ -24,7 +24,16 @@ import { parseNumbers } from "./non_finite";
 import { emptyTable, withRows, type Table } from "./tables/table_rows";
 
 const MAX_ALERTS = 5000;
-const IDLE_STATE: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
+const IDLE_STATE: State = {
+  status: "idle",
+  counters: {},
+  can: [],
+  items: 0,
+  batch: 0,
+  step_n: 10,
+  message: "",
+  unit: "batch",
+};
 
 /** The page's state as the server tells it. */
 export interface PageState {

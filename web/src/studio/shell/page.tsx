@@ -71,8 +71,10 @@ export function Page({ store }: { store: Store }) {
           <Inspector store={store} />
         </ErrorBoundary>
       </div>
-      <StatusBar store={store} />
-      <Notices store={store} />
+      <div class="bottom">
+        <StatusBar store={store} />
+        <Notices store={store} />
+      </div>
       {openHelp && <Help close={() => setHelp(false)} />}
     </div>
   );
