@@ -19,10 +19,10 @@ from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.history.model_history import ModelHistory
+from torcheer.network.heads.recorded_heads import weights_of
 from torcheer.network.history_network import NO_ACTIVATION, PassDescription, describe_pass
 from torcheer.network.network_records import Net, Projection, weight_name
 from torcheer.network.placement import net_of
-from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.recordings import home_of, is_temporary
