@@ -5,9 +5,8 @@ import type { BackwardSteps, OpFacts, ReadFacts, Step } from "./backward_steps";
 import { CheckView } from "./check_view";
 import { FormulaView, showsSent, type Lookup } from "./formula_view";
 import { shapeText, TensorView } from "./number_table";
+import { ArrivalLink, Links, Named, OpLink, type Go } from "./step_links";
 
-/** Shows another step. */
-export type Go = (place: number) => void;
 type PanelProps = { steps: BackwardSteps; step: Step; op: OpFacts; go: Go };
 
 const TITLES = { forward: "Forward", backward: "Backward", leaf: "Gradient" };
@@ -223,72 +222,6 @@ function Sent({ steps, read, go, isShown }: { steps: BackwardSteps; read: ReadFa
         <TensorView tensor={read.sent} />
       )}
     </Named>
-  );
-}
-
-/** A row: a name, what it belongs to, and a tensor. */
-function Named({
-  name,
-  of,
-  isSum = false,
-  children,
-}: {
-  name: string;
-  of: ComponentChildren;
-  isSum?: boolean;
-  children: ComponentChildren;
-}) {
-  return (
-    <div class={`backward-row${isSum ? " total" : ""}`}>
-      <span class="backward-name">
-        {name && (name === "from" ? <span class="soft">from</span> : <var>{name}</var>)} {of}
-      </span>
-      <div class="backward-value">{children}</div>
-    </div>
-  );
-}
-
-function OpLink({ steps, op, go, phase }: { steps: BackwardSteps; op: number; go: Go; phase: "forward" | "backward" }) {
-  const place = phase === "forward" ? steps.find("forward", op) : steps.findGradient(op);
-  const { label } = steps.op(op);
-  if (place < 0) return <span class="backward-op">{label}</span>;
-  return (
-    <button class="link backward-op" onClick={() => go(place)}>
-      {label}
-    </button>
-  );
-}
-
-function ArrivalLink({ steps, arrival: [op, edge], go }: { steps: BackwardSteps; arrival: [number, number]; go: Go }) {
-  const argument = steps.op(op).reads?.[edge]?.argument;
-  return (
-    <>
-      <OpLink steps={steps} op={op} go={go} phase="backward" />
-      {argument && <span class="soft"> ({argument})</span>}
-    </>
-  );
-}
-
-function Links({
-  steps,
-  ops,
-  go,
-  phase = "backward",
-}: {
-  steps: BackwardSteps;
-  ops: number[];
-  go: Go;
-  phase?: "forward" | "backward";
-}) {
-  return (
-    <>
-      {ops.map((op, place) => (
-        <>
-          {place > 0 && ", "}
-          <OpLink key={op} steps={steps} op={op} go={go} phase={phase} />
-        </>
-      ))}
-    </>
   );
 }
 
