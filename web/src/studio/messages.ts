@@ -496,6 +496,7 @@ export interface AskSample {
 export interface AskGraph {
   kind: "ask_graph";
   question: number;
+  part?: "drawing" | "details"; // details: of each operation, for panel and search
 }
 
 /** The tensors of a layer at a moment, those that are not kept included: `LayerTensors`. */

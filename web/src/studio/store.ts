@@ -213,9 +213,9 @@ export class Store {
     return this.askAny({ kind: "ask_sample", id }) as Promise<Json | SampleBytes>;
   }
 
-  /** Request the network's drawing. */
-  askGraph(): Promise<SampleBytes> {
-    return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
+  /** Request the network's drawing, or what it shows of each operation. */
+  askGraph(part: AskGraph["part"]): Promise<SampleBytes> {
+    return this.askAny({ kind: "ask_graph", part }) as Promise<SampleBytes>;
   }
 
   /** Request a slice of a tensor. */

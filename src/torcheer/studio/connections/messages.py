@@ -419,6 +419,7 @@ class AskGraph:
     """The drawing of the network: a `SampleFrame` with a compressed text, see web/src/graph/payload.ts."""
 
     question: Annotated[int, Between()]
+    part: Annotated[str, OneOf(("drawing", "details"))] = "drawing"  # details: of each operation, for panel and search
 
 
 @dataclass(frozen=True, slots=True)
