@@ -421,6 +421,7 @@ export interface Look {
   layers?: string[]; // those that are open; empty: all
   inspected?: string; // a layer whose parameters are asked for, too; "": none
   also?: string; // a further variable of units that is asked for
+  most_cells?: number; // of a layer's frame; larger layers come in blocks
   train?: Every;
   test?: Every;
 }

@@ -314,6 +314,7 @@ class Look:
     layers: tuple[str, ...] = ()  # those that are open; empty: all
     inspected: str = ""  # a layer whose parameters are asked for, too; "": none
     also: str = ""  # a further variable of units that is asked for
+    most_cells: Annotated[int, Between(64, 1 << 20)] = 1 << 20  # of a layer's frame; larger layers come in blocks
     train: Every = AUTO
     test: Every = EACH_TRIAL
 

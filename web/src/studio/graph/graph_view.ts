@@ -7,9 +7,12 @@ import { treeOf } from "../network/fold/visible_net";
 import type { SceneTree } from "../network/fold/scene_tree";
 import type { Selection, Store } from "../store";
 import { theme } from "../theme";
+import { BoxLayers } from "./box_layers";
 import { followMarks } from "./graph_marks";
+import { GraphPictures } from "./graph_pictures";
 import { askDetails, loadFont, type GraphText } from "./graph_text";
 import hostCss from "./graph_host.css";
+import { addPictureControl } from "./picture_control";
 
 /** One drawing on the Graph tab. */
 export class GraphView {
@@ -37,12 +40,16 @@ export class GraphView {
     this.drawing = showDrawing(data, root, { themed: root, keys: root, isPage: false });
     const { app } = this.drawing;
     setTheme(app, theme.get());
+    const boxLayers = new BoxLayers(data, layers, (module) => this.tree?.nodes.get(module)?.face?.layer.name);
+    const pictures = new GraphPictures(store, app, boxLayers);
     const observer = fitToScreen(app);
     app.on("selection", () => this.sendSelection());
     const addDetails = (): void => void (app.details ?? this.addDetails(root));
     const timer = window.setTimeout(addDetails, 30); // after the drawing is on the screen
     this.unsubscribers = [
       followMarks(store, app, layers, this.paths),
+      addPictureControl(store, pictures, root.querySelector(".toolbar")!),
+      () => pictures.dispose(),
       () => observer.disconnect(),
       () => window.clearTimeout(timer),
       theme.subscribe((name) => setTheme(app, name)),
