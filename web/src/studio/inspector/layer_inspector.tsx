@@ -133,6 +133,7 @@ function TensorView({ presenter, layer, tensors, head }: TensorsProps & { head: 
         <>
           <TensorPicture
             {...{ head, choice, block, colours, wide }}
+            names={presenter.store.net.get()?.token_names}
             label={`${titleOf(head)} of ${layer.name}, ${block.head.shape.join(" × ")} cells`}
             onEnter={(cell) => enter(presenter, layer, head, choice, block, cell, setChoice)}
             onLeave={() => setChoice(left(head, choice))}

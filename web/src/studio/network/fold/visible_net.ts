@@ -1,6 +1,7 @@
 // What the 3D view shows of a tree: closed modules and open layers, the arrows between them, frames around open modules.
 import type { Net, PlacedLayer, Projection } from "../../messages";
 import { levelsOf, stackLayers } from "./stacking";
+import type { PosedLayer } from "../scene/layer_pose";
 import { buildTree, canFold, pathTo, walk, type SceneTree, type TreeNode } from "./scene_tree";
 
 const MAX_OPEN = 18; // slabs that a network opens with
@@ -90,7 +91,7 @@ export function foldNet(net: Net, tree: SceneTree, open: ReadonlySet<string>): V
     shown.set(node, name);
     for (const leaf of walk(node)) if (leaf.sort === "layer") owners.set(leaf.face!.layer.name, name);
   }
-  const layers = nodes.map(({ face }) => ({ ...face! }));
+  const layers = nodes.map(({ face }): PosedLayer => ({ ...face!, stands: face!.layer.view === "heads" }));
   const names = layers.map(({ layer }) => layer.name);
   const projections = withTypes(names, joinProjections(net.projections, owners));
   stackLayers(layers, projections);

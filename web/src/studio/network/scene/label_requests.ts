@@ -1,5 +1,6 @@
 // Label requests: one per layer, and one per tile that is large enough on the screen.
-import { Vector3 } from "three";
+import type { Vector3 } from "three";
+import { scenePoint } from "./layer_pose";
 import { sentCellFraction, tileName } from "./unit_grid";
 import type { LabelSpot, LabelRequest } from "./labels";
 import type { LayerMesh } from "./layer_mesh";
@@ -31,9 +32,9 @@ export function labelRequests(
   item?: SceneItem,
   fault?: Fault,
 ): LabelRequest[] {
-  const { layer, place, size } = layerMesh.placed;
+  const { layer, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
-    viewport.onScreen(new Vector3(place[0] + a * (size[0] / 2 + 0.35), place[1], place[2] + c * (size[1] / 2 + 0.35)));
+    viewport.onScreen(scenePoint(layerMesh.placed, a * (size[0] / 2 + 0.35), 0, c * (size[1] / 2 + 0.35)));
   const quad = [corner(-1, -1), corner(1, -1), corner(1, 1), corner(-1, 1)].filter((point) => point !== null);
   const tiles = tileRequests(layerMesh, viewport);
   if (quad.length < 4) return tiles;
@@ -87,11 +88,17 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
 
 // "map 3" at the front edge of each tile that is large enough on the screen.
 function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelRequest[] {
-  const { layer, place, size, units, grid } = layerMesh.placed;
+  const { layer, size, units, grid } = layerMesh.placed;
   const sent = layerMesh.layout.sent;
   const wide = (layerMesh.cellSize()[0] * sent[3]) / viewport.worldPerPixel;
   const high = (layerMesh.cellSize()[1] * sent[2]) / viewport.worldPerPixel;
-  if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || high < MIN_TILE_HEIGHT_PX || layerMesh.frame?.head.raster)
+  if (
+    layerMesh.layout.picture ||
+    sent[0] * sent[1] === 1 ||
+    wide < MIN_TILE_PX ||
+    high < MIN_TILE_HEIGHT_PX ||
+    layerMesh.frame?.head.raster
+  )
     return [];
   const requests: LabelRequest[] = [];
   const tileCount = Math.min(sent[0] * sent[1], Math.ceil(units / (grid[2] * grid[3])));
@@ -99,8 +106,8 @@ function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelReque
   for (let tile = 0; tile < tileCount && requests.length < MAX_TILES; tile++) {
     const front = ((tile + 1) * sent[2] - 1) * sent[3] + Math.floor(sent[3] / 2);
     const [left, back] = sentCellFraction(layerMesh.layout, front);
-    const [x, z] = [place[0] + (left - 0.5) * size[0], place[2] + (back + half - 0.5) * size[1]];
-    const spot = viewport.onScreen(new Vector3(x, place[1], z));
+    const point = scenePoint(layerMesh.placed, (left - 0.5) * size[0], 0, (back + half - 0.5) * size[1]);
+    const spot = viewport.onScreen(point);
     if (!spot || spot.x < 0 || spot.y < 0 || spot.x > viewport.width || spot.y > viewport.height) continue;
     const spots: LabelSpot[] = [{ ...spot, align: "centre" }];
     requests.push({ key: `${layer.name}\0${tile}`, title: tileName(layer, sent, tile), detail: "", weight: -tile, spots, isSelected: false }); // prettier-ignore

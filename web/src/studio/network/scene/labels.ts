@@ -28,7 +28,7 @@ export interface LabelArea {
   isCrowded: boolean; // so many layers that only labels without overlap are shown
 }
 
-interface LabelBox {
+export interface LabelBox {
   left: number;
   top: number;
   width: number;
