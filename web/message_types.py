@@ -19,6 +19,7 @@ from typing import Any
 from torcheer.control.control_records import ACTIONS
 from torcheer.control.loop_messages import VERSION
 from torcheer.studio.connections import messages
+from torcheer.studio.connections.answers import ANSWERS
 from torcheer.wire.json_codec import OneOf, message_kind
 
 PAGE_FILE = Path(__file__).parent / "src" / "studio" / "messages.ts"
@@ -53,10 +54,14 @@ def typescript() -> str:
     frames = [messages.FrameHead, messages.SampleFrame, messages.SliceFrame]
     sent = reachable([*to_page, *frames, messages.LayerTensors, messages.TensorStatistics])
     received = [cls for cls in reachable(from_page) if cls not in sent]
+    answers = [cls for cls in reachable(part for hint in ANSWERS.values() for part in _dataclasses(hint))
+               if cls not in sent and cls not in received]  # fmt: skip
     parts = [_HEAD, f"export const VERSION = {VERSION};\n"]
     parts.append(f"export const ACTIONS = [{', '.join(map(_quoted, ACTIONS))}] as const;\n")
     parts += [interface(cls, cls in to_page, False) for cls in sent]
     parts += [interface(cls, cls in from_page, True) for cls in received]
+    parts += [interface(cls, False, True) for cls in answers]
+    parts.append(_answers())
     parts += [
         _union("ToPage", to_page, "the server says"),
         _union("FromPage", from_page, "a page says"),
@@ -104,7 +109,8 @@ def typescript_type(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " | ".join(map(typescript_type, parts))
     if origin is list or (origin is tuple and parts[-1] is ...):
-        return f"{typescript_type(parts[0])}[]"
+        inner = typescript_type(parts[0])
+        return f"({inner})[]" if " | " in inner else f"{inner}[]"
     if origin is tuple:
         return f"[{', '.join(map(typescript_type, parts))}]"
     if origin is dict:
@@ -126,6 +132,11 @@ def _comments(cls: type) -> dict[str, str]:
 def _union(name: str, classes: Iterable[type], doc: str) -> str:
     parts = "".join(f"\n  | {cls.__name__}" for cls in classes)
     return f"/** All that {doc}; `kind` tells which. */\nexport type {name} ={parts};\n"
+
+
+def _answers() -> str:
+    lines = [f"  {question}: {typescript_type(hint)};" for question, hint in ANSWERS.items()]
+    return "\n".join(["/** The answers, by the question's kind. */", "export interface Answers {", *lines, "}", ""])
 
 
 def _quoted(text: str) -> str:

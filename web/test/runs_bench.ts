@@ -1,7 +1,7 @@
 // The page's share of listing, filtering and drawing runs; bundled and run by web/bench.mjs.
 import { readFileSync } from "node:fs";
 
-import type { Json } from "../src/studio/messages";
+import type { Json, RunCells } from "../src/studio/messages";
 import { buildLines } from "../src/studio/plots/plot_lines";
 import { buildView, FULL_ZOOM } from "../src/studio/plots/plot_view";
 import { orderedRows, tableOf, type RunColumn, type RunRows } from "../src/studio/runs/run_list";
@@ -29,7 +29,7 @@ export function measure([columnsFile, runsFile, curvesFile]: string[]): Record<s
   let list: RunRows | null = null;
   const listing = seconds(() => {
     const columns = answerOf(columnsFile) as unknown as RunColumn[];
-    list = tableOf(columns, answerOf(runsFile) as { [key: string]: Json });
+    list = tableOf(columns, answerOf(runsFile) as unknown as RunCells);
     orderedRows(list, "", SORT);
   });
   const filtering = FILTERS.map((filter) => seconds(() => orderedRows(list!, filter, SORT)));

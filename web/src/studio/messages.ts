@@ -648,6 +648,108 @@ export interface DeleteRuns {
   runs: number[];
 }
 
+/** A unit's number. */
+export interface UnitValue {
+  value: number | null; // None: missing, or not finite
+  text: string; // in full precision
+  index: number[]; // of the unit in its layer
+}
+
+/** A unit over time. */
+export interface UnitTrace {
+  moments: number[];
+  steps: number[];
+  values: Record<string, Json[]>; // by variable; a number, its name where it is not finite, or None
+}
+
+/** How the newest rows of a column of tensors compare; which fields there are depends on the analysis. */
+export interface ColumnAnalysis {
+  labels: string[];
+  total: number; // rows of the table
+  matrix?: ((number | null)[])[] | null; // similarity
+  points?: [number, number][] | null; // pca
+  explained?: number[] | null;
+  order?: number[] | null; // clusters
+  merges?: [number, number, number][] | null;
+}
+
+/** A column that the list of runs may have. */
+export interface RunColumn {
+  name: string;
+  group: "run" | "config" | "result";
+  type: "text" | "float" | "time";
+  count: number; // of the runs that have it
+  varies: boolean;
+}
+
+/** Cells of the list of runs. */
+export interface RunCells {
+  ids: number[]; // of the runs
+  columns: Record<string, Json>; // cells by the column's name
+  revision: number; // of the list
+}
+
+/** All of a run but its series. */
+export interface RunDetails {
+  id: number;
+  folder: string;
+  kind: string;
+  status: string;
+  summary: string;
+  made_by: string;
+  began: number;
+  changed: number;
+  problem: string;
+  name: string;
+  tags: string[];
+  note: string;
+  config: Record<string, Json>;
+  results: Record<string, Json>;
+}
+
+/** A series of a run. */
+export interface RunCurve {
+  run: number;
+  series: string;
+  x_name: string;
+  x: number[];
+  y: Json[];
+  points: number; // before it was thinned
+}
+
+/** Series of runs, and why others are not there. */
+export interface CurvesAnswer {
+  curves: RunCurve[];
+  problems: string[];
+}
+
+/** Where a run's name, tags and note lie now. */
+export interface RunNoted {
+  kept: string;
+}
+
+/** Which runs were moved to the trash. */
+export interface RunsDeleted {
+  moved: string[]; // names
+  trash: string; // where they lie
+  problems: string[];
+}
+
+/** The answers, by the question's kind. */
+export interface Answers {
+  ask_value: UnitValue;
+  ask_trace: UnitTrace;
+  ask_analysis: ColumnAnalysis;
+  ask_tensors: LayerTensors;
+  ask_statistics: TensorStatistics;
+  ask_run_columns: RunColumn[];
+  ask_runs: RunCells;
+  ask_run_details: RunDetails[];
+  ask_curves: CurvesAnswer;
+  note_run: RunNoted;
+  delete_runs: RunsDeleted;
+}
+
 /** All that the server says; `kind` tells which. */
 export type ToPage =
   | Hello

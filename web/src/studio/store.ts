@@ -1,5 +1,6 @@
 // The page's state as signals, and the messages it sends; every tab reads and writes it here.
 import type {
+  Answers,
   Act,
   AskAnalysis,
   AskBackward,
@@ -95,6 +96,7 @@ export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question">
 type RunRequest = AskCheckpoints | AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
 type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
 type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskBackward | AskSample | AskAnalysis>;
+type AnswerTo<Kind> = Kind extends keyof Answers ? Answers[Kind] : Json;
 type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
 type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
@@ -220,8 +222,8 @@ export class Store {
   }
 
   /** Send a request; resolves with the response. */
-  ask(question: Question): Promise<Json> {
-    return this.askAny(question) as Promise<Json>;
+  ask<Asked extends Question>(question: Asked): Promise<AnswerTo<Asked["kind"]>> {
+    return this.askAny(question) as Promise<unknown> as Promise<AnswerTo<Asked["kind"]>>;
   }
 
   /** Request the content of a sample: binary for images and sound, JSON for the others. */

@@ -1,6 +1,6 @@
 // Questions about a layer's tensors: the one place where the inspector speaks with the server.
 import { useEffect, useState } from "preact/hooks";
-import type { AskSlice, AskStatistics, LayerTensors, TensorStatistics } from "../messages";
+import type { AskSlice, AskStatistics, Json, LayerTensors, TensorStatistics } from "../messages";
 import { parseNumbers } from "../non_finite";
 import type { Signal } from "../signal";
 import type { Store, Unnumbered } from "../store";
@@ -8,8 +8,8 @@ import { SliceBlock } from "./slice_block";
 
 const REFRESH_MS = 400; // at most so often while states come
 
-export async function askTensors(store: Store, layer: string, moment: number): Promise<LayerTensors> {
-  return (await store.ask({ kind: "ask_tensors", layer, moment })) as unknown as LayerTensors;
+export function askTensors(store: Store, layer: string, moment: number): Promise<LayerTensors> {
+  return store.ask({ kind: "ask_tensors", layer, moment });
 }
 
 export async function askSlice(store: Store, question: Omit<Unnumbered<AskSlice>, "kind">): Promise<SliceBlock> {
@@ -21,10 +21,9 @@ export async function askStatistics(
   store: Store,
   question: Omit<Unnumbered<AskStatistics>, "kind">,
 ): Promise<TensorStatistics> {
-  const answer = (await store.ask({ kind: "ask_statistics", ...question })) as unknown as Record<string, never>;
-  return Object.fromEntries(
-    Object.entries(answer).map(([name, part]) => [name, parseNumbers(part)]),
-  ) as unknown as TensorStatistics;
+  const answer = await store.ask({ kind: "ask_statistics", ...question });
+  const parsed = Object.entries(answer).map(([name, part]: [string, Json]) => [name, parseNumbers(part)]);
+  return { ...answer, ...(Object.fromEntries(parsed) as Partial<TensorStatistics>) };
 }
 
 /** An answer with its question; or why there is none. */

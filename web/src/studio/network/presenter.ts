@@ -1,5 +1,5 @@
 // The presenter between the store and the scene: collects frames until a state is complete, then shows it.
-import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
+import type { FrameHead, Moment, Net, Shown, Variable } from "../messages";
 import { Signal, type Selection, type Store } from "../store";
 import { theme } from "../theme";
 import { headNames, type HeadNames } from "../token_names";
@@ -344,9 +344,4 @@ export class NetworkPresenter {
       this.hovered.set({ ...current, exact });
     }
   }
-}
-
-/** A JSON value as an object; an empty object if it is none. */
-export function asRecord(value: Json): Record<string, Json> {
-  return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
 }

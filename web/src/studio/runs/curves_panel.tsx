@@ -1,20 +1,16 @@
 // Curves of the chosen runs over each other; a click on one makes its run the current one.
 import { useEffect, useMemo, useState } from "preact/hooks";
 
+import type { CurvesAnswer } from "../messages";
 import { LinesPanel } from "../plots/tab";
 import { Icon } from "../shell/icons";
 import { Signal, useValue, type Store } from "../store";
 import { columns, current, runLabel, type RunRows } from "./run_list";
-import { overlayOf, usualSeries, type RunCurve } from "./run_overlay";
+import { overlayOf, usualSeries } from "./run_overlay";
 
 const MOST_RUNS = 100;
 const MOST_SERIES = 16;
 const chosenSeries = new Signal<string[] | null>(null); // null: the usual one
-
-interface CurvesAnswer {
-  curves: RunCurve[];
-  problems: string[];
-}
 
 /** The panel. */
 export function CurvesPanel({ store, list, drawn }: { store: Store; list: RunRows; drawn: number[] }) {
@@ -66,7 +62,7 @@ function useCurves(store: Store, runs: number[], series: string[]): CurvesAnswer
       return;
     }
     store.ask({ kind: "ask_curves", runs, series }).then(
-      (value) => isCurrent && setAnswer(value as unknown as CurvesAnswer),
+      (value) => isCurrent && setAnswer(value),
       (error: Error) => isCurrent && setAnswer({ curves: [], problems: [error.message] }),
     );
     return () => {

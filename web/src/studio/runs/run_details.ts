@@ -1,31 +1,15 @@
 // What the server knows of runs, asked for when it is shown.
 import { useEffect, useState } from "preact/hooks";
 
-import type { Json } from "../messages";
+import type { Json, RunDetails } from "../messages";
 import { parseNumbers } from "../non_finite";
 import { useValue, type Store } from "../store";
 
-/** All of a run but its series. */
-export interface RunDetails {
-  id: number;
-  folder: string;
-  kind: string;
-  status: string;
-  summary: string;
-  made_by: string;
-  began: number;
-  changed: number;
-  problem: string;
-  name: string;
-  tags: string[];
-  note: string;
-  config: Record<string, Json>;
-  results: Record<string, Json>;
-}
+export type { RunDetails };
 
 /** Ask for the details of runs. */
 export async function askDetails(store: Store, runs: number[]): Promise<RunDetails[]> {
-  const answer = (await store.ask({ kind: "ask_run_details", runs })) as unknown as RunDetails[];
+  const answer = await store.ask({ kind: "ask_run_details", runs });
   return answer.map((run) => ({ ...run, results: parsed(run.results) }));
 }
 

@@ -1,6 +1,7 @@
 // Dialogs on the chosen runs: tags for all of them, moving them to the trash.
 import { useState } from "preact/hooks";
 
+import type { RunsDeleted } from "../messages";
 import { Dialog } from "../shell/dialog";
 import type { Store } from "../store";
 import { askDetails, splitTags, type RunDetails } from "./run_details";
@@ -71,7 +72,7 @@ export function DeleteDialog({ store, list, ids, close }: DeleteDialogProps) {
     event.preventDefault();
     close();
     store.ask({ kind: "delete_runs", runs: ids }).then(
-      (answer) => report(store, answer as unknown as DeleteAnswer),
+      (answer) => report(store, answer),
       (error: Error) => store.notice(error.message),
     );
   };
@@ -98,13 +99,7 @@ export function DeleteDialog({ store, list, ids, close }: DeleteDialogProps) {
   );
 }
 
-interface DeleteAnswer {
-  moved: string[];
-  trash: string;
-  problems: string[];
-}
-
-function report(store: Store, { moved, trash, problems }: DeleteAnswer): void {
+function report(store: Store, { moved, trash, problems }: RunsDeleted): void {
   checked.set(new Set());
   current.set(-1);
   if (moved.length) store.notice(`Moved ${moved.length === 1 ? moved[0] : `${moved.length} runs`} to ${trash}`, "done");

@@ -1,5 +1,5 @@
 // The list of runs: its columns, cells, filter and order, the chosen runs; it outlives the tab and the opened run.
-import type { Json, TableHead } from "../messages";
+import type { Json, RunCells, RunColumn, TableHead } from "../messages";
 import { loadItem, saveItem } from "../local_storage";
 import { parseNumbers } from "../non_finite";
 import { Signal } from "../signal";
@@ -7,14 +7,7 @@ import type { Store } from "../store";
 import { columnsNamed, orderRows, parseFilter, type Sort } from "../tables/row_order";
 import { emptyTable, withRows, type Table } from "../tables/table_rows";
 
-/** A column that the list may have. */
-export interface RunColumn {
-  name: string;
-  group: "run" | "config" | "result";
-  type: "text" | "float" | "time";
-  count: number; // of the runs that have it
-  varies: boolean;
-}
+export type { RunColumn };
 
 /** The cells that were asked for: row `index` of the table is the run `ids[index]`. */
 export interface RunRows {
@@ -83,7 +76,7 @@ export function neededColumns(all: RunColumn[], chosen: string[] | null, filter:
 }
 
 /** The table of an answer: its columns in the order of `names`. */
-export function tableOf(all: RunColumn[], answer: { [key: string]: Json }): RunRows {
+export function tableOf(all: RunColumn[], answer: Pick<RunCells, "ids" | "columns">): RunRows {
   const cells = answer.columns as Record<string, Json[]>;
   const described = new Map(all.map((column) => [column.name, column]));
   const head: TableHead = {
@@ -100,7 +93,7 @@ export function tableOf(all: RunColumn[], answer: { [key: string]: Json }): RunR
       described.get(name)?.type === "text" ? list : list.map(parseNumbers),
     ]),
   );
-  return { ids: answer.ids as number[], table: withRows(emptyTable(head), { first: 0, columns: parsed }) };
+  return { ids: answer.ids, table: withRows(emptyTable(head), { first: 0, columns: parsed }) };
 }
 
 // A column of a config is one of numbers if its cells are.
@@ -145,12 +138,12 @@ function rangeOf(sorted: Uint32Array, first: number, last: number): [number, num
 export async function loadRuns(store: Store, withColumns: boolean): Promise<void> {
   const number = ++loads;
   if (withColumns || !columns.get().length) {
-    const listed = (await store.ask({ kind: "ask_run_columns" })) as unknown as RunColumn[];
+    const listed = await store.ask({ kind: "ask_run_columns" });
     if (number !== loads) return;
     columns.set(listed);
   }
   const needed = neededColumns(columns.get(), shownColumns.get(), filterText.get(), order.get());
-  const answer = (await store.ask({ kind: "ask_runs", columns: needed })) as { [key: string]: Json };
+  const answer = await store.ask({ kind: "ask_runs", columns: needed });
   if (number === loads) rows.set(tableOf(columns.get(), answer));
 }
 

@@ -1,17 +1,9 @@
 // From curves of many runs to one table, whose legend column is the run: the Plots tab's mechanism draws it.
-import type { Json, TableHead } from "../messages";
+import type { Json, RunCurve, TableHead } from "../messages";
 import { parseNumbers } from "../non_finite";
 import { emptyTable, withRows, type Table } from "../tables/table_rows";
 
-/** A series of a run, as the server answers. */
-export interface RunCurve {
-  run: number;
-  series: string;
-  x_name: string;
-  x: number[];
-  y: Json[];
-  points: number; // before it was thinned
-}
+export type { RunCurve };
 
 /** The table of all curves, and what is left out of it. */
 export interface Overlay {

@@ -61,7 +61,7 @@ function NotesForm({ store, run }: { store: Store; run: RunDetails }) {
   const save = (event: Event): void => {
     event.preventDefault();
     store.ask({ kind: "note_run", run: run.id, name, tags: splitTags(tags), note }).then(
-      (answer) => store.notice(`Kept in ${(answer as { kept: string }).kept}`, "done"),
+      (answer) => store.notice(`Kept in ${answer.kept}`, "done"),
       (error: Error) => store.notice(error.message),
     );
   };

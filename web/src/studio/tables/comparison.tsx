@@ -1,23 +1,12 @@
 // Compare the rows of a tensor column: similarity, principal components, clusters.
 import { useEffect, useState } from "preact/hooks";
 
-import type { AskAnalysis, TableHead } from "../messages";
+import type { AskAnalysis, ColumnAnalysis, TableHead } from "../messages";
 import { Dialog } from "../shell/dialog";
 import { useValue, type Store } from "../store";
 import { Dendrogram } from "./dendrogram";
 import { HeatMap } from "./heat_map";
 import { ScatterPlot } from "./scatter_plot";
-
-/** The server's response to any of the analyses. */
-interface ComparisonResult {
-  labels: string[];
-  total: number; // total number of rows
-  matrix?: (number | null)[][];
-  points?: [number, number][];
-  explained?: number[];
-  order?: number[];
-  merges?: [number, number, number][];
-}
 
 const KINDS = [
   { name: "similarity", title: "Similarity", doc: "The correlation of every two rows." },
@@ -81,14 +70,14 @@ function useAnalysis(
   table: string,
   column: string,
   kind: AskAnalysis["analysis"],
-): { result: ComparisonResult | null; problem: string } {
-  const [answer, setAnswer] = useState<{ kind: string; result: ComparisonResult | null; problem: string } | null>(null);
+): { result: ColumnAnalysis | null; problem: string } {
+  const [answer, setAnswer] = useState<{ kind: string; result: ColumnAnalysis | null; problem: string } | null>(null);
   const hello = useValue(store.hello); // after a reconnect, request again: the last request may have been lost
   useEffect(() => {
     let isCurrent = true; // an answer to an earlier request is stale
-    const update = (result: ComparisonResult | null, problem = "") => isCurrent && setAnswer({ kind, result, problem });
+    const update = (result: ColumnAnalysis | null, problem = "") => isCurrent && setAnswer({ kind, result, problem });
     store.ask({ kind: "ask_analysis", table, column, analysis: kind }).then(
-      (result) => update(result as unknown as ComparisonResult),
+      (result) => update(result),
       (error: Error) => update(null, error.message),
     );
     return () => {

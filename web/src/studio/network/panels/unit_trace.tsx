@@ -1,10 +1,10 @@
 // A unit's variables over all recorded moments, as a line plot.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import type { Json } from "../../messages";
+import type { Json, UnitTrace as UnitTraceAnswer } from "../../messages";
 import { useValue, type Selection } from "../../store";
 import { theme } from "../../theme";
-import { asRecord, type NetworkPresenter } from "../presenter";
+import type { NetworkPresenter } from "../presenter";
 import { drawNonFinite } from "../../plots/non_finite_marks";
 import { parseNumbers } from "../../non_finite";
 import { formatShort } from "./colour_legend";
@@ -80,7 +80,7 @@ function useTrace(
       const answer = names.length ? await presenter.store.ask(question).catch(() => undefined) : null;
       isAsking = false;
       if (isOver) return;
-      if (answer !== undefined) setLines(parseTrace(answer)); // the request failed: keep the current plot
+      if (answer !== undefined) setLines(linesOf(answer)); // the request failed: keep the current plot
       if (isOutdated) askLater();
     };
     const askLater = (): void => void (timer ||= window.setTimeout(() => void ask(), REFRESH_MS));
@@ -95,15 +95,12 @@ function useTrace(
   return lines;
 }
 
-function parseTrace(answer: Json): TraceLines | null {
-  const { moments, steps, values } = asRecord(answer);
-  const numbers = (list: Json): number[] => (Array.isArray(list) ? list.map(Number) : []);
-  const series = new Map<string, (number | null)[]>();
-  for (const [name, list] of Object.entries(asRecord(values ?? null))) {
-    if (Array.isArray(list)) series.set(name, list.map(parseNumbers).map((value) => (typeof value === "number" ? value : null))); // prettier-ignore
-  }
-  const lines = { moments: numbers(moments ?? null), steps: numbers(steps ?? null), values: series };
-  return lines.moments.length ? lines : null;
+function linesOf(trace: UnitTraceAnswer | null): TraceLines | null {
+  if (!trace?.moments.length) return null;
+  const finite = (list: Json[]): (number | null)[] =>
+    list.map(parseNumbers).map((value) => (typeof value === "number" ? value : null));
+  const values = new Map(Object.entries(trace.values).map(([name, list]) => [name, finite(list)]));
+  return { moments: trace.moments, steps: trace.steps, values };
 }
 
 interface TracePlotProps {

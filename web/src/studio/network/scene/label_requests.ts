@@ -83,6 +83,7 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
     { x: right.x + 50, y: right.y + 10, align: "left" },
     { x: left.x - 110, y: left.y, align: "right" },
     { x: right.x + 110, y: right.y + 10, align: "left" },
+    ...[14, 26, 38].map((down) => ({ x: right.x, y: front.y + down, align: "right" as const })), // below the buttons
   ];
 }
 

@@ -1,12 +1,8 @@
 // A cache of exact values, each requested once.
-import type { Json } from "../../messages";
+import type { UnitValue } from "../../messages";
 import type { Store } from "../../store";
 
-export interface ExactValue {
-  value: number | null; // null if not finite or unknown
-  text: string; // in full precision
-  index: number[];
-}
+export type ExactValue = UnitValue;
 
 export interface ValueQuery {
   layer: string;
@@ -31,7 +27,7 @@ export class ExactValues {
     if (cached) return cached;
     const { of, ...fields } = query;
     const question = { kind: "ask_value" as const, ...fields, of_layer: of?.layer ?? "", of_unit: of?.unit ?? -1 };
-    const answer = this.store.ask(question).then(parseExactValue);
+    const answer = this.store.ask(question).then(withText);
     this.cache.set(key, answer);
     answer.catch(() => this.cache.delete(key)); // the next request may succeed
     if (this.cache.size > MAX_CACHED) this.cache.delete(this.cache.keys().next().value!);
@@ -43,12 +39,6 @@ export class ExactValues {
   }
 }
 
-function parseExactValue(answer: Json): ExactValue {
-  const fields = answer !== null && typeof answer === "object" && !Array.isArray(answer) ? answer : {};
-  const { value, text, index } = fields;
-  return {
-    value: typeof value === "number" ? value : null,
-    text: (typeof text === "string" && text) || (value === null || value === undefined ? "no value" : String(value)),
-    index: Array.isArray(index) ? index.filter((part) => typeof part === "number") : [],
-  };
+function withText({ value, text, index }: UnitValue): ExactValue {
+  return { value, text: text || (value === null ? "no value" : String(value)), index };
 }
