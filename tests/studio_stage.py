@@ -109,6 +109,7 @@ class Stage:
     folder: Path | None = None
     connected = False
     last_step = 41
+    backward_steps = 0
 
     def __init__(
         self, *, paused: bool = False, markup: bool = False, kind: str = "live", states: int = 0, more: int = 0
@@ -234,6 +235,9 @@ class Stage:
         made = Recording(len(self.saved), name or f"recording-{len(self.saved)}", len(self.moments), 1234)
         self.saved.append(made)
         return made
+
+    def backward_text(self) -> str:
+        return ""
 
     def graph(self, net: Net) -> str:
         """The drawing of its network."""

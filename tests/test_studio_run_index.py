@@ -230,6 +230,4 @@ def test_of_runs_that_the_index_knows_few_are_looked_at_to_choose_the_first(
     monkeypatch.setattr(open_source, "_changed", lambda path: looked_at.append(path) or path.stat().st_mtime)
     assert open_catalog(tmp_path).run == 2 and looked_at == [tmp_path / "sweep-2"]
     os.utime(logged(tmp_path / "newer"), (5e9, 5e9))
-    assert (
-        open_catalog(tmp_path).run == 0 and looked_at[1:] == [tmp_path / "newer"] * 2
-    )  # which the index does not know
+    assert open_catalog(tmp_path).run == 0 and looked_at[1:] == [tmp_path / "newer"] * 2  # unknown to the index

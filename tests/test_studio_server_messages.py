@@ -41,6 +41,7 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "ask_analysis", "question": 3, "table": "patterns", "column": "Input", "analysis": "pca"},
     {"kind": "ask_sample", "question": 4, "id": 2},
     {"kind": "ask_graph", "question": 5},
+    {"kind": "ask_backward", "question": 6},
     {"kind": "ask_tensors", "question": 5, "layer": "Conv", "moment": 2},
     {
         "kind": "ask_slice",

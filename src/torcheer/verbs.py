@@ -180,9 +180,7 @@ def draw(
     if _is_tensor(what):
         if inputs is not None or input_kwargs or rolled or colour_by != "kind":
             raise BadArgument("draw(loss): inputs, rolled and colour_by belong to a model or a history")
-        from torcheer.autograd import explain
-
-        what = explain(what).history  # type: ignore[arg-type]
+        what = _explained(what)
     elif _is_model(what):
         if inputs is None and not input_kwargs:
             raise BadArgument(
@@ -196,6 +194,7 @@ def draw(
         raise BadArgument("draw: a history has run already; inputs go with a model")
     from torcheer.drawing import draw_history
 
+    assert isinstance(what, ModelHistory)
     return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
 
 
@@ -212,10 +211,11 @@ def show(
     block: bool | None = None,
     title: str | None = None,
 ) -> Viewer:
-    """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D.
+    """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D;
+    or at a loss that was recorded by `torcheer.autograd`: each step of its forward and backward pass, with its numbers.
 
-    - `what`: a history; a model, which is run once with `inputs`; eTorch's `State` or `Network`; a `Table`; a path; or
-      what `history.compare(other)` returned, which is shown side by side.
+    - `what`: a history; a model, which is run once with `inputs`; a loss, or what `autograd.explain(loss)` returned;
+      eTorch's `State` or `Network`; a `Table`; a path; or what `history.compare(other)` returned, shown side by side.
     - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`. Of a history or a path: another, to compare.
     - `port`: of the page's address; 0 takes a free one. `host`: the address to listen on; None for this machine alone.
     - `base_path`, `allowed_hosts`: behind a proxy, the path before all of ours and the proxy's names in the browser.
@@ -226,13 +226,13 @@ def show(
     from torcheer.host.show import show as open_page
 
     return open_page(
-        what, inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
+        _explained(what), inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
         allowed_hosts=allowed_hosts, browser=browser, block=block, title=title,
     )  # fmt: skip
 
 
 def report(
-    what: ModelHistory | RunFolder | StrPath,
+    what: ModelHistory | RunFolder | torch.Tensor | StrPath,
     path: StrPath,
     *,
     steps: Sequence[int] | None = None,
@@ -241,7 +241,8 @@ def report(
 ) -> Report:
     """Write a history or a run as one HTML file, to send to somebody: the studio's page, without a server or a network.
 
-    - `what`: a history; or a run's folder, a watch, a recording, what `history.save` wrote, by its path.
+    - `what`: a history; a loss of `torcheer.autograd`, with its backward pass step by step; or a run's folder, a watch,
+      a recording, what `history.save` wrote, by its path.
     - `path`: the file to write.
     - `steps`: the steps whose values are kept for the 3D view; None keeps up to 50, evenly spread.
     - `most_bytes`: the file's greatest size. Pictures get coarser and older states are left out until it fits; the
@@ -250,7 +251,7 @@ def report(
     """
     from torcheer.studio.report.report import report as write
 
-    return write(what, path, steps=steps, most_bytes=most_bytes, title=title)
+    return write(_explained(what), path, steps=steps, most_bytes=most_bytes, title=title)
 
 
 def live(
@@ -504,6 +505,16 @@ def _is_model(value: Any) -> bool:
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _explained(what: Any) -> Any:
+    """The history of a loss that was recorded by `torcheer.autograd`, or of its explanation; all else as it is."""
+    if _is_tensor(what):
+        from torcheer.autograd import explain
+
+        return explain(what).history
+    autograd = sys.modules.get("torcheer.autograd")  # where it is not loaded, nothing was explained
+    return what.history if autograd is not None and isinstance(what, autograd.Explanation) else what
 
 
 def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool) -> None:

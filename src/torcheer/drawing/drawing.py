@@ -76,6 +76,10 @@ class Drawing:
         layers = [next((layer_of[index] for index in item.ops if index in layer_of), "") for item in self._items]
         overlays = overlays_of(self.history, self._items)
         data = page_data(self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by)
+        if self.history.facts.backward:  # an operation of an op has twice its index, a rule one more
+            data["steps"] = [
+                -1 if item.look == "output" else 2 * item.step + (item.look == "gradient") for item in self._items
+            ]
         return graph_text(data, layers, details_text(self.picture, partial(details_of, self.history), overlays))
 
     def dot(self) -> str:

@@ -1,4 +1,4 @@
-"""The drawing of what a source shows, as the answer to `AskGraph`; drawn once per network, in a thread."""
+"""Texts about what a source shows: its drawing (`AskGraph`), drawn once per network, and its backward pass."""
 
 from __future__ import annotations
 
@@ -32,13 +32,21 @@ class Graphs:
                 raise ValueUnavailable("there is no network yet, so there is nothing to draw")
             task = asyncio.create_task(asyncio.to_thread(compressed_graph, source, source.net))
             self._drawn[source] = (source.net, task)
-        return graph_message(await asyncio.shield(task), question)
+        return text_message(await asyncio.shield(task), question)
 
 
-def graph_message(text: bytes, question: int) -> bytes:
-    """The binary message with a compressed drawing."""
+def text_message(text: bytes, question: int) -> bytes:
+    """The binary message with a compressed text."""
     payload = np.frombuffer(text, np.uint8)
     return binary_message(asdict(SampleFrame(question, payload.nbytes, payload.shape)), payload)
+
+
+def backward_answer(source: Source, question: int, compression: int = _COMPRESSION) -> bytes:
+    """The binary message with the steps of a backward pass; raises where there was none."""
+    text = source.backward_text()
+    if not text:
+        raise ValueUnavailable("no backward pass was recorded: tl.show(loss) shows one, of torcheer.autograd")
+    return text_message(zlib.compress(text.encode(), compression), question)
 
 
 def compressed_graph(source: Source, net: Net, compression: int = _COMPRESSION) -> bytes:

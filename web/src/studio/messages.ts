@@ -281,6 +281,13 @@ export interface ReportCame {
   graph: boolean; // whether it has one
 }
 
+/** What is shown is a pass of `torcheer.autograd`, to be walked through forward and backward: see `AskBackward`. */
+export interface BackwardCame {
+  kind: "backward_came";
+  loss: string; // the name of the variable that it began with
+  steps: number;
+}
+
 /** What is shown are two side by side; their rows are the table "differences". */
 export interface ComparisonCame {
   kind: "comparison_came";
@@ -347,10 +354,10 @@ export interface FrameHead {
   raster: boolean; // rows are units and columns moments, the selected one last
 }
 
-/** The header of a binary message that answers `AskSample`: an image's pixels, or sound; or `AskGraph`. */
+/** The header of a binary message: answers `AskSample`, an image's pixels or sound; `AskGraph`; `AskBackward`. */
 export interface SampleFrame {
   question: number;
-  count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of a graph zlib's
+  count: number; // bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of texts zlib's
   shape: number[]; // height, width and channels of an image; channels and length of sound
   rate: number; // of sound, numbers per second
   note: string; // what the payload does not show: clipped numbers, NaN
@@ -510,6 +517,12 @@ export interface AskGraph {
   question: number;
 }
 
+/** The steps of a backward pass: a `SampleFrame` with a compressed text, see web/src/studio/backward. */
+export interface AskBackward {
+  kind: "ask_backward";
+  question: number;
+}
+
 /** The tensors of a layer at a moment, those that are not kept included: `LayerTensors`. */
 export interface AskTensors {
   kind: "ask_tensors";
@@ -647,6 +660,7 @@ export type ToPage =
   | RecordingsCame
   | RunsCame
   | ReportCame
+  | BackwardCame
   | ComparisonCame
   | CaughtUp
   | Shown
@@ -666,6 +680,7 @@ export type FromPage =
   | AskAnalysis
   | AskSample
   | AskGraph
+  | AskBackward
   | AskTensors
   | AskSlice
   | AskStatistics

@@ -2,6 +2,7 @@
 import type {
   AlertSeen,
   ComparisonCame,
+  BackwardCame,
   Ended,
   Hello,
   Json,
@@ -42,6 +43,7 @@ export interface PageState {
   run: number; // which of them is shown; -1 without a choice
   report: ReportCame | null; // null where a server answers
   comparison: ComparisonCame | null; // of two side by side
+  backward: BackwardCame | null; // null unless it is a pass of the readable autograd
   runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
@@ -65,6 +67,7 @@ export const NOTHING_SAID: PageState = {
   run: -1,
   report: null,
   comparison: null,
+  backward: null,
   runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
@@ -107,6 +110,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, report: message };
     case "comparison_came":
       return { ...page, comparison: message };
+    case "backward_came":
+      return { ...page, backward: message };
     case "ended":
       return { ...page, ended: message, state: message.state };
     case "shown":

@@ -3,6 +3,7 @@ import type {
   Act,
   AskAnalysis,
   AskCheckpoints,
+  AskBackward,
   AskCurves,
   AskGraph,
   AskRunColumns,
@@ -35,7 +36,17 @@ import type { SocketListener, Transport } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph", "summary", "compare"] as const;
+export const TAB_NAMES = [
+  "runs",
+  "network",
+  "plots",
+  "tables",
+  "samples",
+  "graph",
+  "summary",
+  "compare",
+  "backward",
+] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -83,7 +94,7 @@ export type SliceBytes = BinaryAnswer<SliceFrame>;
 export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
 type RunRequest = AskCheckpoints | AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
 type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
-type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskSample | AskAnalysis>;
+type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskBackward | AskSample | AskAnalysis>;
 type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
 type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
@@ -116,6 +127,7 @@ export class Store {
   readonly run = new Signal(-1);
   readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
   readonly comparison = new Signal<PageState["comparison"]>(null); // of two side by side
+  readonly backward = new Signal<PageState["backward"]>(null); // a pass of the readable autograd; null for all else
   readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
@@ -218,6 +230,11 @@ export class Store {
   /** Request the network's drawing. */
   askGraph(): Promise<SampleBytes> {
     return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
+  }
+
+  /** Request the steps of a backward pass. */
+  askBackward(): Promise<SampleBytes> {
+    return this.askAny({ kind: "ask_backward" }) as Promise<SampleBytes>;
   }
 
   /** Request a slice of a tensor. */
@@ -324,6 +341,7 @@ export class Store {
     this.run.set(page.run);
     this.report.set(page.report);
     this.comparison.set(page.comparison);
+    this.backward.set(page.backward);
     this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.outcome.set(page.outcome);
@@ -334,8 +352,9 @@ export class Store {
     if (!before.caughtUp) {
       this.connection.set("open");
       this.hello.set(page.hello);
-      if (page.report && !location.hash) this.tab.set("summary");
-      if (page.comparison && !location.hash) this.tab.set("compare");
+      if (!location.hash && page.report) this.tab.set("summary");
+      else if (!location.hash && page.backward) this.tab.set("backward");
+      else if (!location.hash && page.comparison) this.tab.set("compare");
       this.lastLook = ""; // it has not received it yet
       this.openRunsTab();
     }

@@ -109,6 +109,10 @@ class LiveTrace:
         tensor = self._stored_names().tensors.get(name)
         return [] if self.gradient_log is None or tensor is None else self.gradient_log.of(-id(tensor))
 
+    def backward_text(self) -> str:
+        """Return nothing: torch's own backward has no steps to read."""
+        return ""
+
     def stored_value(self, name: str) -> Any:
         """Return a parameter or buffer as it was when first read."""
         tensor = self._stored_names().tensors.get(name)

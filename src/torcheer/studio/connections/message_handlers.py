@@ -26,7 +26,7 @@ from torcheer.studio.connections.run_messages import RUN_REQUESTS
 from torcheer.studio.connections.run_requests import RunRequests, compared_path
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
-from torcheer.studio.graph_answers import Graphs
+from torcheer.studio.graph_answers import Graphs, backward_answer
 from torcheer.studio.run_outcome import closing_message, is_alive
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
@@ -260,6 +260,10 @@ class Hub:
         with _reporting_errors(page, question):
             page.reply(await self._graphs.answer(source, question))
 
+    def _answer_backward(self, page: PageConnection, request: messages.AskBackward) -> None:
+        source = _channel(page).source
+        self._answer_in_thread(page, request.question, lambda: backward_answer(source, request.question), self._cutting)
+
     def _answer_tensors(self, page: PageConnection, request: messages.AskTensors) -> None:
         tensors = tensors_of(_channel(page).source, request.layer, request.moment)
         page.reply(Answer(request.question, asdict(tensors)))
@@ -403,6 +407,7 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.AskAnalysis: Hub._answer_analysis,
     messages.AskSample: Hub._answer_sample,
     messages.AskGraph: Hub._answer_graph,
+    messages.AskBackward: Hub._answer_backward,
     messages.AskTensors: Hub._answer_tensors,
     messages.AskSlice: Hub._answer_slice,
     messages.AskStatistics: Hub._answer_statistics,

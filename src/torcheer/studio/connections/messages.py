@@ -204,6 +204,14 @@ class ReportCame:
 
 
 @dataclass(frozen=True, slots=True)
+class BackwardCame:
+    """What is shown is a pass of `torcheer.autograd`, to be walked through forward and backward: see `AskBackward`."""
+
+    loss: str  # the name of the variable that it began with
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class FrameHead:
     """The header of a binary message: one layer of a state, or a layer over time."""
 
@@ -225,10 +233,10 @@ class FrameHead:
 
 @dataclass(frozen=True, slots=True)
 class SampleFrame:
-    """The header of a binary message that answers `AskSample`: an image's pixels, or sound; or `AskGraph`."""
+    """The header of a binary message: answers `AskSample`, an image's pixels or sound; `AskGraph`; `AskBackward`."""
 
     question: int
-    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of a graph zlib's
+    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of texts zlib's
     shape: tuple[int, ...]  # height, width and channels of an image; channels and length of sound
     rate: int = 0  # of sound, numbers per second
     note: str = ""  # what the payload does not show: clipped numbers, NaN
@@ -425,6 +433,13 @@ class AskGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class AskBackward:
+    """The steps of a backward pass: a `SampleFrame` with a compressed text, see web/src/studio/backward."""
+
+    question: Annotated[int, Between()]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRecording:
     """Save the moments to a recording; the server picks the folder, names have letters, digits, - and _."""
 
@@ -452,9 +467,10 @@ class CloseStudio:
 
 TO_PAGE = by_kind(
     Hello, NetCame, Moments, StateCame, OutcomeCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame,
-    SamplesCame, RecordingsCame, RunsCame, ReportCame, ComparisonCame, CaughtUp, Shown, Answer, Problem, Ended,
+    SamplesCame, RecordingsCame, RunsCame, ReportCame, BackwardCame, ComparisonCame, CaughtUp, Shown, Answer, Problem,
+    Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
-    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskTensors, AskSlice,
-    AskStatistics, SaveRecording, OpenRecording, OpenRun, OpenComparison, CloseStudio, *RUN_REQUESTS,
+    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskBackward, AskTensors,
+    AskSlice, AskStatistics, SaveRecording, OpenRecording, OpenRun, OpenComparison, CloseStudio, *RUN_REQUESTS,
 )  # fmt: skip

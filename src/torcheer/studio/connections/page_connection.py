@@ -197,6 +197,10 @@ class PageConnection:
     def _comparison(self, channel: Channel) -> Any:
         return channel.source.comparison
 
+    def _backward(self, channel: Channel) -> Any:
+        source = channel.source
+        return messages.BackwardCame(source.title, source.backward_steps) if source.backward_steps else None
+
     def _caught_up(self, channel: Channel) -> Any:
         return messages.CaughtUp()
 
@@ -270,5 +274,6 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
     "comparison": PageConnection._comparison,
+    "backward": PageConnection._backward,
     "caught_up": PageConnection._caught_up,
 }

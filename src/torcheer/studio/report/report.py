@@ -17,7 +17,7 @@ from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
 from torcheer.studio.files.file_source import FileSource
-from torcheer.studio.graph_answers import compressed_graph, graph_message
+from torcheer.studio.graph_answers import backward_answer, compressed_graph, text_message
 from torcheer.studio.report.report_blocks import Blocks, pack
 from torcheer.studio.report.report_html import ReportFile
 from torcheer.studio.report.report_samples import add_samples
@@ -132,6 +132,7 @@ class _Writer:
     def html(self, moments: list[Moment]) -> tuple[str, tuple[str, ...]]:
         """The file's text, and sentences about what is left out."""
         summary, graph = summary_of_report(self._source, self._path), self._add_graph()
+        self._add_backward()
         self._add_tables(moments)
         reserved = self._reserve_messages(summary)
         self._reduced.samples, notes = add_samples(self._blocks, self._source.samples, _SAMPLES_SHARE)
@@ -154,11 +155,20 @@ class _Writer:
             self._left_out.append(f"The graph: {error}.")
             return False
         if len(text) <= self._blocks.left_bytes * _GRAPH_SHARE and self._blocks.add(
-            ["ask_graph"], graph_message(text, 0)
+            ["ask_graph"], text_message(text, 0)
         ):
             return True
         self._left_out.append(f"The graph: it takes {human_bytes(len(text))}.")
         return False
+
+    def _add_backward(self) -> None:
+        """Add the steps of a backward pass, as the answer to a page that asks for them."""
+        if not self._reduced.backward_steps:
+            return
+        steps = backward_answer(self._source, 0, compression=7)
+        if len(steps) > self._blocks.left_bytes * _GRAPH_SHARE or not self._blocks.add(["ask_backward"], steps):
+            self._left_out.append(f"The steps of the backward pass: they take {human_bytes(len(steps))}.")
+            self._reduced.backward_steps = 0
 
     def _add_tables(self, moments: list[Moment]) -> None:
         self._left_out += fold_tables(self._reduced, int(self._blocks.left_bytes * _TABLES_SHARE))
@@ -199,5 +209,5 @@ def replace_moments(source: ReportSource, moments: list[Moment]) -> ReportSource
     """The same source with other moments."""
     tables, samples = source.tables, source.samples
     chosen = ReportSource(source, source.title, moments)
-    chosen.tables, chosen.samples = tables, samples
+    chosen.tables, chosen.samples, chosen.backward_steps = tables, samples, source.backward_steps
     return chosen

@@ -66,6 +66,7 @@ class ReportSource(Source):
         self.parameters = tuple(replace(parameter, editable=False) for parameter in source.parameters)
         self.alerts, self.tables = list(source.alerts), dict(source.tables)
         self.samples = source.samples
+        self.backward_steps = source.backward_steps
 
 
 def _without_weights(net: Net) -> Net:

@@ -260,7 +260,7 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def _folders_in(parent: str) -> list[tuple[str, bool]]:
-    """The folders in a folder by name, without hidden ones, and whether each is a link; none where it cannot be read."""
+    """The folders in a folder by name, without hidden ones, and whether each is a link; none if it is unreadable."""
     try:
         with os.scandir(parent) as entries:
             folders = [(each.path, each.is_symlink()) for each in entries if each.name[0] != "." and each.is_dir()]

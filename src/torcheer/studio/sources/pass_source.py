@@ -5,6 +5,7 @@ Layers and projections come from its graph.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,12 +60,25 @@ class PassSource(Source):
         self.state = State("idle", {"Name": title}, batch=description.batch.size, message="a recorded pass")
         self.parameters = _facts(info, ops)
         values.moments.append(Moment(0, 0, {"Name": title}))
+        self._backward = self._read_backward(history)
+        self.backward_steps = len(json.loads(self._backward.partition("\n")[0])["steps"]) if self._backward else 0
 
     def graph(self, net: Net) -> str:
         """The drawing of all its operations."""
         from torcheer.drawing.draw import draw_history
 
         return draw_history(load(self.path)).page_text(self._description.layer_of())
+
+    def backward_text(self) -> str:
+        """Its steps, as they were saved."""
+        return self._backward
+
+    def _read_backward(self, history: ModelHistory) -> str:
+        try:
+            return history.trace.backward_text()
+        except (TorcheerError, OSError, ValueError) as error:  # the rest of the pass may be intact
+            self._problem(f"the steps of the backward pass cannot be shown: {error}")
+            return ""
 
 
 class PassValues(StoredMoments):

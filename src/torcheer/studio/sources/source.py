@@ -45,6 +45,7 @@ class Source(MomentQueries):
 
     kind = "nothing"  # or "live", "run", "recording", "pass", "file", "comparison"
     busy = ""  # the URL of another viewer that the host is connected to
+    backward_steps = 0  # of a pass of the readable autograd; 0: it is none
     folder: Path | None = None  # where what is shown lies; None if it is temporary
 
     def __init__(self, title: str, home: Path | None, store: Store) -> None:
@@ -105,6 +106,10 @@ class Source(MomentQueries):
 
         layers = tuple(placed.layer for placed in net.layers)
         return draw_network(Network(net.name, layers, net.projections, net.variables, net.modules))
+
+    def backward_text(self) -> str:
+        """The steps of a pass of the readable autograd, as text for the page; "" if it is none."""
+        return ""
 
     # -- for hosts; without one these do nothing ---------------------------------------------------------------------
 

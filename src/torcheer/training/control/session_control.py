@@ -27,7 +27,7 @@ from torcheer.training.control.isolated_tests import count_items, test_items
 from torcheer.training.control.session_form import form_parameters, settings_of
 from torcheer.training.control.session_tables import SessionTables
 from torcheer.training.control.session_values import ValueProbes
-from torcheer.training.loop.events import Alert, Continued, EpochDone, Event, Paused, StepDone, Stopped
+from torcheer.training.loop.events import Alert, Continued, EpochDone, Event, Events, Paused, StepDone, Stopped
 from torcheer.training.loop.stop_signals import RESTART
 from torcheer.training.observe.progress_lines import rounds_of
 
@@ -294,7 +294,7 @@ class Control:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def record_events(self, events: Iterator[Event]) -> Iterator[Event]:
+    def record_events(self, events: Events) -> Events:
         """Yield the same events; add rows to the tables."""
         for event in events:
             if type(event) is not StepDone:

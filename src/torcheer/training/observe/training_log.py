@@ -193,7 +193,7 @@ class TrainingLog:
                 count = 0
             for number, row in enumerate(rows[count:], count):
                 _check(row, f"rows.{stage}.{number}")
-                writer.row(f"{EPOCHS}{stage}", row, step)
+                writer.row(f"{EPOCHS}{stage}", row, step, wakes=False)
             self._counts[stage] = len(rows)
 
     def add_steps(self, steps: Iterable[StepDone]) -> None:

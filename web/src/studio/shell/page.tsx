@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 import { CompareTab } from "../compare/tab";
+import { BackwardTab } from "../backward/tab";
 import { ControlBar, trainOrStop } from "../control/control_bar";
 import { ParameterForm } from "../control/parameter_form";
 import { GraphTab } from "../graph/tab";
@@ -111,6 +112,11 @@ function Panels({ store }: { store: Store }) {
       </div>
       <div {...panel("summary")}>
         <ErrorBoundary part="The summary">{current === "summary" && <SummaryTab store={store} />}</ErrorBoundary>
+      </div>
+      <div {...panel("backward")}>
+        <ErrorBoundary part="The backward pass">
+          <BackwardTab store={store} />
+        </ErrorBoundary>
       </div>
       <div {...panel("graph")}>
         <ErrorBoundary part="The graph">

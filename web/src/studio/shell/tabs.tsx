@@ -10,6 +10,7 @@ const RUNS = { name: "runs" as TabName, title: "Runs" };
 const SAMPLES = { name: "samples" as TabName, title: "Samples" };
 const GRAPH = { name: "graph" as TabName, title: "Graph" };
 const COMPARE = { name: "compare" as TabName, title: "Compare" };
+const BACKWARD = { name: "backward" as TabName, title: "Backward" };
 const SUMMARY = { name: "summary" as TabName, title: "Summary" };
 const KEY_MOVES: Record<string, (index: number) => number> = {
   ArrowLeft: (index) => index - 1,
@@ -28,7 +29,15 @@ export function Tabs({ store }: { store: Store }) {
   const hasRuns = useValue(store.runList).total > 0;
   const first = report ? [SUMMARY] : hasRuns ? [RUNS] : [];
   const compared = useValue(store.comparison) || current === "compare" ? [COMPARE] : [];
-  const tabs = [...first, ...compared, ...TABS, ...(hasSamples ? [SAMPLES] : []), ...(hasGraph ? [GRAPH] : [])];
+  const hasBackward = useValue(store.backward) !== null;
+  const tabs = [
+    ...first,
+    ...compared,
+    ...(hasBackward ? [BACKWARD] : []),
+    ...TABS,
+    ...(hasSamples ? [SAMPLES] : []),
+    ...(hasGraph ? [GRAPH] : []),
+  ];
   const move = (event: KeyboardEvent): void => {
     const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
     if (target === undefined) return;
