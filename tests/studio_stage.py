@@ -24,6 +24,7 @@ from waiting import wait_until
 
 from torcheer.control.control_records import ACTIONS, Change, Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
+from torcheer.drawing.writers.graph_text import GraphText
 from torcheer.errors import BadArgument
 from torcheer.network.network_records import Layer, Net, Network, Projection, Variable
 from torcheer.network.placement import net_of
@@ -123,7 +124,7 @@ class Stage:
         self.net: Net | None = net_of(Network(MARKUP if markup else "Stage", layers, PROJECTIONS, VARIABLES))
         can = ACTIONS if kind == "live" else ()
         status = "done" if kind != "live" else "paused" if paused else "running"
-        self.state = State(status, self._counters(0), can, ITEMS, 8, 10)
+        self.state = State(status, self._counters(0), can, ITEMS, 8, 10, unit="trial")
         self.parameters: tuple[Parameter, ...] = PARAMETERS
         self.alerts: list[AlertSeen] = [AlertSeen("the loss has not moved for 3 epochs", step=12, rule="stuck")]
         self.tables = {head.name: TableRows(head, {one.name: [] for one in head.columns}) for head in TABLES}
@@ -236,10 +237,15 @@ class Stage:
         self.saved.append(made)
         return made
 
+    @property
+    def named_net(self) -> Net | None:
+        """Its network; nobody named tokens."""
+        return self.net
+
     def backward_text(self) -> str:
         return ""
 
-    def graph(self, net: Net) -> str:
+    def graph(self, net: Net) -> GraphText:
         """The drawing of its network."""
         return Source.graph(cast(Source, self), net)
 

@@ -210,6 +210,7 @@ def show(
     browser: bool | None = None,
     block: bool | None = None,
     title: str | None = None,
+    token_names: Sequence[str] | Sequence[Sequence[str]] | None = None,
 ) -> Viewer:
     """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D;
     or at a loss that was recorded by `torcheer.autograd`: each step of its forward and backward pass, with its numbers.
@@ -222,12 +223,14 @@ def show(
     - `browser`: whether to open a browser; None does so where there is a desktop.
     - `block`: whether to wait for Ctrl-C; None waits in a script on a terminal, where the page would be gone at once.
     - `title`: of the page.
+    - `token_names`: at the rows and columns of attention heads: a list of names, or one for each item of the batch.
     """
     from torcheer.host.show import show as open_page
 
     return open_page(
         _explained(what), inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
         allowed_hosts=allowed_hosts, browser=browser, block=block, title=title,
+        token_names=token_names,
     )  # fmt: skip
 
 
@@ -269,6 +272,7 @@ def live(
     browser: bool | None = None,
     open_server: bool = True,
     title: str | None = None,
+    token_names: Sequence[str] | Sequence[Sequence[str]] | None = None,
     step_of: Callable[[], int] | None = None,
     notify: Any = None,
     system_secs: float = 5.0,
@@ -279,7 +283,7 @@ def live(
     - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
     - `optimizer`: its settings can be changed from the page.
     - `to`: a run's folder, where `torcheer studio` finds the page.
-    - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`: as for `show`.
+    - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`, `token_names`: as for `show`.
     - `open_server`: False starts no page; one may come later.
     - `step_of`: a function that says the number of the step, for loops that count their own.
     - `notify`, `system_secs`: as for `watch`.
@@ -289,7 +293,7 @@ def live(
     return follow(
         model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, host=host,
         base_path=base_path, allowed_hosts=allowed_hosts, browser=browser, open_server=open_server, title=title,
-        step_of=step_of, notify=notify, system_secs=system_secs,
+        token_names=token_names, step_of=step_of, notify=notify, system_secs=system_secs,
     )  # fmt: skip
 
 

@@ -19,9 +19,11 @@ def main(command: str, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
     parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="compare the two, layer by layer")
-    from torcheer.studio.server import add_address, chosen_address, serve_path
+    from torcheer.network.heads.token_names import read_token_names
+    from torcheer.studio.server import add_address, add_token_names, chosen_address, serve_path
 
     add_address(parser)
+    add_token_names(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     options = parser.parse_args(arguments)
     if options.other is None and not options.path.exists():
@@ -34,5 +36,6 @@ def main(command: str, arguments: Sequence[str]) -> int:
         if not options.no_browser and can_browse():
             browse(url)
 
-    serve_path(options.path, chosen_address(options), other=options.other, ready=ready)
+    names = read_token_names(options.token_names)
+    serve_path(options.path, chosen_address(options), other=options.other, token_names=names, ready=ready)
     return 0

@@ -81,6 +81,7 @@ export interface Net {
   projections: Projection[];
   variables: Variable[];
   modules: ModuleNode[]; // the tree, each after its parent
+  token_names: string[][]; // as in `Network`
 }
 
 /** A new network, or changed layers. */
@@ -107,12 +108,13 @@ export interface Moments {
 /** A run's status and counters, and the actions it accepts. */
 export interface State {
   status: string; // "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
-  counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
+  counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Batch": 12, "Name": "item 7"}
   can: string[]; // the `ACTIONS` that this host understands
   items: number; // how many items there are to test; 0 where unknown
   batch: number; // batch size
   step_n: number; // default count of "step_n"
   message: string; // its current activity, or why it stopped
+  unit: string; // what one step of it is called; "trial" in eTorch's simulations
 }
 
 /** The run's state changed: it continued, paused, … */
@@ -440,6 +442,7 @@ export interface Look {
   layers?: string[]; // those that are open; empty: all
   inspected?: string; // a layer whose parameters are asked for, too; "": none
   also?: string; // a further variable of units that is asked for
+  most_cells?: number; // of a layer's frame; larger layers come in blocks
   train?: Every;
   test?: Every;
 }
@@ -515,6 +518,7 @@ export interface AskSample {
 export interface AskGraph {
   kind: "ask_graph";
   question: number;
+  part?: "drawing" | "details"; // details: of each operation, for panel and search
 }
 
 /** The steps of a backward pass: a `SampleFrame` with a compressed text, see web/src/studio/backward. */

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ValueUnavailable
+from torcheer.network.heads.token_names import TokenNames
 from torcheer.network.network_records import Net, Network
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.comparison_messages import ComparisonCame
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 from torcheer.studio.sources.sample_index import SampleIndex
+
+if TYPE_CHECKING:
+    from torcheer.drawing.writers.graph_text import GraphText
 
 _MOST_ALERTS = 2000
 
@@ -47,6 +51,7 @@ class Source(MomentQueries):
     busy = ""  # the URL of another viewer that the host is connected to
     backward_steps = 0  # of a pass of the readable autograd; 0: it is none
     folder: Path | None = None  # where what is shown lies; None if it is temporary
+    token_names: TokenNames = ()  # that the viewer was started with; its network's own, where there are none
 
     def __init__(self, title: str, home: Path | None, store: Store) -> None:
         """`home` is the folder for its recordings, None if it has none; `store` has the values of its moments."""
@@ -60,6 +65,11 @@ class Source(MomentQueries):
         self.comparison: ComparisonCame | None = None  # of two side by side
         self._changes = Changes()
         super().__init__(store, lambda: self.net)
+
+    @property
+    def named_net(self) -> Net | None:
+        """The network, with the names of tokens that the viewer was started with."""
+        return replace(self.net, token_names=self.token_names) if self.net and self.token_names else self.net
 
     @property
     def connected(self) -> bool:
@@ -100,8 +110,8 @@ class Source(MomentQueries):
         """Save the moments as a recording now."""
         return self.saving(name)()
 
-    def graph(self, net: Net) -> str:
-        """The drawing of its network, as text for the page; called in a thread, takes long for large ones."""
+    def graph(self, net: Net) -> GraphText:
+        """The drawing of its network, for the page; called in a thread, takes long for large ones."""
         from torcheer.drawing.network_drawing import draw_network
 
         layers = tuple(placed.layer for placed in net.layers)

@@ -157,6 +157,8 @@ def _value_axes(layer: Layer, count: int) -> tuple[str, ...]:
     if layer.view == "weight":
         return _weight_axes(count)
     names = _AXES.get(layer.view, ())
+    if layer.view == "picture":
+        names = ("channel", "row", "column") if layer.shape[0] == 3 else ("row", "column", "channel")
     if len(names) == count:
         return names
     if count == 2:

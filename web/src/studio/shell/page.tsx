@@ -1,8 +1,8 @@
 // The page: bars above and below, parameters on the left, a tab in the middle, the selection on the right.
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
-import { CompareTab } from "../compare/tab";
 import { BackwardTab } from "../backward/tab";
+import { CompareTab } from "../compare/tab";
 import { ControlBar, trainOrStop } from "../control/control_bar";
 import { ParameterForm } from "../control/parameter_form";
 import { GraphTab } from "../graph/tab";
@@ -71,8 +71,10 @@ export function Page({ store }: { store: Store }) {
           <Inspector store={store} />
         </ErrorBoundary>
       </div>
-      <StatusBar store={store} />
-      <Notices store={store} />
+      <div class="bottom">
+        <StatusBar store={store} />
+        <Notices store={store} />
+      </div>
       {openHelp && <Help close={() => setHelp(false)} />}
     </div>
   );
