@@ -217,6 +217,8 @@ def test_two_passes_are_aligned_and_the_operation_where_they_part_is_marked(tmp_
     heads = {head.variable: head for head in tensors_of(source, "two", -1).tensors}
     assert heads["Difference"].axes == ("batch", "unit") and not heads["Difference"].why
     assert source.units(0, "two", "Difference", 2) is not None
+    assert tensors_of(source, "tanh_1_2", -1).tensors[0].axes == ("batch", "unit")  # no layer, yet of the batch
+    assert tensors_of(source, "two.weight", -1).tensors[0].axes == ("output", "input")
 
 
 def test_a_pass_and_a_file_are_not_compared(tmp_path: Path) -> None:

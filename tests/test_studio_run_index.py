@@ -20,6 +20,7 @@ from torcheer.studio.runs.run_facts import read_facts
 from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.runs.run_notes import RunNotes, read_notes, write_notes
 from torcheer.studio.runs.run_table import list_cells, list_columns, run_details
+from torcheer.studio.sources import open_source
 from torcheer.studio.sources.open_source import is_live, kind_of, open_catalog, runs_below
 
 
@@ -215,3 +216,18 @@ def test_a_folder_of_many_runs_is_opened_before_all_are_read(tmp_path: Path, mon
     while catalog.index.waiting:
         assert catalog.refresh()
     assert all(run.summary == "40 steps" for run in catalog.runs)
+
+
+def test_of_runs_that_the_index_knows_few_are_looked_at_to_choose_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_index, "_WORTH_SAVING_SECS", 0.0)
+    sweep(tmp_path, 4)
+    os.utime(tmp_path / "sweep-2", (4e9, 4e9))
+    indexed(tmp_path)
+    looked_at: list[Path] = []
+    monkeypatch.setattr(open_source, "_MOST_LOOKED_AT", 1)
+    monkeypatch.setattr(open_source, "_changed", lambda path: looked_at.append(path) or path.stat().st_mtime)
+    assert open_catalog(tmp_path).run == 2 and looked_at == [tmp_path / "sweep-2"]
+    os.utime(logged(tmp_path / "newer"), (5e9, 5e9))
+    assert open_catalog(tmp_path).run == 0 and looked_at[1:] == [tmp_path / "newer"] * 2  # unknown to the index

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { interpolate } from "../src/studio/plots/line_picking";
 import { buildLines } from "../src/studio/plots/plot_lines";
 import { changedTags } from "../src/studio/runs/run_dialogs";
-import { axesOf } from "../src/studio/runs/run_axes";
+import { axesOf, nearestRun, nextRun } from "../src/studio/runs/run_axes";
 import { differencesOf } from "../src/studio/runs/config_differences";
 import { splitTags } from "../src/studio/runs/run_details";
 import {
@@ -208,4 +208,22 @@ test("axes are logarithmic over large ranges, and words are in order", () => {
   );
   deepEqual(axes[1].places, [0, 1, 0, 1]);
   deepEqual(axes[2].places[1], null); // NaN
+});
+
+test("a point between two axes picks the line that passes nearest, within reach", () => {
+  const axis = (places: (number | null)[]) => ({ name: "", places, ticks: [] });
+  const axes = [axis([0, 1, null]), axis([1, 0, 0.5]), axis([0.2, 0.4, 0.9])];
+  equal(nearestRun(axes, 0.1, 0.12, 0.05), 0);
+  equal(nearestRun(axes, 0.1, 0.5, 0.05), -1);
+  equal(nearestRun(axes, 1, 0.52, 0.05), 2); // its line begins here: it has no value before
+  equal(nearestRun(axes, 9, 0.41, 0.05), 1); // beyond the last axis: its end
+});
+
+test("arrows go through runs by their place on the last axis", () => {
+  const axes = [{ name: "loss", places: [0.5, 0, null, 1], ticks: [] }];
+  deepEqual(
+    ["ArrowUp", "ArrowDown", "Home", "End", "a"].map((key) => nextRun(axes, 0, key)),
+    [3, 1, 1, 3, -1],
+  );
+  deepEqual([nextRun(axes, -1, "ArrowUp"), nextRun(axes, -1, "ArrowDown"), nextRun(axes, 3, "ArrowUp")], [1, 3, 3]);
 });

@@ -81,9 +81,15 @@ class ComparedPasses:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def layer(self, name: str) -> Layer | None:
-        """A layer of the first pass; any other value as one of its whole shape."""
+        """A layer of the first pass; any other value as one of its own, without the batch; a parameter."""
         pair = self.pairs.get(name)
-        return self._layers.get(name) or (None if pair is None else Layer(name, pair.shape, pair.kind))
+        if pair is None or name in self._layers:
+            return self._layers.get(name)
+        if pair.kind in ("parameter", "buffer"):
+            return Layer(name, pair.shape, view="weight")
+        has_batch = self.batch > 0 and pair.shape[:1] == (self.batch,)
+        shape = pair.shape[1:] if has_batch else pair.shape
+        return Layer(name, shape, pair.kind, view="maps" if len(shape) == 3 else "auto")
 
     def array(self, name: str, variable: str) -> Any:
         """A value of either pass, or their difference, lazily; None where it is not there."""

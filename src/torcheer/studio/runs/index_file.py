@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import mmap
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.disk import write_file
+from torcheer.encoding import crc32
 from torcheer.studio.runs.run_facts import RunFacts
 from torcheer.studio.runs.run_notes import RunNotes
 
@@ -48,7 +49,7 @@ def save_index(path: Path, runs: Mapping[str, IndexedRun]) -> None:
     header = json.dumps({"series": list(series), "runs": records}, separators=(",", ":")).encode()
     numbers = np.concatenate([run.numbers for run in runs.values()]) if runs else np.empty(0)
     payload = numbers.astype("<f8").tobytes()
-    head = _HEAD.pack(_MAGIC, len(header), zlib.crc32(header), zlib.crc32(payload))
+    head = _HEAD.pack(_MAGIC, len(header), crc32(header), crc32(payload))
     gap = bytes(-(_HEAD.size + len(header)) % 8)
     write_file(path, head + header + gap + payload, sync=False)
 
@@ -56,11 +57,12 @@ def save_index(path: Path, runs: Mapping[str, IndexedRun]) -> None:
 def load_index(path: Path) -> dict[str, IndexedRun]:
     """Read an index; empty where there is none, or it is of another version, or damaged."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # replaced, it stays what it was
         magic, size, header_sum, payload_sum = _HEAD.unpack_from(data)
         header = data[_HEAD.size : _HEAD.size + size]
         start = (_HEAD.size + size + 7) // 8 * 8
-        if magic != _MAGIC or zlib.crc32(header) != header_sum or zlib.crc32(memoryview(data)[start:]) != payload_sum:
+        if magic != _MAGIC or crc32(header) != header_sum or crc32(memoryview(data)[start:]) != payload_sum:
             return {}
         return _parsed(json.loads(header), np.frombuffer(data, "<f8", offset=start))
     except (OSError, ValueError, TypeError, LookupError, struct.error):

@@ -90,16 +90,15 @@ def _varying_series(index: RunIndex) -> set[str]:
     """The series in which runs differ."""
     lows: dict[str, float] = {}
     highs: dict[str, float] = {}
-    groups: dict[tuple[str, ...], list[Any]] = {}
+    groups: dict[int, list[IndexedRun]] = {}  # by the identity of a tuple of names, which runs share
     for run in list(index.runs.values()):
-        low_high = groups.get(run.series)
-        if low_high is None:
-            groups[run.series] = [run.numbers.copy(), run.numbers.copy()]
-        else:
-            np.fmin(low_high[0], run.numbers, out=low_high[0])
-            np.fmax(low_high[1], run.numbers, out=low_high[1])
-    for series, (low, high) in groups.items():
-        for name, least, most in zip(series, low.tolist(), high.tolist()):
+        groups.setdefault(id(run.series), []).append(run)
+    for runs in groups.values():
+        low, high = runs[0].numbers.copy(), runs[0].numbers.copy()
+        for run in runs:
+            np.fmin(low, run.numbers, low)
+            np.fmax(high, run.numbers, high)
+        for name, least, most in zip(runs[0].series, low.tolist(), high.tolist()):
             lows[name], highs[name] = min(lows.get(name, least), least), max(highs.get(name, most), most)
     return {name for name in lows if lows[name] != highs[name]}
 

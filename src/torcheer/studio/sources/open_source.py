@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.runs.run_facts import SOCKET
-from torcheer.studio.runs.run_index import RunIndex
+from torcheer.studio.runs.run_index import RunIndex, relative_name
 from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.log_source import LogSource, holds_run
@@ -33,6 +34,7 @@ _DEEPEST: Final = 3  # levels of nested folders that are searched for runs
 _MOST_RUNS: Final = 20_000
 _MOST_FOLDERS: Final = 50_000
 _FIRST_SECS: Final = 0.5  # of reading runs before anything is shown
+_MOST_LOOKED_AT: Final = 32  # runs of those that were changed last
 _READ_SECS: Final = 0.5  # of reading runs before pages hear of those
 
 
@@ -172,7 +174,7 @@ class PathCatalog:
     def _open_folder(self) -> Source:
         runs = self._scan()
         if runs:
-            self.run = _best(runs)
+            self.run = _best(runs, self.index)
             return self._open(runs[self.run])
         message = f"no runs in {self.path} yet: `torcheer train CONFIG --studio` makes one, and it shows up here"
         return _nothing(f"no runs in {self.path.name or self.path} yet", message)
@@ -184,7 +186,7 @@ class PathCatalog:
         if kind_of(self.path) in ("run", "live", "archive"):
             self._folder, source = False, self._open(self.path)
         elif self.runs:
-            self.run = _best(self._paths)
+            self.run = _best(self._paths, self.index)
             source = self._open(self._paths[self.run])
         else:
             return None
@@ -246,21 +248,31 @@ def runs_in(folder: str | os.PathLike[str]) -> list[Run]:
 def runs_below(folder: Path) -> list[Path]:
     """Runs and archives in a folder, by name; nested folders are searched, except those of runs."""
     runs: list[Path] = []
-    waiting, searched = [(folder, 0)], 0
+    waiting, searched = [(str(folder), 0)], 0
     while waiting and len(runs) < _MOST_RUNS and searched < _MOST_FOLDERS:
         parent, depth = waiting.pop(0)
         searched += 1
-        try:
-            children = sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith("."))
-        except OSError:
-            continue
-        for path in children:
+        for child, is_link in _folders_in(parent):
+            if os.path.isfile(f"{child}/run.json"):  # most are runs: of 10,000 each look at a file counts
+                runs.append(Path(child))
+                continue
+            path = Path(child)
             kind = kind_of(path)
-            if kind in ("folder", EVENTS, LIGHTNING) and depth + 1 < _DEEPEST and not path.is_symlink():
-                waiting.append((path, depth + 1))
+            if kind in ("folder", EVENTS, LIGHTNING) and depth + 1 < _DEEPEST and not is_link:
+                waiting.append((child, depth + 1))
             if kind in ("run", "live", EVENTS, LIGHTNING) or (kind == "archive" and _can_open(path)):
                 runs.append(path)
     return runs
+
+
+def _folders_in(parent: str) -> list[tuple[str, bool]]:
+    """The folders in a folder by name, without hidden ones, and whether each is a link; none if it is unreadable."""
+    try:
+        with os.scandir(parent) as entries:
+            folders = [(each.path, each.is_symlink()) for each in entries if each.name[0] != "." and each.is_dir()]
+    except OSError:
+        return []
+    return sorted(folders)
 
 
 def _can_open(path: Path) -> bool:
@@ -270,9 +282,18 @@ def _can_open(path: Path) -> bool:
         return False
 
 
-def _best(runs: list[Path]) -> int:
-    """The number of the run to show first."""
-    return max(range(len(runs)), key=lambda number: (is_live(runs[number]), _changed(runs[number]), number))
+def _best(runs: list[Path], index: RunIndex | None) -> int:
+    """The number of the run to show first: a live one, or the one that was changed last.
+
+    Of runs that the index knows, only those that were the last ones then are looked at again.
+    """
+    best = [number for number, path in enumerate(runs) if os.path.lexists(f"{path}/{SOCKET}") and is_live(path)]
+    if not best and index is not None:
+        known = index.known_changes()
+        times = [(known.get(relative_name(path, index.folder), math.inf), number) for number, path in enumerate(runs)]
+        latest = heapq.nlargest(_MOST_LOOKED_AT, times)
+        best = [number for _, number in (*latest, *(pair for pair in times if pair[0] == math.inf))]
+    return max(best or range(len(runs)), key=lambda number: (_changed(runs[number]), number))
 
 
 def _changed(path: Path) -> float:

@@ -121,7 +121,7 @@ function SeriesLine({ points, name, xName }: { points: SeriesPoint[]; name: stri
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
-        tabIndex={0}
+        tabindex={0}
         role="slider"
         aria-label={`${name} over time`}
         aria-valuemin={0}

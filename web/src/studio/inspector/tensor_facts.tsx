@@ -116,7 +116,7 @@ function Histogram({ facts: { counts, edges, count } }: { facts: TensorStatistic
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
-        tabIndex={0}
+        tabindex={0}
         role="slider"
         aria-label="Histogram"
         aria-valuemin={0}

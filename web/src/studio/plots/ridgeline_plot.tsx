@@ -14,6 +14,15 @@ export function RidgelinePlot({ title, view }: { title: string; view: HistogramV
   const [hovered, setHovered] = useState(-1);
   const [inner, depth] = [WIDTH - LEFT - 16, HEIGHT - TOP - BOTTOM];
   const shown = ridges[hovered] ?? ridges[ridges.length - 1];
+  const press = (event: KeyboardEvent): void => {
+    const last = ridges.length - 1;
+    const from = hovered < 0 ? last : hovered;
+    const target = { ArrowUp: from - 1, ArrowDown: from + 1, Home: 0, End: last, Escape: -1 }[event.key];
+    if (target === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    setHovered(event.key === "Escape" ? -1 : Math.max(0, Math.min(last, target)));
+  };
   return (
     <div class="ridgelines">
       <p class="reading" role="status">
@@ -22,8 +31,11 @@ export function RidgelinePlot({ title, view }: { title: string; view: HistogramV
       </p>
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
-        role="img"
-        aria-label={`${title}: histograms over ${view.xLabel}, from ${ridges[0].x} to ${ridges[ridges.length - 1].x}`}
+        role="application"
+        tabindex={0}
+        aria-label={`${title}: histograms over ${view.xLabel}, from ${ridges[0].x} to ${ridges[ridges.length - 1].x}. Arrows go through them.`}
+        onKeyDown={press}
+        onBlur={() => setHovered(-1)}
       >
         <g transform={`translate(${LEFT} 0)`} onMouseLeave={() => setHovered(-1)}>
           {ridges.map(({ x, base, heights }, index) => (
@@ -32,6 +44,7 @@ export function RidgelinePlot({ title, view }: { title: string; view: HistogramV
               class={index === hovered ? "ridge on" : "ridge"}
               d={ridgePath(heights, inner, TOP + base * depth, TALL)}
               onMouseEnter={() => setHovered(index)}
+              onPointerDown={() => setHovered(index)}
             >
               <title>{`${view.xLabel} ${x}`}</title>
             </path>

@@ -2,11 +2,12 @@
 import { useMemo } from "preact/hooks";
 
 import { useValue } from "../store";
-import { axesOf, type RunAxis } from "./run_axes";
+import { axesOf, nearestRun, nextRun, type RunAxis } from "./run_axes";
 import { columns, current, runLabel, shownColumns, visibleColumns, type RunRows } from "./run_list";
 
 const MOST_LINES = 1000;
 const MOST_AXES = 12;
+const REACH_PX = 14; // from a line to a finger
 const [WIDTH_PER_AXIS, HEIGHT, TOP, BOTTOM, SIDE] = [96, 560, 56, 28, 56];
 
 /** The panel: of the checked runs, or of all that are listed. */
@@ -19,6 +20,8 @@ export function ParallelPanel({ list, rows }: { list: RunRows; rows: number[] })
     .map(({ name }) => name);
   const drawn = rows.slice(0, MOST_LINES);
   const axes = useMemo(() => axesOf(list, names, drawn).slice(-MOST_AXES), [list, names.join("\n"), drawn.join()]);
+  const focused = useValue(current);
+  const at = drawn.findIndex((row) => list.ids[row] === focused);
   if (axes.length < 2) {
     return (
       <p class="empty">
@@ -31,6 +34,12 @@ export function ParallelPanel({ list, rows }: { list: RunRows; rows: number[] })
       <Picture list={list} rows={drawn} axes={axes} />
       <p class="soft remark">
         {drawn.length} of {rows.length} runs, coloured by {axes[axes.length - 1].name}. The axes are the list’s columns.
+        {at >= 0 && (
+          <span role="status">
+            {" "}
+            Current run: <b>{runLabel(list, drawn[at])}</b>
+          </span>
+        )}
       </p>
     </div>
   );
@@ -41,12 +50,37 @@ function Picture({ list, rows, axes }: { list: RunRows; rows: number[]; axes: Ru
   const width = 2 * SIDE + (axes.length - 1) * WIDTH_PER_AXIS;
   const x = (axis: number): number => SIDE + axis * WIDTH_PER_AXIS;
   const colours = axes[axes.length - 1].places;
+  const pick = (run: number): void => {
+    if (run >= 0) current.set(list.ids[rows[run]]);
+  };
+  const pickAt = (event: MouseEvent & { currentTarget: SVGSVGElement }): void => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const scale = Math.min(box.width / width, box.height / HEIGHT); // it is drawn as large as fits, in the middle
+    const [left, top] = [(box.width - width * scale) / 2, (box.height - HEIGHT * scale) / 2];
+    const at = ((event.clientX - box.left - left) / scale - SIDE) / WIDTH_PER_AXIS;
+    const height = (HEIGHT - BOTTOM - (event.clientY - box.top - top) / scale) / (HEIGHT - TOP - BOTTOM);
+    pick(nearestRun(axes, at, height, REACH_PX / scale / (HEIGHT - TOP - BOTTOM)));
+  };
+  const press = (event: KeyboardEvent): void => {
+    const run = nextRun(
+      axes,
+      rows.findIndex((row) => list.ids[row] === focused),
+      event.key,
+    );
+    if (run < 0) return;
+    event.preventDefault();
+    event.stopPropagation();
+    pick(run);
+  };
   const order = [...rows.keys()].sort((a, b) => isFocused(list, rows[a], focused) - isFocused(list, rows[b], focused));
   return (
     <svg
       viewBox={`0 0 ${width} ${HEIGHT}`}
-      role="img"
-      aria-label={`Runs over ${axes.map(({ name }) => name).join(", ")}`}
+      role="application"
+      aria-label={`Runs over ${axes.map(({ name }) => name).join(", ")}. Arrows go from run to run.`}
+      tabindex={0} // Preact sets tabIndex as an attribute, which SVG does not know
+      onClick={pickAt}
+      onKeyDown={press}
     >
       {order.map((index) => (
         <path
@@ -54,7 +88,6 @@ function Picture({ list, rows, axes }: { list: RunRows; rows: number[]; axes: Ru
           class={isFocused(list, rows[index], focused) ? "run-line current" : "run-line"}
           style={{ "--share": `${Math.round(100 * (colours[index] ?? 0))}%` }}
           d={pathOf(axes, index, x)}
-          onClick={() => current.set(list.ids[rows[index]])}
         >
           <title>{runLabel(list, rows[index])}</title>
         </path>

@@ -54,3 +54,27 @@ function wordAxis(name: string, cells: Json[]): RunAxis[] {
     },
   ];
 }
+
+/** The run whose line passes nearest to a point, at most `reach` away; -1 without one. `at` counts axes, `height` is from 0 to 1. */
+export function nearestRun(axes: RunAxis[], at: number, height: number, reach: number): number {
+  const left = Math.max(0, Math.min(axes.length - 2, Math.floor(at)));
+  const share = Math.max(0, Math.min(1, at - left));
+  let [nearest, distance] = [-1, reach];
+  axes[left].places.forEach((from, run) => {
+    const to = axes[left + 1].places[run];
+    if (from === null || to === null) return;
+    const gap = Math.abs(from + (to - from) * share - height);
+    if (gap <= distance) [nearest, distance] = [run, gap];
+  });
+  return nearest;
+}
+
+/** The run that an arrow key leads to from another, by its place on the last axis; -1 for other keys. */
+export function nextRun(axes: RunAxis[], run: number, key: string): number {
+  const places = axes[axes.length - 1].places;
+  const order = [...places.keys()].filter((each) => places[each] !== null);
+  order.sort((a, b) => places[a]! - places[b]!);
+  const [start, last] = [order.indexOf(run), order.length - 1];
+  const target = { ArrowUp: start + 1, ArrowDown: start < 0 ? last : start - 1, Home: 0, End: last }[key];
+  return target === undefined ? -1 : (order[Math.max(0, Math.min(last, target))] ?? -1);
+}
