@@ -26,8 +26,11 @@ HEADER = ["the page", "what", "median", "slowest", "floor"]
 NAMES = ("page-start", "drag-demo", "drag-gpt2", "drag-resnet152", "graph-100k", "graph-unfold", "graph-search")
 _BLOCKS, _QUICK_BLOCKS = 980, 20
 _TIMEOUT_MS = 120_000
-_FRAMES = """() => { window.frameTimes = []; let last = performance.now();  // milliseconds from frame to frame
-  const next = (now) => { window.frameTimes.push(now - last); last = now; again() };
+# Milliseconds from frame to frame, of frames in which the scene was drawn.
+_FRAMES = """() => { window.frameTimes = []; let last = performance.now(), drawn = window.__studio.drawn();
+  const next = (now) => { const count = window.__studio.drawn();
+    if (count > drawn) window.frameTimes.push(now - last);
+    last = now; drawn = count; again() };
   const again = () => { window.frameRequest = requestAnimationFrame(next) };
   again() }"""
 _FRAMES_END = "() => { cancelAnimationFrame(window.frameRequest); return window.frameTimes.slice(1) }"
