@@ -110,6 +110,7 @@ class Stage:
     folder: Path | None = None
     connected = False
     last_step = 41
+    backward_steps = 0
 
     def __init__(
         self, *, paused: bool = False, markup: bool = False, kind: str = "live", states: int = 0, more: int = 0
@@ -117,12 +118,13 @@ class Stage:
         self.title, self.kind = ("a stage" if kind == "live" else f"a {kind}"), kind
         self.home: Path | None = None
         self.samples = SampleIndex()
+        self.comparison = None
         layers = (*LAYERS, Layer(MARKUP, (3, 3), MARKUP)) if markup else LAYERS
         layers = (*layers, *(Layer(f"More{number}", (4, 4)) for number in range(more)))
         self.net: Net | None = net_of(Network(MARKUP if markup else "Stage", layers, PROJECTIONS, VARIABLES))
         can = ACTIONS if kind == "live" else ()
         status = "done" if kind != "live" else "paused" if paused else "running"
-        self.state = State(status, self._counters(0), can, ITEMS, 8, 10)
+        self.state = State(status, self._counters(0), can, ITEMS, 8, 10, unit="trial")
         self.parameters: tuple[Parameter, ...] = PARAMETERS
         self.alerts: list[AlertSeen] = [AlertSeen("the loss has not moved for 3 epochs", step=12, rule="stuck")]
         self.tables = {head.name: TableRows(head, {one.name: [] for one in head.columns}) for head in TABLES}
@@ -158,6 +160,11 @@ class Stage:
         joined = any((one.sender, one.receiver) == (sender, receiver) for one in PROJECTIONS)
         slow = moment // 10 if variable.endswith(".Wt") else moment
         return value(slow + of[1], layer, variable, sizes[layer]) if joined else np.full(sizes[layer], GAP, np.float32)
+
+    def layer(self, name: str) -> Layer | None:
+        """A layer by its name."""
+        placed = self.net.layers if self.net else ()
+        return next((each.layer for each in placed if each.layer.name == name), None)
 
     def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
         """The only reason there is here."""
@@ -229,6 +236,14 @@ class Stage:
         made = Recording(len(self.saved), name or f"recording-{len(self.saved)}", len(self.moments), 1234)
         self.saved.append(made)
         return made
+
+    @property
+    def named_net(self) -> Net | None:
+        """Its network; nobody named tokens."""
+        return self.net
+
+    def backward_text(self) -> str:
+        return ""
 
     def graph(self, net: Net) -> GraphText:
         """The drawing of its network."""

@@ -257,7 +257,7 @@ def test_the_steps_print_as_a_list() -> None:
     with autograd.record():
         text = str(autograd.explain((a * a).sum()))
     assert "  1. sum" in text and "  2. mul" in text
-    assert "ā = ȳ ⊙ b" in text and "passed  a            [2, 4]" in text
+    assert "ā = ȳ ⊙ b" in text and text.count("passed  a            [1, 2]") == 2, "one for each factor"
 
 
 def test_a_step_is_an_operation_of_a_history_with_its_rule() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torcheer.network.network_records import Layer
-from torcheer.network.unit_grids import grid_of
+from torcheer.network.unit_grids import grid_of, is_picture, plane_cells
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,35 @@ def test_a_shape_reads_as_what_it_is(shape: tuple[int, ...], grid: tuple[int, ..
         ("heads", (12, 64, 64), (3, 4, 64, 64)),
         ("pools", (2, 3, 4, 5), (2, 3, 4, 5)),
         ("pools", (6, 5, 5), (2, 3, 5, 5)),
+        ("picture", (3, 20, 30), (2, 2, 20, 30)),
+        ("picture", (20, 30, 3), (1, 1, 20, 90)),
         ("nonsense", (35,), (1, 1, 5, 7)),
     ],
 )
 def test_a_view_that_is_asked_for_is_given(view: str, shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
     assert grid_of(Layer("a", shape, view=view)) == grid
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 48), (32, 48, 3)])
+def test_the_plane_of_a_picture_has_its_aspect(shape: tuple[int, ...]) -> None:
+    layer = Layer("a", shape, view="picture")
+    wide, deep = plane_cells(layer, grid_of(layer))
+    assert wide / deep == pytest.approx(1.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((3, 32, 32), True),
+        ((64, 48, 3), True),
+        ((1, 28, 28), False),
+        ((4, 32, 32), False),
+        ((3, 4, 32), False),
+        ((3, 32), False),
+    ],
+)
+def test_three_planes_large_enough_are_a_picture(shape: tuple[int, ...], expected: bool) -> None:
+    assert is_picture(shape) is expected
 
 
 def test_a_single_number_is_one_cell_and_an_empty_layer_none() -> None:
@@ -66,7 +90,7 @@ def test_a_prime_number_of_units_leaves_few_cells_empty() -> None:
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.integers(0, 40), max_size=6).map(tuple),
-    st.sampled_from(["auto", "units", "plane", "maps", "heads", "pools"]),
+    st.sampled_from(["auto", "units", "plane", "maps", "heads", "pools", "picture"]),
 )
 def test_every_unit_has_a_cell_and_no_row_of_tiles_is_empty(shape: tuple[int, ...], view: str) -> None:
     tile_rows, tile_columns, rows, columns = grid_of(Layer("a", shape, view=view))

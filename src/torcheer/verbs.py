@@ -180,9 +180,7 @@ def draw(
     if _is_tensor(what):
         if inputs is not None or input_kwargs or rolled or colour_by != "kind":
             raise BadArgument("draw(loss): inputs, rolled and colour_by belong to a model or a history")
-        from torcheer.autograd import explain
-
-        what = explain(what).history  # type: ignore[arg-type]
+        what = _explained(what)
     elif _is_model(what):
         if inputs is None and not input_kwargs:
             raise BadArgument(
@@ -196,6 +194,7 @@ def draw(
         raise BadArgument("draw: a history has run already; inputs go with a model")
     from torcheer.drawing import draw_history
 
+    assert isinstance(what, ModelHistory)
     return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
 
 
@@ -211,27 +210,32 @@ def show(
     browser: bool | None = None,
     block: bool | None = None,
     title: str | None = None,
+    token_names: Sequence[str] | Sequence[Sequence[str]] | None = None,
 ) -> Viewer:
-    """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D.
+    """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D;
+    or at a loss that was recorded by `torcheer.autograd`: each step of its forward and backward pass, with its numbers.
 
-    - `what`: a history; a model, which is run once with `inputs`; eTorch's `State` or `Network`; a `Table`; or a path.
-    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
+    - `what`: a history; a model, which is run once with `inputs`; a loss, or what `autograd.explain(loss)` returned;
+      eTorch's `State` or `Network`; a `Table`; a path; or what `history.compare(other)` returned, shown side by side.
+    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`. Of a history or a path: another, to compare.
     - `port`: of the page's address; 0 takes a free one. `host`: the address to listen on; None for this machine alone.
     - `base_path`, `allowed_hosts`: behind a proxy, the path before all of ours and the proxy's names in the browser.
     - `browser`: whether to open a browser; None does so where there is a desktop.
     - `block`: whether to wait for Ctrl-C; None waits in a script on a terminal, where the page would be gone at once.
     - `title`: of the page.
+    - `token_names`: at the rows and columns of attention heads: a list of names, or one for each item of the batch.
     """
     from torcheer.host.show import show as open_page
 
     return open_page(
-        what, inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
+        _explained(what), inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
         allowed_hosts=allowed_hosts, browser=browser, block=block, title=title,
+        token_names=token_names,
     )  # fmt: skip
 
 
 def report(
-    what: ModelHistory | RunFolder | StrPath,
+    what: ModelHistory | RunFolder | torch.Tensor | StrPath,
     path: StrPath,
     *,
     steps: Sequence[int] | None = None,
@@ -240,7 +244,8 @@ def report(
 ) -> Report:
     """Write a history or a run as one HTML file, to send to somebody: the studio's page, without a server or a network.
 
-    - `what`: a history; or a run's folder, a watch, a recording, what `history.save` wrote, by its path.
+    - `what`: a history; a loss of `torcheer.autograd`, with its backward pass step by step; or a run's folder, a watch,
+      a recording, what `history.save` wrote, by its path.
     - `path`: the file to write.
     - `steps`: the steps whose values are kept for the 3D view; None keeps up to 50, evenly spread.
     - `most_bytes`: the file's greatest size. Pictures get coarser and older states are left out until it fits; the
@@ -249,7 +254,7 @@ def report(
     """
     from torcheer.studio.report.report import report as write
 
-    return write(what, path, steps=steps, most_bytes=most_bytes, title=title)
+    return write(_explained(what), path, steps=steps, most_bytes=most_bytes, title=title)
 
 
 def live(
@@ -267,6 +272,7 @@ def live(
     browser: bool | None = None,
     open_server: bool = True,
     title: str | None = None,
+    token_names: Sequence[str] | Sequence[Sequence[str]] | None = None,
     step_of: Callable[[], int] | None = None,
     notify: Any = None,
     system_secs: float = 5.0,
@@ -277,7 +283,7 @@ def live(
     - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
     - `optimizer`: its settings can be changed from the page.
     - `to`: a run's folder, where `torcheer studio` finds the page.
-    - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`: as for `show`.
+    - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`, `token_names`: as for `show`.
     - `open_server`: False starts no page; one may come later.
     - `step_of`: a function that says the number of the step, for loops that count their own.
     - `notify`, `system_secs`: as for `watch`.
@@ -287,7 +293,7 @@ def live(
     return follow(
         model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, host=host,
         base_path=base_path, allowed_hosts=allowed_hosts, browser=browser, open_server=open_server, title=title,
-        step_of=step_of, notify=notify, system_secs=system_secs,
+        token_names=token_names, step_of=step_of, notify=notify, system_secs=system_secs,
     )  # fmt: skip
 
 
@@ -503,6 +509,16 @@ def _is_model(value: Any) -> bool:
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _explained(what: Any) -> Any:
+    """The history of a loss that was recorded by `torcheer.autograd`, or of its explanation; all else as it is."""
+    if _is_tensor(what):
+        from torcheer.autograd import explain
+
+        return explain(what).history
+    autograd = sys.modules.get("torcheer.autograd")  # where it is not loaded, nothing was explained
+    return what.history if autograd is not None and isinstance(what, autograd.Explanation) else what
 
 
 def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool) -> None:

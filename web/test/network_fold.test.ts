@@ -51,7 +51,7 @@ function blocks(count: number, repeats = true): Net {
   layers.push(placed("head"));
   modules.push(module("head", "", 1, "head"));
   projections.push(arrow(before, "head"));
-  return { name: "net", layers, projections, variables: [], modules };
+  return { name: "net", layers, projections, variables: [], modules, token_names: [] };
 }
 
 const titles = (net: Net, open: ReadonlySet<string>): string[] =>
@@ -205,7 +205,7 @@ test("thousands of blocks that differ stay closed, each its own slab", () => {
   const net = blocks(2000, false);
   const folding = new Folding();
   folding.setNet(net);
-  equal(folding.visible.get()!.net.layers.length, net.layers.length - 4000);
+  equal(folding.visible.get()!.net.layers.length, 40); // ranges of them
 });
 
 test("the first slab with NaN is named so, later ones and alerts inside of closed modules are marked", () => {
@@ -227,4 +227,65 @@ test("the first slab with NaN is named so, later ones and alerts inside of close
   const alerts = [alert("h.3.a", 5), alert("h.3.a", 9), alert("stem", 7, "info")];
   const faults = findFaults(folding.visible.get()!, frames, alerts, 6);
   deepEqual([...faults], [["h.11", { text: "first NaN · 1 alert", isFirst: true }], ["head", { text: "NaN, ∞", isFirst: false }]]); // prettier-ignore
+});
+
+// A Sequential of `count` layers; every second one of another kind, unless they are all alike.
+function sequential(count: number, isAlike = true): Net {
+  const layers = Array.from({ length: count }, (_, n) => placed(String(n)));
+  const input = placed("Input");
+  input.layer.kind = "Input";
+  layers.forEach(({ layer }, n) => (layer.kind = isAlike || n % 2 ? "Linear" : "Conv1d"));
+  const modules = layers.map(({ layer }) => module(layer.name, "", 1, layer.name));
+  const projections = layers.slice(1).map((_, n) => arrow(String(n), String(n + 1)));
+  return { name: "net", layers: [input, ...layers], projections, variables: [], modules, token_names: [] };
+}
+
+test("thousands of equal layers in a row are one stack, which opens in ranges", () => {
+  const tree = buildTree(sequential(2000));
+  const shown = (open: string[]): string[] => shownNodes(tree.root, new Set(["", ...open])).map(({ title, count }) => `${title} ×${count}`); // prettier-ignore
+  deepEqual(shown([...initiallyOpen(tree)]), ["Input ×1", "0–1999 ×2000"]);
+  const inside = shown(["0 ×2000"]);
+  deepEqual(inside.slice(0, 3), ["Input ×1", "0–49 ×50", "50–99 ×50"]);
+  equal(inside.length, 41);
+  equal(shown(["0 ×2000", "50 – 99"]).length, 41 - 1 + 50);
+  equal(tree.nodes.get("0 ×2000")!.face!.layer.name, "1999", "the values of the last");
+});
+
+test("layers of different kinds in a long row are folded into ranges, too", () => {
+  const tree = buildTree(sequential(2000, false));
+  const shown = shownNodes(tree.root, new Set([""]));
+  ok(shown.length <= 40);
+  equal(shown[1].kind, "51 layers");
+  deepEqual([...walk(tree.root)].filter(({ sort }) => sort === "layer").length, 2001);
+});
+
+test("a network of 120 layers in a row stays as it is", () => {
+  equal(shownNodes(buildTree(sequential(119)).root, new Set([""])).length, 120);
+});
+
+// A judge that sees what it is given, then what a maker has made.
+function twoNets(): Net {
+  const names = ["Input", "judge.0", "judge.1", "maker.0", "maker.1", "judge.0:2", "judge.1:2"];
+  const modules = ["judge", "maker"].flatMap((path) => [
+    module(path, "", 1, `${path}.1`),
+    module(`${path}.0`, path, 1, `${path}.0`),
+    module(`${path}.1`, path, 1, `${path}.1`),
+  ]);
+  const pairs = [["Input", "judge.0"], ["judge.0", "judge.1"], ["Input", "maker.0"], ["maker.0", "maker.1"], ["maker.1", "judge.0:2"], ["judge.0:2", "judge.1:2"]]; // prettier-ignore
+  const projections = pairs.map(([sender, receiver]) => arrow(sender, receiver));
+  return { ...blocks(1), layers: names.map((name) => placed(name)), modules, projections };
+}
+
+test("a module that ran twice stays one slab at first, after all that it reads", () => {
+  const net = twoNets();
+  const tree = buildTree(net);
+  const { items, net: shown } = foldNet(net, tree, initiallyOpen(tree));
+  deepEqual([...items.values()].map(({ title }) => title), ["Input", "maker.0", "maker.1", "judge"]); // prettier-ignore
+  deepEqual([...new Set(shown.projections.map(({ type }) => type))].sort(), ["forward", "skip"]);
+});
+
+test("a shared part does not keep a module closed", () => {
+  const net = twoNets();
+  net.layers = net.layers.filter(({ layer }) => layer.name !== "judge.0:2");
+  ok(initiallyOpen(buildTree(net)).has("judge"));
 });

@@ -28,7 +28,7 @@ test("a single layer, and none at all, stand where they are", () => {
 });
 
 test("layers that somebody placed are not moved", () => {
-  const net: Net = { name: "", layers: stack(3), projections: [], variables: [], modules: [] };
+  const net: Net = { name: "", layers: stack(3), projections: [], variables: [], modules: [], token_names: [] };
   ok(canLean(net));
   net.layers[1].layer.relation = "right";
   ok(!canLean(net));
@@ -82,7 +82,11 @@ test("a type that has the name of something all objects have is drawn as forward
   for (const type of ["constructor", "__proto__", "toString", "hasOwnProperty", "unheard of"]) {
     equal(arrowType(type), "forward");
     const projection = { name: type, sender: "constructor", receiver: "__proto__", type } as Net["projections"][number];
-    const mesh = buildArrows({ name: "", layers, projections: [projection], variables: [], modules: [] }, false, 0.1)!;
+    const mesh = buildArrows(
+      { name: "", layers, projections: [projection], variables: [], modules: [], token_names: [] },
+      false,
+      0.1,
+    )!;
     deepEqual(
       [...mesh.geometry.getAttribute("tint").array.slice(0, 3)].map((part) => Math.round(part * 255)),
       [0x7b, 0x87, 0x94],

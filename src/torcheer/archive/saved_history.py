@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.format.record_json import history_from_json, history_to_json
@@ -23,6 +25,8 @@ from torcheer.history import ModelHistory
 from torcheer.history.trace_protocol import Trace
 from torcheer.records import ModuleRun, Op, RunInfo, Sample, garbage_collection_off
 from torcheer.terminal import plural
+
+BACKWARD_STEPS = ("backward", "steps")  # the layer and variable of the steps of a readable backward pass, as text
 
 
 def save_history(
@@ -144,6 +148,8 @@ def _values(history: ModelHistory, ops: list[Op], parameters: bool) -> Iterator[
             yield name, f"gradient of parameter {call}", gradient
         if parameters:
             yield name, "stored", trace.stored_value(name)
+    if text := trace.backward_text():
+        yield *BACKWARD_STEPS, np.frombuffer(text.encode(), np.uint8)
 
 
 @garbage_collection_off()
@@ -204,6 +210,10 @@ class SavedTrace(Trace):
 
     def stored_value(self, name: str) -> Any:
         return self._value(name, "stored", "parameters were not saved; history.save(path, parameters=True) keeps them")
+
+    def backward_text(self) -> str:
+        entry = self._entries.get(BACKWARD_STEPS)
+        return "" if entry is None else self.archive.array(entry).tobytes().decode()
 
     def below(self, index: int) -> list[Op]:
         return self._below.get(index, [])

@@ -76,6 +76,10 @@ class Drawing:
         """Return what the studio draws of it; `layer_of` says to which layer of the network an operation belongs."""
         layers = [next((layer_of[index] for index in item.ops if index in layer_of), "") for item in self._items]
         data = page_data(self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by)
+        if self.history.facts.backward:  # an operation of an op has twice its index, a rule one more
+            data["steps"] = [
+                -1 if item.look == "output" else 2 * item.step + (item.look == "gradient") for item in self._items
+            ]
         return graph_text(data, layers, self._details)
 
     def _details(self) -> str:

@@ -39,6 +39,10 @@ class Trace(Protocol):
         """Return a parameter or buffer as it was when first read."""
         raise ValueUnavailable(f"the value of {name} was not kept")
 
+    def backward_text(self) -> str:
+        """Return the steps of a readable backward pass, as lines for a page; "" if it was none."""
+        return ""
+
     def head_columns(self, history: Any, attention: str, projections: dict[str, str]) -> dict[str, Any]:
         """Return the columns of each head of an attention's "q", "k", "v" and "z"; raises ValueUnavailable."""
         raise ValueUnavailable("which columns are a head's is known only where the model ran")

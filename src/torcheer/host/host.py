@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torcheer.errors import TorcheerError, reason_of, uncaught
 from torcheer.host.scratch_limits import ScratchLimits
 from torcheer.host.state_sender import StateSender
 from torcheer.host.viewer_connection import Board, Service
+from torcheer.network.heads.token_names import TokenNames, check_token_names
 from torcheer.network.network_records import Network
 from torcheer.records import Sample
 from torcheer.runlog.log_reader import RunLog, head_for
@@ -58,6 +60,7 @@ class Host:
         self, to: str | os.PathLike[str] | None = None, *, title: str = "", writer: str = "live",
         continues: bool = False, notify: Sequence[Target] = (),
     ) -> None:  # fmt: skip
+        self._token_names: TokenNames = ()
         self._alerts, self._opened_ms = 0, int(time.time() * 1000)
         self._heads: dict[str, TableHead] = {}
         self._closing = threading.RLock()  # a loop may close what another thread has just closed
@@ -109,10 +112,22 @@ class Host:
 
     @network.setter
     def network(self, network: Network) -> None:
+        network = replace(network, token_names=self._token_names) if self._token_names else network
         if self._set("network", network) and self._service is not None:
             self._service.sender.use_network(network)
             if self._log is not None:
                 self._log.network(to_json(network))
+
+    @property
+    def token_names(self) -> TokenNames:
+        """The names of tokens at attention heads, for each item of the batch; a single list holds for all."""
+        return self._token_names
+
+    @token_names.setter
+    def token_names(self, names: Any) -> None:
+        self._token_names = check_token_names(names)
+        if self.network is not None:
+            self.network = replace(self.network, token_names=self._token_names)
 
     @property
     def state(self) -> State:

@@ -22,6 +22,7 @@ from torcheer.host.follow.page_follower import PageFollower
 from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.optimizer_form import OptimizerForm
+from torcheer.network.heads.token_names import TokenNames, check_token_names
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS, SystemRows, check_secs
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.run_tables import logs
@@ -55,6 +56,7 @@ def live(
     browser: bool | None = None,
     open_server: bool = True,
     title: str | None = None,
+    token_names: Any = None,
     step_of: Callable[[], int] | None = None,
     notify: Any = None,
     system_secs: float = SYSTEM_SECS,
@@ -71,6 +73,7 @@ def live(
     loop, continue step by step, and change the `optimizer`'s settings. `to` is the run's directory, where
     `torcheer studio` finds it, now and afterwards: what was logged stays there. `open_server=False` starts no server,
     one may connect later. `step_of()` returns the current step where the loop counts its own.
+    `token_names` stand at attention heads; `view.token_names = …` sets them anew.
     `notify` is a command or an address that hears of alerts, a crash and the end.
     Every `system_secs` the run's log gets a row about CPU, memory and GPUs.
     """
@@ -80,6 +83,7 @@ def live(
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
     address = address_of(port, host, base_path, allowed_hosts)
     targets, system_secs = parse_notify(notify), check_secs(system_secs)
+    names = check_token_names(token_names)
     while _FINISHED:  # loops whose pages stay open until the next `live`
         viewer, finished = _FINISHED.pop()
         viewer.close()
@@ -88,6 +92,7 @@ def live(
     name = title or type(model).__name__
     made = closed_host(title or "") if rank else Host(to, title=name, continues=True, notify=targets)
     try:
+        made.token_names = names
         view = Live(model, made, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
         if to is not None and not made.closed:
             view.take_system_rows(Path(to), system_secs)
@@ -154,6 +159,15 @@ class Live:
     def problems(self) -> list[str]:
         """Sentences about what cannot be shown."""
         return [*self._probes.notes, *self.host.problems]
+
+    @property
+    def token_names(self) -> TokenNames:
+        """The names of tokens at attention heads: a list, or one for each item of the batch. None for none."""
+        return self.host.token_names
+
+    @token_names.setter
+    def token_names(self, names: Any) -> None:
+        self.host.token_names = names
 
     def counters(self) -> dict[str, Any]:
         """The values of the page's counters."""

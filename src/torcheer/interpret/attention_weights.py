@@ -11,7 +11,7 @@ from torcheer.errors import UnknownLayer, ValueUnavailable
 from torcheer.history import ModelHistory
 from torcheer.history.transformer.attention_ops import AttentionOp, attention_ops
 from torcheer.history.value_arrays import to_numpy
-from torcheer.network.recorded_heads import weights_of
+from torcheer.network.heads.recorded_heads import weights_of
 from torcheer.roles import is_role
 
 

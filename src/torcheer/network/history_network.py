@@ -16,12 +16,13 @@ from typing import Final
 
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.batch_axis import NO_BATCH, Batch, batch_of, item_shape
+from torcheer.network.heads.recorded_heads import SUFFIX, heads_of, layer_of
 from torcheer.network.module_tree import is_silent, tree_of
 from torcheer.network.network_records import Layer, ModuleNode, Network, Projection, Variable
 from torcheer.network.pass_fold import fold_pass
 from torcheer.network.pass_graph import SAME_VALUES, PassGraph
 from torcheer.network.placement import levels_of
-from torcheer.network.recorded_heads import SUFFIX, heads_of, layer_of
+from torcheer.network.unit_grids import is_picture
 from torcheer.records import ModuleCall, Op, RunInfo, Stored, garbage_collection_off
 
 MOST_LAYERS: Final = 2_000  # without what modules return that hold others
@@ -302,7 +303,7 @@ def _unique(name: str, taken: Container[str]) -> str:
 
 def _input_layer(name: str, op: Op, batch: Batch) -> Layer:
     shape = item_shape(op.outputs[0].shape, batch)[0]
-    return Layer(name, shape, "Input", _view(shape))
+    return Layer(name, shape, "Input", "picture" if is_picture(shape) else _view(shape))
 
 
 def _layer(source: LayerSource, batch: Batch, is_fed: bool) -> Layer:

@@ -14,9 +14,9 @@ class Layer:
     name: str  # "features.0", "Hidden1": unique
     shape: tuple[int, ...]  # of one batch item: (units,), (rows, columns), (channels, rows, columns), (tokens, width)
     kind: str = ""  # the module's type: "Conv2d", "Linear", "MultiheadAttention", "Input"
-    view: str = (
-        "auto"  # how the shape is displayed: "units", "plane", "maps" (tiles), "heads" (tiles), "pools" (eTorch's 4-D)
-    )
+    # How the shape is displayed: "units", "plane", "maps" (tiles), "heads" (tiles), "pools" (eTorch's 4-D), "picture"
+    # (RGB, channels first or last: where the values are those of a picture, else its channels as tiles).
+    view: str = "auto"
     place: tuple[float, float, float] | None = None  # its centre, in scene units; None: computed by `placement`
     relation: str = (
         ""  # its position relative to `other`: "above", "below", "right", "left", "behind", "front"; "" stacks it
@@ -81,6 +81,7 @@ class Network:
     variables: tuple[Variable, ...] = ()
     modules: tuple[ModuleNode, ...] = ()  # the tree, each after its parent
     notes: tuple[str, ...] = ()  # sentences: what is not shown, and how the network was found
+    token_names: tuple[tuple[str, ...], ...] = ()  # for each item of the batch; a single list holds for all of them
 
 
 def full_name(module: str, network: Network | None) -> str:
@@ -114,3 +115,4 @@ class Net:
         Variable, ...
     ]  # also those the server derives: "r.Wt", "s.Wt", "r.DWt", "s.DWt" (of a clicked unit)
     modules: tuple[ModuleNode, ...] = ()  # the tree, each after its parent
+    token_names: tuple[tuple[str, ...], ...] = ()  # as in `Network`

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from torcheer.errors import BadArgument
 from torcheer.network.network_records import Layer, Net, Network, PlacedLayer, Projection, Variable
-from torcheer.network.unit_grids import Grid, grid_of, units_of
+from torcheer.network.unit_grids import grid_of, plane_cells, units_of
 
 Place = tuple[float, float, float]
 Size = tuple[float, float]
@@ -53,7 +53,7 @@ def net_of(network: Network) -> Net:
                 f"layer {layer.name[:80]!r} has the shape {layer.shape}; no more than 2^28 units can be shown"
             )
     grids = [grid_of(layer) for layer in layers]
-    sizes = sizes_of(grids)
+    sizes = sizes_of([plane_cells(layer, grid) for layer, grid in zip(layers, grids)])
     places = places_of(layers, sizes, network.projections)
     placed = tuple(
         PlacedLayer(layer, units_of(layer) if grid[2] else 0, grid, size, place)
@@ -63,7 +63,8 @@ def net_of(network: Network) -> Net:
     projections = tuple(
         projection for projection in network.projections if projection.sender in names and projection.receiver in names
     )
-    return Net(network.name, placed, projections, _variables(network, projections), network.modules)
+    variables = _variables(network, projections)
+    return Net(network.name, placed, projections, variables, network.modules, network.token_names)
 
 
 def _distinct(layers: Iterable[Layer]) -> list[Layer]:
@@ -82,21 +83,13 @@ def _variables(network: Network, projections: Sequence[Projection]) -> tuple[Var
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
-def sizes_of(grids: Sequence[Grid]) -> list[Size]:
-    """Width and depth of each plane.
+def sizes_of(shapes: Sequence[Size]) -> list[Size]:
+    """Width and depth of each plane, of those in cells.
 
     Areas grow with the fourth root of the cells, so that all stay legible.
     """
-    shapes = [_cells(grid) for grid in grids]
     most = max((wide * deep for wide, deep in shapes), default=1.0)
     return [_size(wide, deep, most) for wide, deep in shapes]
-
-
-def _cells(grid: Grid) -> Size:
-    """Width and depth of a plane in cells, with one empty cell between tiles; at least 1."""
-    tile_rows, tile_columns, rows, columns = grid
-    gap = 1 if tile_rows * tile_columns > 1 else 0
-    return (max(tile_columns * (columns + gap) - gap, 1), max(tile_rows * (rows + gap) - gap, 1))
 
 
 def _size(wide: float, deep: float, most: float) -> Size:

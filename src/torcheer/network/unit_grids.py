@@ -10,6 +10,8 @@ Grid = tuple[int, int, int, int]  # tile rows, tile columns, rows, columns of a 
 
 _IN_A_ROW = 11  # units that fit in a single line
 _WIDEST = 4  # largest ratio of columns to rows, if the number of units has such factors
+_COLOURS = 3  # channels of a picture
+_LEAST_PIXELS = 8  # along a side of a picture; three smaller planes are no photograph
 
 
 def units_of(layer: Layer) -> int:
@@ -32,6 +34,22 @@ def grid_of(layer: Layer) -> Grid:
 def view_of(shape: tuple[int, ...]) -> str:
     """The default view of a shape."""
     return {0: "units", 1: "units", 2: "plane", 4: "pools"}.get(len(shape), "maps")
+
+
+def is_picture(shape: tuple[int, ...]) -> bool:
+    """True for the shape of an RGB picture, its channels first or last."""
+    if len(shape) != 3 or _COLOURS not in (shape[0], shape[2]):
+        return False
+    return min(shape[1:] if shape[0] == _COLOURS else shape[:2]) >= _LEAST_PIXELS
+
+
+def plane_cells(layer: Layer, grid: Grid) -> tuple[int, int]:
+    """Width and depth of a layer's plane in cells, with one empty cell between tiles; at least 1."""
+    tile_rows, tile_columns, rows, columns = grid
+    if layer.view == "picture" and tile_rows * tile_columns == 1 and len(layer.shape) == 3:
+        columns = layer.shape[1]  # a pixel is three cells, and square
+    gap = 1 if tile_rows * tile_columns > 1 else 0
+    return max(tile_columns * (columns + gap) - gap, 1), max(tile_rows * (rows + gap) - gap, 1)
 
 
 def _auto(shape: tuple[int, ...]) -> Grid:
@@ -67,7 +85,17 @@ def _pools(shape: tuple[int, ...]) -> Grid:
     return (shape[0], shape[1], shape[2], shape[3])
 
 
-_VIEWS = {"auto": _auto, "units": _units, "plane": _plane, "maps": _maps, "heads": _maps, "pools": _pools}
+def _picture(shape: tuple[int, ...]) -> Grid:
+    """Red, green and blue as tiles on a plane as wide and high as the picture; channels last, a row for each row."""
+    if not is_picture(shape):
+        return _maps(shape)
+    return (2, 2, shape[1], shape[2]) if shape[0] == _COLOURS else (1, 1, shape[0], shape[1] * shape[2])
+
+
+_VIEWS = {
+    "auto": _auto, "units": _units, "plane": _plane, "maps": _maps, "heads": _maps, "pools": _pools,
+    "picture": _picture,
+}  # fmt: skip
 
 
 def _rectangle(count: int, *, widest: int) -> tuple[int, int]:

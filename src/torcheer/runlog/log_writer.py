@@ -102,11 +102,11 @@ class LogWriter:
                 self._buffer.value(sample_row(sent, summary), sample if keeps else None)
         self._commit_full()
 
-    def row(self, table: str, cells: Mapping[str, Any], step: int) -> None:
-        """Buffer a row of numbers, text or arrays."""
+    def row(self, table: str, cells: Mapping[str, Any], step: int, *, wakes: bool = True) -> None:
+        """Buffer a row of numbers, text or arrays. `wakes=False` where the caller commits: the thread may sleep on."""
         if self._archive is not None:
             self._rows.append((table, step, time.time(), frozen_cells(cells)))
-            if self._background is not None:
+            if wakes and self._background is not None:
                 self._background.wake()
             if len(self._rows) >= MOST_ROWS:
                 self._take_rows()
@@ -301,7 +301,9 @@ class LogWriter:
                     raise  # nothing of it was written, and the archive can be written on
                 self._fail(error)
                 return False
-            self._first = self._is_synced = False
+            is_first, self._first, self._is_synced = self._is_synced, False, False
+            if is_first:
+                self._wake()  # it syncs this, and what follows until then
             return True
 
     def _fail(self, error: Exception) -> None:

@@ -14,15 +14,19 @@ def main(command: str, arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description="Look at a run, a folder of runs or a recording in the browser; attach to a run that trains. Or "
-        "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run.",
+        "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run. Two of a kind are "
+        "shown side by side: runs (RUN@best, RUN@100), checkpoints, model files, saved histories.",
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
-    from torcheer.studio.server import add_address, chosen_address, serve_path
+    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="compare the two, layer by layer")
+    from torcheer.network.heads.token_names import read_token_names
+    from torcheer.studio.server import add_address, add_token_names, chosen_address, serve_path
 
     add_address(parser)
+    add_token_names(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     options = parser.parse_args(arguments)
-    if not options.path.exists():
+    if options.other is None and not options.path.exists():
         raise BadArgument(
             f"there is nothing at {options.path}; name a run, a folder of runs, a recording or a model's file"
         )
@@ -32,5 +36,6 @@ def main(command: str, arguments: Sequence[str]) -> int:
         if not options.no_browser and can_browse():
             browse(url)
 
-    serve_path(options.path, chosen_address(options), ready=ready)
+    names = read_token_names(options.token_names)
+    serve_path(options.path, chosen_address(options), other=options.other, token_names=names, ready=ready)
     return 0

@@ -1,4 +1,4 @@
-"""The drawing of what a source shows, as the answers to `AskGraph`; drawn once per network, in a thread."""
+"""Texts about what a source shows: its drawing (`AskGraph`), drawn once per network, and its backward pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Graphs:
         if source.net is None:
             raise ValueUnavailable("there is no network yet, so there is nothing to draw")
         graph = self._graph(source, source.net)
-        return graph_message(await (graph.details() if part == "details" else graph.drawing()), question)
+        return text_message(await (graph.details() if part == "details" else graph.drawing()), question)
 
     def draw_ahead(self, source: Source) -> None:
         """Draw a pass before anyone asks: it does not change, and 100,000 operations take seconds."""
@@ -87,7 +87,15 @@ def compressed(text: str, compression: int = _COMPRESSION) -> bytes:
     return zlib.compress(text.encode(), compression)
 
 
-def graph_message(text: bytes, question: int) -> bytes:
-    """The binary message with a part of a drawing."""
+def text_message(text: bytes, question: int) -> bytes:
+    """The binary message with a compressed text."""
     payload = np.frombuffer(text, np.uint8)
     return binary_message(asdict(SampleFrame(question, payload.nbytes, payload.shape)), payload)
+
+
+def backward_answer(source: Source, question: int, compression: int = _COMPRESSION) -> bytes:
+    """The binary message with the steps of a backward pass; raises where there was none."""
+    text = source.backward_text()
+    if not text:
+        raise ValueUnavailable("no backward pass was recorded: tl.show(loss) shows one, of torcheer.autograd")
+    return text_message(compressed(text, compression), question)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.network.heads.token_names import TokenNames, read_token_names
 from torcheer.studio.connections.auth import Keys
 from torcheer.studio.connections.connection_limits import protocol_of
 from torcheer.studio.connections.message_handlers import Hub
@@ -50,9 +51,11 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     """Serve a run, a folder of runs or a recording until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m torcheer.studio.server", description=main.__doc__)
     parser.add_argument("path", type=Path)
+    parser.add_argument("other", type=Path, nargs="?", help="compare with this")
     add_address(parser)
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
+    add_token_names(parser)
     parser.add_argument("--folder", type=Path, help="hold this temporary folder, and remove it at the end")
     parser.add_argument("--stays", type=float, default=0.0, help="seconds without a page after the parent's end")
     options = parser.parse_args(arguments)
@@ -63,7 +66,16 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     folder = TemporaryFolder.inherited(options.folder, fds.pop(0)) if fds and options.folder else None
     owner = Owner(parent, stays_secs=options.stays, terminal=fds.pop(0) if fds else -1) if parent is not None else None
     try:
-        serve_path(options.path, chosen_address(options), owner=owner, title=options.title, ready=ready)
+        names = read_token_names(options.token_names)
+        serve_path(
+            options.path,
+            chosen_address(options),
+            other=options.other,
+            owner=owner,
+            title=options.title,
+            token_names=names,
+            ready=ready,
+        )
     except TorcheerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -87,6 +99,14 @@ def add_address(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_token_names(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the tokens of attention heads."""
+    parser.add_argument(
+        "--token-names", default="", metavar="NAMES",
+        help="at the rows and columns of attention heads: names between spaces, a file with one on each line, or JSON",
+    )  # fmt: skip
+
+
 def chosen_address(options: argparse.Namespace) -> PageAddress:
     """The address that the options of `add_address` name; raises `BadArgument`."""
     return address_of(options.port, options.host, options.base_path, options.allow_host)
@@ -97,10 +117,11 @@ def _end(number: int, _: object) -> None:
 
 
 def serve_path(
-    path: Path, address: PageAddress | None = None, *, owner: Owner | None = None, title: str = "",
-    ready: Ready = None,
+    path: Path, address: PageAddress | None = None, *, other: Path | None = None, owner: Owner | None = None,
+    title: str = "", token_names: TokenNames = (), ready: Ready = None,
 ) -> None:  # fmt: skip
-    """Open a path and serve it; `ready(url)` is called once the server answers."""
+    """Open a path and serve it, side by side with `other` if given; `ready(url)` is called once the server answers."""
+    from torcheer.studio.comparison.open_comparison import ComparisonCatalog
     from torcheer.studio.sources.open_source import open_catalog
 
     address = address or PageAddress()
@@ -109,7 +130,11 @@ def serve_path(
         allowed=[*address.allowed_hosts, *allowed_by_environment()], token=_given_token(),
     )  # fmt: skip
     with listener:
-        catalog = open_catalog(path, url=url_of(listener, keys), title=title)
+        catalog: SourceCatalog = (
+            open_catalog(path, url=url_of(listener, keys), title=title, token_names=token_names)
+            if other is None
+            else ComparisonCatalog(path, other, title=title)
+        )
 
         def announce(url: str) -> None:
             if owner is None:  # else the process that started this one prints it

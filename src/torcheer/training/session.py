@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -191,11 +191,18 @@ class Session:
         if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
         self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False
-        with self.reading(), deterministic(self.options.deterministic), explain_saved_state(self):
-            for event in self._logged.follow(notify_of_events(self, with_observers(self, self._run()))):
-                if type(event) is Alert:
-                    self._note(event)
-                yield event
+        with (
+            self.reading(),
+            deterministic(self.options.deterministic),
+            explain_saved_state(self),
+            closing(notify_of_events(self, with_observers(self, TrainingLoop(self).run()))) as events,
+        ):
+            while (event := self._logged.next_event(events)) is not None:
+                yield self._noted(event) if type(event) is Alert else event
+
+    def _noted(self, alert: Alert) -> Alert:
+        self._note(alert)
+        return alert
 
     def _note(self, alert: Alert) -> None:
         self.alerts.append(alert.message)
@@ -209,37 +216,30 @@ class Session:
         if alert.record is not None and self.control is not None:
             self.control.report_alert(record)
 
-    def _run(self) -> Iterator[Event]:
+    def begin_run(self, run: ExitStack) -> Iterator[Event]:
+        """Take the directory and resume what it has, or begin anew; what is opened for the run closes with it."""
         if self.checkpoints is None or self.run_log is None:
             self._begin()
             yield from map(Alert, leave_out(self))
-            yield from TrainingLoop(self).run()
             return
-        with self.checkpoints.locked():
-            for problem in self.resume():
-                yield Alert(problem)
-            is_new = not self.has_begun
-            if is_new:
-                self._begin()
-                self.changes.begin()
-                self.run_log.begin_anew()
-            self.run_log.begin(asdict(self.place), self.rows)
-            self.changes.export()
-            self._logged.begin(is_new=is_new)
-            if is_new:
-                yield from self.save()
-            yield from map(Alert, leave_out(self))
-            system = SystemRows(
-                self.directory,
-                check_secs(self.options.system_secs),
-                step_of=lambda: self.place.step,
-                memory=device_memory,
-            )
-            try:
-                yield from TrainingLoop(self).run()
-            finally:
-                system.close()
-                self._logged.close()
+        run.enter_context(self.checkpoints.locked())
+        for problem in self.resume():
+            yield Alert(problem)
+        is_new = not self.has_begun
+        if is_new:
+            self._begin()
+            self.changes.begin()
+            self.run_log.begin_anew()
+        self.run_log.begin(asdict(self.place), self.rows)
+        self.changes.export()
+        self._logged.begin(is_new=is_new)
+        run.callback(self._logged.close)
+        if is_new:
+            yield from self.save()
+        yield from map(Alert, leave_out(self))
+        secs = check_secs(self.options.system_secs)
+        rows = SystemRows(self.directory, secs, step_of=lambda: self.place.step, memory=device_memory)
+        run.callback(rows.close)
 
     def resume(self) -> list[str]:
         """Resume from the newest usable checkpoint, unless the session has begun.

@@ -77,6 +77,7 @@ export interface Payload {
   colour_by: string;
   colour_names: Record<string, string>; // quantity -> its name in the legend
   legend: Record<string, [swatch: string, words: string][]>;
+  steps?: number[]; // of a backward pass, for each item: twice the index of its op, one more for its rule; -1: the loss
 }
 
 /** Details of an item: its label, the address of its module, and key-value pairs to show. */

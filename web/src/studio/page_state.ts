@@ -1,6 +1,8 @@
 // What the server has said so far, reduced to one value. A page that comes late is told the same messages from the start.
 import type {
   AlertSeen,
+  BackwardCame,
+  ComparisonCame,
   Ended,
   Hello,
   Json,
@@ -22,7 +24,16 @@ import { parseNumbers } from "./non_finite";
 import { emptyTable, withRows, type Table } from "./tables/table_rows";
 
 const MAX_ALERTS = 5000;
-const IDLE_STATE: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
+const IDLE_STATE: State = {
+  status: "idle",
+  counters: {},
+  can: [],
+  items: 0,
+  batch: 0,
+  step_n: 10,
+  message: "",
+  unit: "batch",
+};
 
 /** The page's state as the server tells it. */
 export interface PageState {
@@ -40,6 +51,8 @@ export interface PageState {
   runs: Run[];
   run: number; // which of them is shown; -1 without a choice
   report: ReportCame | null; // null where a server answers
+  backward: BackwardCame | null; // null unless it is a pass of the readable autograd
+  comparison: ComparisonCame | null; // of two side by side
   runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
@@ -62,6 +75,8 @@ export const NOTHING_SAID: PageState = {
   runs: [],
   run: -1,
   report: null,
+  backward: null,
+  comparison: null,
   runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
@@ -102,6 +117,10 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, runs: message.runs, run: message.run, runList: runListOf(message) };
     case "report_came":
       return { ...page, report: message };
+    case "backward_came":
+      return { ...page, backward: message };
+    case "comparison_came":
+      return { ...page, comparison: message };
     case "ended":
       return { ...page, ended: message, state: message.state };
     case "shown":

@@ -2,6 +2,8 @@
 import type {
   Act,
   AskAnalysis,
+  AskBackward,
+  AskCheckpoints,
   AskCurves,
   AskGraph,
   AskRunColumns,
@@ -34,7 +36,17 @@ import type { SocketListener, Transport } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph", "summary"] as const;
+export const TAB_NAMES = [
+  "runs",
+  "network",
+  "plots",
+  "tables",
+  "samples",
+  "graph",
+  "summary",
+  "backward",
+  "compare",
+] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -80,9 +92,9 @@ export type SliceBytes = BinaryAnswer<SliceFrame>;
 
 /** A question without its number. */
 export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
-type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type RunRequest = AskCheckpoints | AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
 type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
-type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskSample | AskAnalysis>;
+type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskBackward | AskSample | AskAnalysis>;
 type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
 type PendingQuestion = { resolve: (value: AnyAnswer) => void; reject: (error: Error) => void };
 
@@ -115,6 +127,8 @@ export class Store {
   readonly runs = new Signal(NOTHING_SAID.runs);
   readonly run = new Signal(-1);
   readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
+  readonly backward = new Signal<PageState["backward"]>(null); // a pass of the readable autograd; null for all else
+  readonly comparison = new Signal<PageState["comparison"]>(null); // of two side by side
   readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
@@ -220,6 +234,11 @@ export class Store {
     return this.askAny({ kind: "ask_graph", part }) as Promise<SampleBytes>;
   }
 
+  /** Request the steps of a backward pass. */
+  askBackward(): Promise<SampleBytes> {
+    return this.askAny({ kind: "ask_backward" }) as Promise<SampleBytes>;
+  }
+
   /** Request a slice of a tensor. */
   askSlice(question: Unnumbered<AskSlice>): Promise<SliceBytes> {
     return this.askAny(question) as Promise<SliceBytes>;
@@ -323,6 +342,8 @@ export class Store {
     this.runs.set(page.runs);
     this.run.set(page.run);
     this.report.set(page.report);
+    this.backward.set(page.backward);
+    this.comparison.set(page.comparison);
     this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.outcome.set(page.outcome);
@@ -333,7 +354,9 @@ export class Store {
     if (!before.caughtUp) {
       this.connection.set("open");
       this.hello.set(page.hello);
-      if (page.report && !location.hash) this.tab.set("summary");
+      if (!location.hash && page.report) this.tab.set("summary");
+      else if (!location.hash && page.backward) this.tab.set("backward");
+      else if (!location.hash && page.comparison) this.tab.set("compare");
       this.lastLook = ""; // it has not received it yet
       this.openRunsTab();
     }

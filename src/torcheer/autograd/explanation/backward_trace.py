@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.explanation.operation_names import OperationNames, origin, source_of
+from torcheer.autograd.explanation.recorded_calls import Read, RecordedCall
 from torcheer.autograd.gradients.backward_pass import reachable_nodes, sum_to
 from torcheer.autograd.tape.multiple_outputs import Bundle
 from torcheer.autograd.tape.nodes import FREED_TEXT, Node, reads_value
@@ -28,11 +29,17 @@ class BackwardTrace(Trace):
             raise GraphFreed(FREED_TEXT)
         self._names, self._loss = names, loss
         self._ops: list[Op] = []
-        self._results: list[Any] = []  # of each op; None if it is lost
-        self._gradients: list[Any] = []  # of each op; None if none came, or one for each of several results
+        self.results: list[Any] = []  # of each op; None if it is lost
+        self.all_gradients: list[Any] = []  # of each op; None if none came, or one for each of several results
         self.passed: dict[int, tuple[Any, ...]] = {}  # op -> the gradient sent to each parent; None if none was
         self._received: dict[int, Any] = {}  # id of a node -> the gradient of its result
-        self._sent: dict[int, dict[int, Tensor]] = {}  # id of a node -> id of a parent -> the gradient sent to it
+        self._sent: dict[
+            int, list[tuple[int, Tensor]]
+        ] = {}  # id of a node -> id of a parent and the gradient sent to it
+        self._arrived: dict[int, list[Tensor]] = {}  # id of a node or leaf -> the gradients sent to it, in order
+        self.broadcast: dict[tuple[int, int], tuple[int, ...]] = {}  # op, edge -> the shape before its sum over copies
+        self.calls: list[RecordedCall | None] = []  # of each op; None for leaves
+        self._document = ""  # the steps for a page, once they were asked for
         self._index_by_id: dict[int, int] = {}  # id of a node or tensor -> index of its op
         self._known: dict[int, Any] = {}
 
@@ -41,12 +48,10 @@ class BackwardTrace(Trace):
     def observe(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
         """Collect the gradients that came to a node, and those that it sent."""
         self._received[id(node)] = None if isinstance(gradient, Bundle) else gradient
-        sums = self._sent.setdefault(id(node), {})
-        for parent, part in passed:
-            if isinstance(part, Bundle):
-                continue
-            part = sum_to(part, parent.shape) if part.shape != parent.shape else part
-            sums[id(parent)] = sums[id(parent)] + part if id(parent) in sums else part
+        sent = [(parent, part) for parent, part in passed if not isinstance(part, Bundle)]
+        self._sent[id(node)] = [(id(parent), part) for parent, part in sent]
+        for parent, part in sent:
+            self._arrived.setdefault(id(parent), []).append(part)
 
     def build(self) -> None:
         """Make the ops of everything that was observed, and forget the nodes."""
@@ -56,15 +61,14 @@ class BackwardTrace(Trace):
                 self._add_node(node)
         self._ops = with_outputs(self._ops)
         self.nodes = []
-        self._received, self._sent, self._index_by_id, self._known = {}, {}, {}, {}
+        self._received, self._sent, self._arrived, self._index_by_id, self._known = {}, {}, {}, {}, {}
 
     def _add_node(self, node: Node) -> None:
         args = [(path, arg) for path, arg in walk(node.args) if isinstance(arg, (Node, Tensor))]
         edges = tuple([Edge(self._index(arg), 0, path) for path, arg in args])
         saved = [edge.parent for edge in edges if reads_value(node.rule, node.args, edge.where[0])]  # type: ignore[arg-type]
         index = self._index_by_id[id(node)] = len(self._ops)
-        rule, sent = node.rule, self._sent[id(node)]
-        passed = tuple([sent.get(id(arg)) for _, arg in args])
+        rule, passed = node.rule, self._passed(node, index, [arg for _, arg in args])
         step = BackwardStep(
             rule.formula,
             rule.why,
@@ -81,8 +85,28 @@ class BackwardTrace(Trace):
             index, rule.name, "op", edges, (meta,), stored, self._names.path(node), source=source_of(node),
             inplace=node.inplace, backward=step,
         )  # fmt: skip
-        self._add(op, value_of(node, self._known), self._received[id(node)])
+        call = RecordedCall(node.function, self._recorded(node.args), node.kwargs, rule)
+        self._add(op, value_of(node, self._known), self._received[id(node)], call)
         self.passed[index] = passed
+
+    def _passed(self, node: Node, index: int, args: list[Any]) -> tuple[Any, ...]:
+        """Return the gradient that was sent along each edge, summed over the copies of a broadcast value."""
+        sent, passed = list(self._sent[id(node)]), list[Any]()
+        for number, arg in enumerate(args):
+            place = next((place for place, (parent, _) in enumerate(sent) if parent == id(arg)), -1)
+            part = sent.pop(place)[1] if place >= 0 else None
+            if part is not None and part.shape != arg.shape:
+                self.broadcast[index, number] = tuple(part.shape)
+            passed.append(None if part is None else _fitted(part, arg))
+        return tuple(passed)
+
+    def _recorded(self, value: Any) -> Any:
+        """Return arguments with the op of each tensor in its place."""
+        if isinstance(value, (Node, Tensor)):
+            return Read(self._index(value))
+        if value.__class__ in (list, tuple):
+            return value.__class__([self._recorded(item) for item in value])
+        return value
 
     def _index(self, arg: Any) -> int:
         """Return the index of the op that made an argument; a leaf is added when it is first read."""
@@ -93,17 +117,18 @@ class BackwardTrace(Trace):
             index = self._index_by_id[id(arg)] = len(self._ops)
             kind = "parameter" if is_leaf else "constant"
             op = Op(index, name, kind, outputs=(meta_of(arg),), modules=self._names.home(arg))
-            self._add(op, arg.detach(), self._sum_for(arg) if is_leaf else None)
+            self._add(op, arg.detach(), self._sum_for(arg) if is_leaf else None, None)
         return self._index_by_id[id(arg)]
 
     def _sum_for(self, leaf: Tensor) -> Any:
-        parts = [sums[id(leaf)] for sums in self._sent.values() if id(leaf) in sums]
+        parts = [_fitted(part, leaf) for part in self._arrived.get(id(leaf), ())]
         return sum(parts[1:], parts[0]) if parts else None
 
-    def _add(self, op: Op, value: Any, gradient: Any) -> None:
+    def _add(self, op: Op, value: Any, gradient: Any, call: RecordedCall | None) -> None:
         self._ops.append(op)
-        self._results.append(value)
-        self._gradients.append(gradient)
+        self.results.append(value)
+        self.all_gradients.append(gradient)
+        self.calls.append(call)
 
     # What a history asks
 
@@ -117,17 +142,17 @@ class BackwardTrace(Trace):
 
     def is_saved(self, index: int, output: int) -> bool:
         """Whether `value` would return a tensor."""
-        return self._results[index] is not None
+        return self.results[index] is not None
 
     def value(self, index: int, output: int) -> Any:
         """Return the result of an op; raises ValueUnavailable."""
-        if self._results[index] is None:
+        if self.results[index] is None:
             raise ValueUnavailable("it was not kept for backward, and cannot be computed again")
-        return self._results[index]
+        return self.results[index]
 
     def gradients(self, index: int, output: int) -> list[Any]:
         """Return the gradient of the loss with respect to a result, if one came."""
-        return [] if self._gradients[index] is None else [self._gradients[index]]
+        return [] if self.all_gradients[index] is None else [self.all_gradients[index]]
 
     def stored_gradients(self, name: str) -> list[Any]:
         """Return the whole gradient of a parameter."""
@@ -137,8 +162,22 @@ class BackwardTrace(Trace):
         """Return a parameter as it was when first read."""
         return self.value(self._parameters()[name], 0)
 
+    def backward_text(self) -> str:
+        """Return the steps for a page: made, and their rules checked, when this is first called."""
+        from torcheer.autograd.explanation.step_document import step_document
+
+        if not self._document:
+            self._document = step_document(self)
+        return self._document
+
     def _parameters(self) -> dict[str, int]:
         return {op.name: op.index for op in self._ops if op.kind == "parameter"}
+
+
+def _fitted(part: Tensor, place: Node | Tensor) -> Tensor:
+    """Return a gradient in the shape and dtype of what it belongs to."""
+    part = sum_to(part, place.shape) if part.shape != place.shape else part
+    return part.to(place.dtype)
 
 
 def with_outputs(ops: list[Op]) -> list[Op]:

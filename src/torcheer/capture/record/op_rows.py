@@ -45,6 +45,8 @@ class LiveTrace:
         self._root_calls: dict[int, int] = {}  # root scope -> which call of its module
         self._scopes_read = 0
         self._names: ModelNames | None = None
+        self._stored_numbers: dict[int, int] = {}  # id of a stored tensor -> its first place among them
+        self._stored_numbered = 0
         self._homes_read = 0  # number of stored tensors already named
         self._names_read = 0  # number of scope cells already searched for roots
         self._roots: dict[torch.nn.Module, None] = {} if recorder.model is None else {recorder.model: None}
@@ -109,13 +111,19 @@ class LiveTrace:
         tensor = self._stored_names().tensors.get(name)
         return [] if self.gradient_log is None or tensor is None else self.gradient_log.of(-id(tensor))
 
+    def backward_text(self) -> str:
+        """Return nothing: torch's own backward has no steps to read."""
+        return ""
+
     def stored_value(self, name: str) -> Any:
         """Return a parameter or buffer as it was when first read."""
         tensor = self._stored_names().tensors.get(name)
-        for number, stored in enumerate(self.recorder.stored):
-            if stored is tensor:
-                return self.recorder.value(~number)
-        return tensor
+        stored = self.recorder.stored
+        for place in range(self._stored_numbered, len(stored)):  # they stay alive, so their ids stay theirs
+            self._stored_numbers.setdefault(id(stored[place]), place)
+        self._stored_numbered = len(stored)
+        number = self._stored_numbers.get(id(tensor))
+        return tensor if number is None else self.recorder.value(~number)
 
     def head_columns(self, history: Any, attention: str, projections: dict[str, str]) -> dict[str, Any]:
         """Return the columns of each head of an attention's "q", "k", "v" and "z"; raises ValueUnavailable."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torcheer.host.follow.model_pass import ModelPass
+from torcheer.network.heads.recorded_heads import SUFFIX
 from torcheer.network.history_network import LayerSource, PassDescription
 from torcheer.network.module_tree import ATTENTION
-from torcheer.network.recorded_heads import SUFFIX
 from torcheer.records import ModuleCall, Op
 
 

@@ -25,8 +25,8 @@ from torcheer.host.follow.recorded_state import RecordedState
 from torcheer.host.follow.unit_weights import unit_weights, weights_of
 from torcheer.host.host import Host
 from torcheer.host.missing_values import BESIDE, FOLDED, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, NO_HOOK, WHOLE_NUMBERS
+from torcheer.network.heads.recorded_heads import SUFFIX
 from torcheer.network.network_records import Network
-from torcheer.network.recorded_heads import SUFFIX
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in

@@ -14,6 +14,7 @@ from torcheer.control.control_records import AUTO, EACH_TRIAL, Act, Change, Ever
 from torcheer.control.loop_messages import AlertsCame, Moment, ParametersCame, Problem, StateCame
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableHead
+from torcheer.studio.connections.comparison_messages import ComparisonCame, OpenComparison
 from torcheer.studio.connections.run_messages import RUN_REQUESTS
 from torcheer.wire.json_codec import AtMost, Between, OneOf, by_kind
 
@@ -50,7 +51,9 @@ class Hello:
 
     version: int
     title: str
-    source: Annotated[str, OneOf(("live", "run", "recording", "pass", "file", "nothing"))]  # "nothing": no run yet
+    source: Annotated[
+        str, OneOf(("live", "run", "recording", "pass", "file", "comparison", "nothing"))
+    ]  # "nothing": no run yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,14 @@ class ReportCame:
 
 
 @dataclass(frozen=True, slots=True)
+class BackwardCame:
+    """What is shown is a pass of `torcheer.autograd`, to be walked through forward and backward: see `AskBackward`."""
+
+    loss: str  # the name of the variable that it began with
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class FrameHead:
     """The header of a binary message: one layer of a state, or a layer over time."""
 
@@ -222,10 +233,10 @@ class FrameHead:
 
 @dataclass(frozen=True, slots=True)
 class SampleFrame:
-    """The header of a binary message that answers `AskSample`: an image's pixels, or sound; or `AskGraph`."""
+    """The header of a binary message: answers `AskSample`, an image's pixels or sound; `AskGraph`; `AskBackward`."""
 
     question: int
-    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of a graph zlib's
+    count: int  # bytes of the payload: uint8 by row, column and channel; int16 (little) by channel; of texts zlib's
     shape: tuple[int, ...]  # height, width and channels of an image; channels and length of sound
     rate: int = 0  # of sound, numbers per second
     note: str = ""  # what the payload does not show: clipped numbers, NaN
@@ -424,6 +435,13 @@ class AskGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class AskBackward:
+    """The steps of a backward pass: a `SampleFrame` with a compressed text, see web/src/studio/backward."""
+
+    question: Annotated[int, Between()]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRecording:
     """Save the moments to a recording; the server picks the folder, names have letters, digits, - and _."""
 
@@ -451,9 +469,10 @@ class CloseStudio:
 
 TO_PAGE = by_kind(
     Hello, NetCame, Moments, StateCame, OutcomeCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame,
-    SamplesCame, RecordingsCame, RunsCame, ReportCame, CaughtUp, Shown, Answer, Problem, Ended,
+    SamplesCame, RecordingsCame, RunsCame, ReportCame, BackwardCame, ComparisonCame, CaughtUp, Shown, Answer, Problem,
+    Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
-    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskTensors, AskSlice,
-    AskStatistics, SaveRecording, OpenRecording, OpenRun, CloseStudio, *RUN_REQUESTS,
+    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskBackward, AskTensors,
+    AskSlice, AskStatistics, SaveRecording, OpenRecording, OpenRun, OpenComparison, CloseStudio, *RUN_REQUESTS,
 )  # fmt: skip

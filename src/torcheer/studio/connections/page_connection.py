@@ -146,7 +146,8 @@ class PageConnection:
         return messages.Hello(VERSION, channel.title, channel.source.kind)
 
     def _net(self, channel: Channel) -> Any:
-        return messages.NetCame(channel.source.net) if channel.source.net else None
+        net = channel.source.named_net
+        return messages.NetCame(net) if net else None
 
     def _state(self, channel: Channel) -> Any:
         return StateCame(channel.source.state)
@@ -193,6 +194,13 @@ class PageConnection:
         shown = runs if len(runs) <= _MENU_RUNS else tuple(run for run in runs if run.id == channel.run)
         facts = (index.total, index.waiting, index.revision) if index is not None else (0, 0, 0)
         return messages.RunsCame(shown, channel.run, *facts)
+
+    def _backward(self, channel: Channel) -> Any:
+        source = channel.source
+        return messages.BackwardCame(source.title, source.backward_steps) if source.backward_steps else None
+
+    def _comparison(self, channel: Channel) -> Any:
+        return channel.source.comparison
 
     def _caught_up(self, channel: Channel) -> Any:
         return messages.CaughtUp()
@@ -266,5 +274,7 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "samples": PageConnection._new_samples,
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
+    "backward": PageConnection._backward,
+    "comparison": PageConnection._comparison,
     "caught_up": PageConnection._caught_up,
 }

@@ -17,7 +17,7 @@ from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
 from torcheer.studio.files.file_source import FileSource
-from torcheer.studio.graph_answers import compressed, graph_message
+from torcheer.studio.graph_answers import backward_answer, compressed, text_message
 from torcheer.studio.report.report_blocks import Blocks, pack
 from torcheer.studio.report.report_html import ReportFile
 from torcheer.studio.report.report_samples import add_samples
@@ -25,6 +25,7 @@ from torcheer.studio.report.report_scenes import add_scenes, choose_moments
 from torcheer.studio.report.report_source import ReportSource, messages_to_a_page
 from torcheer.studio.report.report_summary import summary_of_report
 from torcheer.studio.report.report_tables import fold_tables, layer_statistics
+from torcheer.studio.report.report_tensors import add_tensors
 from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import describe_unknown, kind_of, runs_below
@@ -34,7 +35,7 @@ from torcheer.terminal import first_names, human_bytes
 from torcheer.wire.temporary_folders import TemporaryFolder
 
 MOST_BYTES: Final = 5_000_000
-_GRAPH_SHARE, _TABLES_SHARE, _SAMPLES_SHARE = 0.4, 0.35, 0.15  # of the room that is left
+_GRAPH_SHARE, _TABLES_SHARE, _SAMPLES_SHARE, _TENSORS_SHARE = 0.4, 0.35, 0.15, 0.4  # of the room that is left
 _LAST_WORDS: Final = 8000  # bytes for what is known only at the end: sentences about what is left out
 
 
@@ -132,10 +133,12 @@ class _Writer:
     def html(self, moments: list[Moment]) -> tuple[str, tuple[str, ...]]:
         """The file's text, and sentences about what is left out."""
         summary, graph = summary_of_report(self._source, self._path), self._add_graph()
+        self._add_backward()
         self._add_tables(moments)
         reserved = self._reserve_messages(summary)
         self._reduced.samples, notes = add_samples(self._blocks, self._source.samples, _SAMPLES_SHARE)
         self._left_out += notes
+        self._left_out += add_tensors(self._blocks, self._source, moments, _TENSORS_SHARE)
         shown, notes = add_scenes(self._blocks, self._reduced, moments)
         self._left_out += notes + self._other_states(moments)
         self._blocks.release(reserved)
@@ -156,10 +159,19 @@ class _Writer:
             return False
         size = sum(map(len, parts.values()))
         if size <= self._blocks.left_bytes * _GRAPH_SHARE:
-            if all(self._blocks.add(["ask_graph", part], graph_message(text, 0)) for part, text in parts.items()):
+            if all(self._blocks.add(["ask_graph", part], text_message(text, 0)) for part, text in parts.items()):
                 return True
         self._left_out.append(f"The graph: it takes {human_bytes(size)}.")
         return False
+
+    def _add_backward(self) -> None:
+        """Add the steps of a backward pass, as the answer to a page that asks for them."""
+        if not self._reduced.backward_steps:
+            return
+        steps = backward_answer(self._source, 0, compression=7)
+        if len(steps) > self._blocks.left_bytes * _GRAPH_SHARE or not self._blocks.add(["ask_backward"], steps):
+            self._left_out.append(f"The steps of the backward pass: they take {human_bytes(len(steps))}.")
+            self._reduced.backward_steps = 0
 
     def _add_tables(self, moments: list[Moment]) -> None:
         self._left_out += fold_tables(self._reduced, int(self._blocks.left_bytes * _TABLES_SHARE))
@@ -200,5 +212,5 @@ def replace_moments(source: ReportSource, moments: list[Moment]) -> ReportSource
     """The same source with other moments."""
     tables, samples = source.tables, source.samples
     chosen = ReportSource(source, source.title, moments)
-    chosen.tables, chosen.samples = tables, samples
+    chosen.tables, chosen.samples, chosen.backward_steps = tables, samples, source.backward_steps
     return chosen

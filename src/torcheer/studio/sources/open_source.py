@@ -12,6 +12,7 @@ from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.control_records import State
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.modelfiles import ENDINGS, is_model_file
+from torcheer.network.heads.token_names import TokenNames
 from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.files.file_source import FileSource
@@ -125,8 +126,10 @@ def _list_names(folder: Path) -> str:
 class PathCatalog:
     """The catalog of `torcheer studio PATH`: one source, or a folder of runs to choose from."""
 
-    def __init__(self, path: str | os.PathLike[str], *, url: str = "", title: str = "") -> None:
-        self.path, self.url, self.title = Path(path), url, title
+    def __init__(
+        self, path: str | os.PathLike[str], *, url: str = "", title: str = "", token_names: TokenNames = ()
+    ) -> None:
+        self.path, self.url, self.title, self._token_names = Path(path), url, title, token_names
         kind = kind_of(self.path)
         if not kind:
             raise BadArgument(describe_unknown(self.path))
@@ -221,13 +224,16 @@ class PathCatalog:
         return LogSource(self._recordings[id])
 
     def _add_home(self, source: Source) -> None:
+        source.token_names = self._token_names
         if source.home is not None and source.home not in self._homes:
             self._homes.append(source.home)
 
 
-def open_catalog(path: str | os.PathLike[str], *, url: str = "", title: str = "") -> PathCatalog:
+def open_catalog(
+    path: str | os.PathLike[str], *, url: str = "", title: str = "", token_names: TokenNames = ()
+) -> PathCatalog:
     """Open a path with all of its sources; raises if it is unknown."""
-    return PathCatalog(path, url=url, title=title)
+    return PathCatalog(path, url=url, title=title, token_names=token_names)
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Run]:

@@ -5,6 +5,7 @@ Layers and projections come from its graph.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +19,10 @@ from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.history.model_history import ModelHistory
+from torcheer.network.heads.recorded_heads import weights_of
 from torcheer.network.history_network import NO_ACTIVATION, PassDescription, describe_pass
 from torcheer.network.network_records import Net, Projection, weight_name
 from torcheer.network.placement import net_of
-from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.recordings import home_of, is_temporary
@@ -62,12 +63,25 @@ class PassSource(Source):
         self.state = State("idle", {"Name": title}, batch=description.batch.size, message="a recorded pass")
         self.parameters = _facts(info, ops)
         values.moments.append(Moment(0, 0, {"Name": title}))
+        self._backward = self._read_backward(history)
+        self.backward_steps = len(json.loads(self._backward.partition("\n")[0])["steps"]) if self._backward else 0
 
     def graph(self, net: Net) -> GraphText:
         """The drawing of all its operations."""
         from torcheer.drawing.draw import draw_history
 
         return draw_history(self._history).page_text(self._description.layer_of())
+
+    def backward_text(self) -> str:
+        """Its steps, as they were saved."""
+        return self._backward
+
+    def _read_backward(self, history: ModelHistory) -> str:
+        try:
+            return history.trace.backward_text()
+        except (TorcheerError, OSError, ValueError) as error:  # the rest of the pass may be intact
+            self._problem(f"the steps of the backward pass cannot be shown: {error}")
+            return ""
 
 
 class PassValues(StoredMoments):

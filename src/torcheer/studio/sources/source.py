@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ValueUnavailable
+from torcheer.network.heads.token_names import TokenNames
 from torcheer.network.network_records import Net, Network
 from torcheer.runlog.tables.long_table import ShownTable
+from torcheer.studio.connections.comparison_messages import ComparisonCame
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 from torcheer.studio.sources.sample_index import SampleIndex
@@ -30,6 +32,7 @@ class Changes:
     state: bool = False
     parameters: bool = False
     samples: bool = False
+    comparison: bool = False
     tables: set[str] = field(default_factory=set)  # names of those with changed rows or columns
     moments_came: list[Moment] = field(default_factory=list)
     moments_gone: list[int] = field(default_factory=list)  # their ids
@@ -38,15 +41,17 @@ class Changes:
 
     def __bool__(self) -> bool:
         lists = self.tables or self.moments_came or self.moments_gone or self.alerts or self.problems
-        return bool(self.net or self.state or self.parameters or self.samples or lists)
+        return bool(self.net or self.state or self.parameters or self.samples or self.comparison or lists)
 
 
 class Source(MomentQueries):
     """The content of a channel; by itself it is empty. No method blocks, or raises for a page's request."""
 
-    kind = "nothing"  # or "live", "run", "recording", "pass", "file"
+    kind = "nothing"  # or "live", "run", "recording", "pass", "file", "comparison"
     busy = ""  # the URL of another viewer that the host is connected to
+    backward_steps = 0  # of a pass of the readable autograd; 0: it is none
     folder: Path | None = None  # where what is shown lies; None if it is temporary
+    token_names: TokenNames = ()  # that the viewer was started with; its network's own, where there are none
 
     def __init__(self, title: str, home: Path | None, store: Store) -> None:
         """`home` is the folder for its recordings, None if it has none; `store` has the values of its moments."""
@@ -57,8 +62,14 @@ class Source(MomentQueries):
         self.alerts: list[AlertSeen] = []  # oldest first
         self.tables: dict[str, ShownTable] = {}
         self.samples = SampleIndex()  # what people logged beside numbers
+        self.comparison: ComparisonCame | None = None  # of two side by side
         self._changes = Changes()
         super().__init__(store, lambda: self.net)
+
+    @property
+    def named_net(self) -> Net | None:
+        """The network, with the names of tokens that the viewer was started with."""
+        return replace(self.net, token_names=self.token_names) if self.net and self.token_names else self.net
 
     @property
     def connected(self) -> bool:
@@ -105,6 +116,10 @@ class Source(MomentQueries):
 
         layers = tuple(placed.layer for placed in net.layers)
         return draw_network(Network(net.name, layers, net.projections, net.variables, net.modules))
+
+    def backward_text(self) -> str:
+        """The steps of a pass of the readable autograd, as text for the page; "" if it is none."""
+        return ""
 
     # -- for hosts; without one these do nothing ---------------------------------------------------------------------
 

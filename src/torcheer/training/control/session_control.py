@@ -27,7 +27,7 @@ from torcheer.training.control.isolated_tests import count_items, test_items
 from torcheer.training.control.session_form import form_parameters, settings_of
 from torcheer.training.control.session_tables import SessionTables
 from torcheer.training.control.session_values import ValueProbes
-from torcheer.training.loop.events import Alert, Continued, EpochDone, Event, Paused, StepDone, Stopped
+from torcheer.training.loop.events import Alert, Continued, EpochDone, Event, Events, Paused, StepDone, Stopped
 from torcheer.training.loop.stop_signals import RESTART
 from torcheer.training.observe.progress_lines import rounds_of
 
@@ -132,7 +132,7 @@ class Control:
             where = {
                 "Run": self.run,
                 "Epoch": place.epoch + 1,
-                "Trial": place.round + 1,
+                "Batch": place.round + 1,
             }  # as `counters` when it is done
             self.probes.begin(now, where, is_last=rounds is not None and place.round + 1 == rounds)
 
@@ -277,7 +277,7 @@ class Control:
         """Return the counters of the current position."""
         place = self.session.place
         epoch = place.epoch + bool(place.round)
-        return {"Run": self.run, "Epoch": epoch, "Trial": place.round, "Step": place.step}
+        return {"Run": self.run, "Epoch": epoch, "Batch": place.round, "Step": place.step}
 
     def _send_state(self, status: str, message: str = "") -> None:
         self._next_state = time.monotonic() + STATE_SECS
@@ -294,7 +294,7 @@ class Control:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def record_events(self, events: Iterator[Event]) -> Iterator[Event]:
+    def record_events(self, events: Events) -> Events:
         """Yield the same events; add rows to the tables."""
         for event in events:
             if type(event) is not StepDone:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torcheer.training.loop.events import Event
+from torcheer.training.loop.events import Events
 from torcheer.training.observe.batch_samples import name_samples
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 
-def with_observers(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def with_observers(session: Session, events: Events) -> Events:
     """Yield the same events and those of captures, profiler, trackers, watch and control."""
     from torcheer.training.observe.layer_captures import capture_events  # imported here: most sessions use none
     from torcheer.training.observe.step_profiler import profile_events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,3 +77,4 @@ class Stopped(NamedTuple):
 
 
 Event = StageBegan | StepDone | EpochDone | CheckpointSaved | StageDone | Alert | Paused | Continued | Stopped
+Events = Generator[Event, None, None]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from torcheer.training.loop.events import Alert, EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
+from torcheer.training.loop.events import Alert, EpochDone, Event, Events, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.session_parts import Stage
@@ -16,6 +17,7 @@ from torcheer.training.session_parts import Stage
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
+Running = list[tuple[PipelineRunner, Iterator[Any]]]  # pipelines, each with the rest of its batches
 NEVER = 1 << 62
 SHARE, LEAST_SECS = 100.0, 2.0  # saving after epochs may take 1/100 of the time, at most once in 2 s
 
@@ -25,28 +27,45 @@ class TrainingLoop:
 
     def __init__(self, session: Session) -> None:
         self.session, self.place = session, session.place
-        self._started = self._epoch_began = self._due = time.monotonic()
-        self._set_due(self._started)
-        self._saved_at, self._save_secs = self._started, 0.0
+        self._due, self._save_secs = 0.0, 0.0
         self._precision = session.precision() if session.options.autocast else None
         self._notes_steps = session.options.steps_csv > 0
 
-    def run(self) -> Iterator[Event]:
-        """Train until the last stage is done or a stop is requested."""
-        session, place = self.session, self.place
-        while place.stage < len(session.stages):
-            number, stage = place.stage, session.stages[place.stage]
-            yield StageBegan(number)
-            with session.training(stage) as runners:
-                place.stage += not place.round and session.is_done(stage)
-                while place.stage == number:
-                    if (yield from self._epoch(stage, runners)):
-                        return
-            yield StageDone(number)
+    def run(self) -> Events:
+        """Train until the last stage is done or a stop is requested.
 
-    def _epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
-        """Train the remainder of an epoch, evaluate it and write its row; return whether the run was stopped."""
+        The rounds are here, not in generators of their own: each that an event passes takes microseconds of a step.
+        """
         session, place = self.session, self.place
+        with ExitStack() as run:
+            yield from session.begin_run(run)
+            self._begin()
+            while place.stage < len(session.stages):
+                number, stage = place.stage, session.stages[place.stage]
+                yield StageBegan(number)
+                with session.training(stage) as runners:
+                    place.stage += not place.round and session.is_done(stage)
+                    while place.stage == number:
+                        if (yield from self._begin_epoch(runners)):
+                            return
+                        running = self._running(runners)
+                        while running:
+                            steps = self._round(running)
+                            yield from steps  # between rounds: the consumer may save or stop here
+                            if self._has_work(steps) and (yield from self._between_rounds(steps)):
+                                return
+                        if (yield from self._end_epoch(stage, runners)):
+                            return
+                yield StageDone(number)
+
+    def _begin(self) -> None:
+        """Start the clocks: the session is at the place where this run begins."""
+        self._started = self._epoch_began = self._saved_at = time.monotonic()
+        self._set_due(self._started)
+
+    def _begin_epoch(self, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
+        """Begin the remainder of an epoch; return whether the run was stopped."""
+        session = self.session
         self._epoch_began = time.monotonic()
         if session.changes.is_pending:
             yield from self._apply_changes()
@@ -56,11 +75,14 @@ class TrainingLoop:
                 yield from self._save()
                 yield Stopped(session.stop_reason)
                 return True
-        if not place.round:
+        if not self.place.round:
             for runner in runners:
                 runner.reset()
-        if (yield from self._rounds(runners)):
-            return True
+        return False
+
+    def _end_epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
+        """Evaluate an epoch, write its row and save if it is worth it; return whether the run was stopped."""
+        session, place = self.session, self.place
         if session.control is not None:
             session.control.end_rounds()
         values = session.finish_epoch(stage, runners)
@@ -77,47 +99,65 @@ class TrainingLoop:
             return True
         return False
 
-    def _rounds(self, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
-        """Run rounds until every pipeline is exhausted; return whether the run was stopped.
+    # -- rounds ------------------------------------------------------------------------------------------------------
 
-        Save only between rounds, where no step is half done.
-        """
-        session, place = self.session, self.place
-        running = [
+    def _running(self, runners: list[PipelineRunner]) -> Running:
+        """Return the pipelines that this epoch has batches of, each with them."""
+        place = self.place
+        return [
             (runner, runner.batches(place.epoch, place.round)) for runner in runners if runner.name not in place.ended
         ]
-        while running:
-            steps, session.is_mid_round = [], True
-            for entry in list(running):
-                runner, batches = entry
-                batch, loss = self._train(runner, batches)
-                if batch is None:
-                    running.remove(entry)
-                    place.ended.append(runner.name)
-                    if runner.update is not None and runner.update.flush():
-                        place.step += 1
-                        steps.append(
-                            StepDone(place.step, place.epoch + 1, place.round, runner.name, runner.update.last_loss)
-                        )
-                    continue
-                steps.append(StepDone(place.step, place.epoch + 1, place.round + 1, runner.name, loss))
-            place.round, session.is_mid_round = place.round + 1, False
-            if self._notes_steps and session.run_log is not None:
-                session.run_log.add_steps(steps)
-            yield from steps  # between rounds: the consumer may save or stop here
-            for callback in session.round_callbacks:
-                callback(place)
-            if session.changes.is_pending and not session.has_pending_gradients():
-                yield from self._apply_changes()
-            if session.control is not None and session.control.is_due(steps) and not session.has_pending_gradients():
-                yield from self._handle_control()
-            if session.stop_reason or time.monotonic() >= self._due or place.step >= self._due_step:
-                if session.has_pending_gradients():
-                    continue
-                yield from self._save_and_check_time()
-                if session.stop_reason:
-                    yield Stopped(session.stop_reason)
-                    return True
+
+    def _round(self, running: Running) -> list[StepDone]:
+        """Train the next batch of each pipeline; one that is exhausted is no longer running."""
+        session, place = self.session, self.place
+        steps, session.is_mid_round = [], True
+        for entry in list(running):
+            runner, batches = entry
+            batch, loss = self._train(runner, batches)
+            if batch is None:
+                running.remove(entry)
+                place.ended.append(runner.name)
+                if runner.update is not None and runner.update.flush():
+                    place.step += 1
+                    steps.append(
+                        StepDone(place.step, place.epoch + 1, place.round, runner.name, runner.update.last_loss)
+                    )
+                continue
+            steps.append(StepDone(place.step, place.epoch + 1, place.round + 1, runner.name, loss))
+        place.round, session.is_mid_round = place.round + 1, False
+        if self._notes_steps and session.run_log is not None:
+            session.run_log.add_steps(steps)
+        return steps
+
+    def _has_work(self, steps: list[StepDone]) -> bool:
+        """Return whether anything is to be done before the next round."""
+        session = self.session
+        return bool(
+            session.stop_reason
+            or session.round_callbacks
+            or session.changes.is_pending
+            or (session.control is not None and session.control.is_due(steps))
+            or self.place.step >= self._due_step
+            or time.monotonic() >= self._due
+        )
+
+    def _between_rounds(self, steps: list[StepDone]) -> Generator[Event, None, bool]:
+        """Do what is due between two rounds, where no step is half done; return whether the run was stopped."""
+        session, place = self.session, self.place
+        for callback in session.round_callbacks:
+            callback(place)
+        if session.has_pending_gradients():
+            return False
+        if session.changes.is_pending:
+            yield from self._apply_changes()
+        if session.control is not None and session.control.is_due(steps):
+            yield from self._handle_control()
+        if session.stop_reason or time.monotonic() >= self._due or place.step >= self._due_step:
+            yield from self._save_and_check_time()
+            if session.stop_reason:
+                yield Stopped(session.stop_reason)
+                return True
         return False
 
     def _position(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torcheer.errors import reason_of
 from torcheer.samples import Alert as AlertRecord
 from torcheer.terminal import first_names, plural
-from torcheer.training.loop.events import Alert, EpochDone, Event, StepDone
+from torcheer.training.loop.events import Alert, EpochDone, Events, StepDone
 from torcheer.training.loop.excluded_samples import training_loaders
 from torcheer.training.observe.batch_losses import RULE as LOSS_SPIKE
 from torcheer.training.observe.batch_losses import Batch, BatchSpikes
@@ -28,7 +28,7 @@ _MOST_READ = 5  # alerts of a run whose samples are read again
 _NAMED, _DESCRIBED, _LEFT_OUT = 16, 4, 64  # samples of a batch: named, described, in a command that leaves them out
 
 
-def name_samples(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def name_samples(session: Session, events: Events) -> Events:
     """Yield the same events and alerts of spikes of the loss; behind an alert about a batch, one with its samples."""
     batches = BatchHistory(session)
     for event in events:

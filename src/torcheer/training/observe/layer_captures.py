@@ -17,7 +17,7 @@ from torcheer.records import Sample
 from torcheer.selection import keys_of, parse
 from torcheer.tap.step_schedule import Every, Schedule
 from torcheer.terminal import did_you_mean
-from torcheer.training.loop.events import Alert, Event
+from torcheer.training.loop.events import Alert, Events
 
 if TYPE_CHECKING:
     from torcheer.training.loop.pipeline_runner import PipelineRunner
@@ -28,13 +28,13 @@ SETTINGS = ("layers", "every")
 CONFIG = "capture (config)"  # the verb in the grammar of layers
 
 
-def capture_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def capture_events(session: Session, events: Events) -> Events:
     """Yield the same events; capture the layers that the options name every n steps."""
     settings = session.options.capture
     return events if settings is None else _capture_events(session, events, StepCapture(session, settings))
 
 
-def _capture_events(session: Session, events: Iterator[Event], capture: StepCapture) -> Iterator[Event]:
+def _capture_events(session: Session, events: Events, capture: StepCapture) -> Events:
     session.capture = capture
     try:
         for event in events:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Generator, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from torcheer.host.live_numbers import MetricRows
@@ -51,7 +52,7 @@ class SessionLog:
         self._writer: LogWriter | None = None
         self._is_accepting, self._step = False, -1  # the step up to which earlier runs hold
         self._begun_at = 0  # steps done when the one under way began
-        self._problems: dict[str, bool] = {}  # whether each was said
+        self._problems, self._reported = deque[str](), set[str]()  # to be said; all there were
         self._media, self._queue = MediaIntake(self._report), MetricRows(self)
 
     def add(self, entries: Mapping[str, Any]) -> None:
@@ -88,27 +89,20 @@ class SessionLog:
         if writer is not None:
             writer.close()
 
-    def follow(self, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield the same events, and an alert for each problem; `log` reaches this session meanwhile."""
+    def next_event(self, events: Iterator[Event]) -> Event | None:
+        """Return the next event, or an alert of a problem first; `log` reaches this session meanwhile."""
+        if self._problems:
+            return Alert(self._problems.popleft())
+        before, _RUNNING.log = _RUNNING.log, self
+        self._begun_at = self._session.place.step
         try:
-            while True:
-                before, _RUNNING.log = _RUNNING.log, self
-                self._begun_at = self._session.place.step
-                try:
-                    event = next(events, None)
-                finally:
-                    _RUNNING.log = before
-                self._queue.flush()
-                if self._problems:
-                    for text in [text for text, said in self._problems.items() if not said]:
-                        self._problems[text] = True
-                        yield Alert(text)
-                if event is None:
-                    return
-                yield event
+            event = next(events, None)
         finally:
-            if isinstance(events, Generator):
-                events.close()
+            _RUNNING.log = before
+        self._queue.flush()
+        if event is None and self._problems:
+            return Alert(self._problems.popleft())
+        return event
 
     # -- what `MetricRows` hands over --------------------------------------------------------------------------------
 
@@ -141,4 +135,6 @@ class SessionLog:
         return self._writer
 
     def _report(self, text: str) -> None:
-        self._problems.setdefault(text, False)
+        if text not in self._reported:
+            self._reported.add(text)
+            self._problems.append(text)

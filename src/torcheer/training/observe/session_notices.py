@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torcheer.samples import Alert as AlertRecord
-from torcheer.training.loop.events import Alert, CheckpointSaved, Event, Stopped
+from torcheer.training.loop.events import Alert, CheckpointSaved, Events, Stopped
 from torcheer.wire.notify.notifier import Notifier
 from torcheer.wire.notify.notify_targets import Target, parse_notify
 
@@ -14,13 +13,13 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 
-def notify_of_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def notify_of_events(session: Session, events: Events) -> Events:
     """Yield the same events, and the alerts that a target could not be reached."""
     targets = parse_notify(session.options.notify)
     return _notify(session, events, targets) if targets else events
 
 
-def _notify(session: Session, events: Iterator[Event], targets: tuple[Target, ...]) -> Iterator[Event]:
+def _notify(session: Session, events: Events, targets: tuple[Target, ...]) -> Events:
     problems: list[str] = []
     notifier, stopped = Notifier((), title="", to=None, tell=problems.append), ""
     try:

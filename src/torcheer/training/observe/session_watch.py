@@ -22,7 +22,7 @@ from torcheer.runlog.log_writer import cut_log
 from torcheer.runlog.media.media_types import Image
 from torcheer.samples import Alert as WatchAlert
 from torcheer.terminal import did_you_mean
-from torcheer.training.loop.events import Alert, EpochDone, Event, StepDone
+from torcheer.training.loop.events import Alert, EpochDone, Event, Events, StepDone
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -32,7 +32,7 @@ _ATTEMPTS, _WAIT_SECS = 50, 0.1  # for the log of a watch whose trainer was kill
 SETTINGS = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on", "transport")
 
 
-def watch_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def watch_events(session: Session, events: Events) -> Events:
     """Yield the same events; watch the models that the options name."""
     assert session.options.watch is not None
     session_watch = session.watch = SessionWatch(session, session.options.watch)

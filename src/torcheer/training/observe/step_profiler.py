@@ -16,7 +16,7 @@ import torch
 from torcheer.disk import explain_write_errors
 from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean
-from torcheer.training.loop.events import Alert, Event
+from torcheer.training.loop.events import Alert, Events
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -27,7 +27,7 @@ SWITCHES = {"record_shapes": False, "profile_memory": False, "with_stack": False
 VIEWERS = "open it in https://ui.perfetto.dev or chrome://tracing"
 
 
-def profile_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def profile_events(session: Session, events: Events) -> Events:
     """Yield the same events; profile the rounds that the options name."""
     if session.options.profile is None:
         return events
@@ -36,7 +36,7 @@ def profile_events(session: Session, events: Iterator[Event]) -> Iterator[Event]
     return _profile_events(session, events, Profile(session.options.profile, session.directory / "profile"))
 
 
-def _profile_events(session: Session, events: Iterator[Event], profile: Profile) -> Iterator[Event]:
+def _profile_events(session: Session, events: Events, profile: Profile) -> Events:
     has_begun = False
     try:
         for event in events:

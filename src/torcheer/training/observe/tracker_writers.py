@@ -19,7 +19,7 @@ import torch
 from torcheer.disk import write_once
 from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean
-from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, Event, StepDone
+from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, Event, Events, StepDone
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -111,7 +111,7 @@ def check_writers(session: Session) -> None:
             raise BadArgument(f"the writer {name!r} needs a directory to write to: Session(…, to=…)")
 
 
-def write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def write_metrics(session: Session, events: Events) -> Events:
     """Yield the same events; write their metrics to the session's writers."""
     if not session.options.writers:
         return events
@@ -119,7 +119,7 @@ def write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:
     return _write_metrics(session, events)
 
 
-def _write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def _write_metrics(session: Session, events: Events) -> Events:
     writers: dict[str, TrackerWriter] | None = None
     numbers = _EventValues(session)
     try:

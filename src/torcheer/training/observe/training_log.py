@@ -152,7 +152,7 @@ class TrainingLog:
         for name, rows in held.items():
             evaluates = name == "test_epoch" and "tested" in self.heads.get("train_epoch", {})
             for row in rows if not name.startswith(EPOCHS) else ():
-                if not evaluates or row.cells.get("Trial"):  # the row of the epoch itself gives it
+                if not evaluates or row.cells.get("Batch"):  # the row of the epoch itself gives it
                     writer.row(name, row.cells, row.step)
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class TrainingLog:
                 count = 0
             for number, row in enumerate(rows[count:], count):
                 _check(row, f"rows.{stage}.{number}")
-                writer.row(f"{EPOCHS}{stage}", row, step)
+                writer.row(f"{EPOCHS}{stage}", row, step, wakes=False)
             self._counts[stage] = len(rows)
 
     def add_steps(self, steps: Iterable[StepDone]) -> None:

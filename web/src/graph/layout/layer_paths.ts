@@ -38,6 +38,11 @@ export class LayerPaths {
     return item === undefined ? "" : this.descend(item, layer).path;
   }
 
+  /** The path of an item's box. */
+  pathOfItem(item: number): string {
+    return this.descend(item, "\0").path; // no module has this name
+  }
+
   /** The path of a module's box; `layer` is one of its layers. */
   pathOfModule(module: string, layer: string): string {
     const item = this.firstItems.get(layer);

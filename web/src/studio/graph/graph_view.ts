@@ -137,7 +137,8 @@ export class GraphView {
   }
 }
 
-function sheetOf(text: string): CSSStyleSheet {
+/** A style sheet of a shadow root. */
+export function sheetOf(text: string): CSSStyleSheet {
   const sheet = new CSSStyleSheet(); // not a style element: the page's policy allows none
   sheet.replaceSync(text);
   return sheet;

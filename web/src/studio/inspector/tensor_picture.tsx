@@ -6,6 +6,7 @@ import { nonFiniteColours, nonFiniteKind } from "../non_finite";
 import { useValue } from "../signal";
 import { theme } from "../theme";
 import { indexOfCell, type AxisChoice } from "./axis_choice";
+import { lookOf, marginNames, NAMES_PX, TokenMargins } from "./token_margins";
 import { cellUnder, cornerOf, layOut, nextCell, placeOf, type PictureLayout } from "./picture_layout";
 import type { BlockCell, SliceBlock } from "./slice_block";
 
@@ -16,6 +17,7 @@ export interface Colours {
   map: string;
   zeroCentred: boolean;
   eachTile: boolean; // a range for each tile
+  range?: [number, number] | null; // of all pictures that share these colours; without one, the block's own
 }
 
 interface TensorPictureProps {
@@ -25,22 +27,29 @@ interface TensorPictureProps {
   colours: Colours;
   wide: boolean;
   label: string;
+  names?: readonly string[][]; // of tokens
   onEnter: (cell: BlockCell) => void;
   onLeave: () => void;
+  cursor?: BlockCell | null; // where pictures side by side share it, with `onCursor`
+  onCursor?: (cell: BlockCell | null) => void;
 }
 
 /** The picture and what is read from it. */
-export function TensorPicture({ head, choice, block, colours, wide, label, onEnter, onLeave }: TensorPictureProps) {
+export function TensorPicture(props: TensorPictureProps) {
+  const { head, choice, block, colours, wide, label, names = [], onEnter, onLeave } = props;
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [cursor, setCursor] = useState<BlockCell | null>(null);
+  const [ownCursor, setOwnCursor] = useState<BlockCell | null>(null);
+  const [cursor, setCursor] = props.onCursor ? [props.cursor ?? null, props.onCursor] : [ownCursor, setOwnCursor];
   const width = useWidth(host);
   const themeName = useValue(theme);
-  const layout = layOut(block.head.shape, width, wide ? WIDE_HEIGHT_PX : HEIGHT_PX, wide ? 88 : 56);
+  const margin = marginNames(head, choice, block, names);
+  const place = [Math.max(1, width - (margin ? NAMES_PX : 0)), wide ? WIDE_HEIGHT_PX : HEIGHT_PX] as const;
+  const layout = layOut(block.head.shape, ...place, wide ? 88 : 56);
   const cell = cursor && isInside(cursor, block) ? cursor : null;
   useLayoutEffect(() => {
     if (width) paint(canvas.current!, block, layout, colours, cell);
-  }, [block, width, wide, themeName, cell, colours.map, colours.zeroCentred, colours.eachTile]);
+  }, [block, width, wide, themeName, cell, colours.map, colours.zeroCentred, colours.eachTile, colours.range?.join()]);
   const pointAt = (event: PointerEvent): BlockCell | null => cellUnder(layout, event.offsetX, event.offsetY);
   const press = (event: KeyboardEvent): void => {
     const target = nextCell(layout, cell ?? { tile: 0, row: 0, column: 0 }, event.key);
@@ -54,7 +63,8 @@ export function TensorPicture({ head, choice, block, colours, wide, label, onEnt
   };
   return (
     <>
-      <div ref={host} class="tensor-picture">
+      <div ref={host} class={margin ? "tensor-picture named" : "tensor-picture"}>
+        {margin && <TokenMargins names={margin} layout={layout} />}
         <canvas
           ref={canvas}
           role="img"
@@ -72,7 +82,7 @@ export function TensorPicture({ head, choice, block, colours, wide, label, onEnt
         />
       </div>
       <output class="tensor-reading" aria-live="polite">
-        {cell ? describeCell(head, choice, block, cell) : <span class="soft">{hint(block)}</span>}
+        {cell ? describeCell(head, choice, block, cell, names) : <span class="soft">{hint(block)}</span>}
       </output>
     </>
   );
@@ -90,13 +100,20 @@ function isInside({ tile, row, column }: BlockCell, { head: { shape } }: SliceBl
 }
 
 /** A cell's index and its exact number: "[0, 3, 17, 4] = -0.034". */
-export function describeCell(head: TensorHead, choice: AxisChoice, block: SliceBlock, cell: BlockCell): string {
+export function describeCell(
+  head: TensorHead,
+  choice: AxisChoice,
+  block: SliceBlock,
+  cell: BlockCell,
+  names: readonly string[][] = [],
+): string {
   const parts = indexOfCell(choice, block, cell).map((part, axis) => {
     const offset = axis === 0 && head.first > 0 ? head.first : 0;
     return typeof part === "number" ? `${part + offset}` : `${part.first + offset}–${part.last + offset}`;
   });
   const text = block.textAt(block.indexOf(cell));
-  return `${parts.length ? `[${parts.join(", ")}] ` : ""}${block.isReduced ? "farthest from 0: " : "= "}${text}`;
+  const looks = lookOf(head, indexOfCell(choice, block, cell), names);
+  return `${parts.length ? `[${parts.join(", ")}] ` : ""}${block.isReduced ? "farthest from 0: " : "= "}${text}${looks && ` · ${looks}`}`; // prettier-ignore
 }
 
 function useWidth(host: { current: HTMLElement | null }): number {
@@ -165,7 +182,7 @@ function paintCells(block: SliceBlock, layout: PictureLayout, colours: Colours):
   const pixels = new Uint32Array(image.data.buffer);
   const ramp = new Uint32Array(buildRamp(findColourMap(colours.map)).buffer);
   const strange = nonFinitePixels();
-  const all = colourRange(block.range(), colours.zeroCentred);
+  const all = colourRange(colours.range ?? block.range(), colours.zeroCentred);
   for (let tile = 0; tile < tiles; tile++) {
     const [lo, hi] = colours.eachTile ? colourRange(block.range(tile), colours.zeroCentred) : all;
     const origin = Math.floor(tile / tileColumns) * rows * picture.width + (tile % tileColumns) * columns;

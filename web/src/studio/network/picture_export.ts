@@ -1,6 +1,8 @@
 // Export the view as a PNG: the canvas, plus the labels and the legend over it.
 import { theme } from "../theme";
 import type { NetworkPresenter } from "./presenter";
+import { Scene } from "./scene/scene";
+import type { TokenLabel } from "./scene/token_labels";
 import { formatMoment } from "./values/timeline";
 
 const TEXT_SELECTOR = ".network-label:not([hidden]) > *, .network-legend :is(b, span, small, li)";
@@ -18,6 +20,7 @@ export function pngOf(presenter: NetworkPresenter): Promise<Blob | null> {
   drawBackground(context, stage);
   context.drawImage(canvas, 0, 0, stage.clientWidth, stage.clientHeight);
   drawOverlay(context, stage);
+  if (presenter.scene instanceof Scene) drawTokens(context, stage, presenter.scene.tokens.shown);
   drawHeadline(context, stage, presenter);
   return new Promise((resolve) => output.toBlob(resolve, "image/png"));
 }
@@ -55,6 +58,22 @@ function drawOverlay(context: CanvasRenderingContext2D, stage: HTMLElement): voi
   for (const bar of stage.querySelectorAll<HTMLCanvasElement>(".network-legend canvas"))
     context.drawImage(bar, ...rectTuple(boxOf(bar)));
   for (const text of stage.querySelectorAll<HTMLElement>(TEXT_SELECTOR)) drawText(context, text, boxOf);
+}
+
+// Names of tokens, some of them turned.
+function drawTokens(context: CanvasRenderingContext2D, stage: HTMLElement, labels: readonly TokenLabel[]): void {
+  const { color, fontFamily } = getComputedStyle(stage);
+  context.fillStyle = color;
+  context.font = `10px ${fontFamily}`;
+  context.textBaseline = "middle";
+  for (const { text, x, y, angle } of labels) {
+    context.save();
+    context.translate(x, y);
+    context.rotate((angle * Math.PI) / 180);
+    context.fillText(ellipsize(context, text, 80), 0, 0);
+    context.restore();
+  }
+  context.textBaseline = "alphabetic";
 }
 
 function drawRing(context: CanvasRenderingContext2D, { x, y, width }: DOMRect, colour: string): void {

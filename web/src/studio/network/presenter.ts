@@ -2,6 +2,7 @@
 import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
 import { Signal, type Selection, type Store } from "../store";
 import { theme } from "../theme";
+import { headNames, type HeadNames } from "../token_names";
 import type { Pose } from "./scene/orbit_camera";
 import { FlatScene } from "./scene/flat_scene";
 import type { ScenePalette } from "./scene/layer_mesh";
@@ -14,7 +15,7 @@ import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
 import { Folding } from "./fold/folding";
 import { findFaults, nonFiniteLayers } from "./fold/faults";
-import type { TreeNode } from "./fold/scene_tree";
+import { lastMember, type TreeNode } from "./fold/scene_tree";
 import type { VisibleNet } from "./fold/visible_net";
 
 /** The state on the screen. */
@@ -113,7 +114,7 @@ export class NetworkPresenter {
 
   select(unit: Unit | null): void {
     const node = unit && this.folding.visible.get()?.items.get(unit.layer)?.node;
-    const owner = node?.sort === "run" ? node.children[node.children.length - 1] : node; // a run shows its last module
+    const owner = node && lastMember(node);
     this.store.selection.set(unit && (owner?.children.length ? { ...unit, module: owner.key } : unit));
   }
 
@@ -171,6 +172,11 @@ export class NetworkPresenter {
     const moments = this.shownMoments.some(({ id }) => id === moment) ? this.shownMoments : this.store.moments.get(); // its message came late
     const last = indexOfPosition(moments, { live: false, moment, isPlaying: false });
     return moments[last - (columns - 1 - column)];
+  }
+
+  /** The names of tokens at the rows and columns of heads of this shape, of the displayed item. */
+  headNames(shape: readonly number[]): HeadNames {
+    return headNames(this.store.net.get()?.token_names ?? [], this.displayed.get().item, shape);
   }
 
   pose(): Pose | null {
@@ -315,6 +321,7 @@ export class NetworkPresenter {
     this.scene.setFrames(frames);
     this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
     this.markFaults();
+    if (this.scene instanceof Scene) this.scene.setHeadNames((shape) => this.headNames(shape));
     if (this.hovered.get()) this.refreshHover();
     this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));
   }

@@ -1,6 +1,8 @@
 // The page: bars above and below, parameters on the left, a tab in the middle, the selection on the right.
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
+import { BackwardTab } from "../backward/tab";
+import { CompareTab } from "../compare/tab";
 import { ControlBar, trainOrStop } from "../control/control_bar";
 import { ParameterForm } from "../control/parameter_form";
 import { GraphTab } from "../graph/tab";
@@ -69,8 +71,10 @@ export function Page({ store }: { store: Store }) {
           <Inspector store={store} />
         </ErrorBoundary>
       </div>
-      <StatusBar store={store} />
-      <Notices store={store} />
+      <div class="bottom">
+        <StatusBar store={store} />
+        <Notices store={store} />
+      </div>
       {openHelp && <Help close={() => setHelp(false)} />}
     </div>
   );
@@ -91,6 +95,9 @@ function Panels({ store }: { store: Store }) {
       <div {...panel("runs")}>
         <ErrorBoundary part="The list of runs">{current === "runs" && <RunsTab store={store} />}</ErrorBoundary>
       </div>
+      <div {...panel("compare")}>
+        <ErrorBoundary part="The comparison">{current === "compare" && <CompareTab store={store} />}</ErrorBoundary>
+      </div>
       <div {...panel("network")}>
         <ErrorBoundary part="The network's view">
           <NetworkTab store={store} />
@@ -107,6 +114,11 @@ function Panels({ store }: { store: Store }) {
       </div>
       <div {...panel("summary")}>
         <ErrorBoundary part="The summary">{current === "summary" && <SummaryTab store={store} />}</ErrorBoundary>
+      </div>
+      <div {...panel("backward")}>
+        <ErrorBoundary part="The backward pass">
+          <BackwardTab store={store} />
+        </ErrorBoundary>
       </div>
       <div {...panel("graph")}>
         <ErrorBoundary part="The graph">

@@ -1,6 +1,9 @@
 // The tree that the 3D view folds: modules, runs of equal modules (×N), and layers as its leaves.
 import type { ModuleNode, Net, PlacedLayer } from "../../messages";
 
+const MOST_CHILDREN = 120; // of a node; more are folded into ranges
+const RANGES = 40; // that they are folded into
+
 /** A module, a run of equal modules, or a layer. */
 export interface TreeNode {
   key: string; // unique: the module's path, the run's first path and "×N", the layer's name
@@ -38,6 +41,11 @@ export function* walk(node: TreeNode): Generator<TreeNode> {
   for (const child of node.children) yield* walk(child);
 }
 
+/** The last module or layer of a run, whose values it shows; any other node itself. */
+export function lastMember(node: TreeNode): TreeNode {
+  return node.sort === "run" && node.children.length ? lastMember(node.children[node.children.length - 1]) : node;
+}
+
 /** The nodes around a node, the root first, without the node itself. */
 export function pathTo(node: TreeNode): TreeNode[] {
   return node.parent ? [...pathTo(node.parent), node.parent] : [];
@@ -61,7 +69,7 @@ class TreeBuilder {
     }
     for (const node of [...walk(root)].reverse()) {
       node.face ??= this.faceOf(node);
-      if (node.sort === "module") node.children = this.groupRuns(node);
+      if (node.sort === "module") node.children = this.inRanges(node, this.groupRuns(node));
     }
     return { root, nodes: this.nodes, leaves: this.leaves };
   }
@@ -148,9 +156,11 @@ class TreeBuilder {
     const grouped: TreeNode[] = [];
     for (let n = 0; n < parent.children.length; n++) {
       const members = this.runFrom(parent.children, n);
-      const isAll = members.length === parent.children.length && parent.parent !== null;
-      if (isAll) parent.count = members.length; // the module is the run
-      if (members.length < 2 || isAll) {
+      if (members.length === parent.children.length && parent.parent !== null) {
+        parent.count = members.length; // the module is the run
+        return members;
+      }
+      if (members.length < 2) {
         grouped.push(parent.children[n]);
         continue;
       }
@@ -163,16 +173,42 @@ class TreeBuilder {
         members.length,
         parent,
       );
-      run.children = members;
+      run.children = this.inRanges(run, members);
       run.face = this.faceOf(run);
-      for (const member of members) member.parent = run;
+      for (const member of run.children) member.parent = run;
       grouped.push(run);
       n += members.length - 1;
     }
     return grouped;
   }
 
+  // Many children, as those of a long Sequential, are folded into ranges.
+  private inRanges(parent: TreeNode, children: TreeNode[]): TreeNode[] {
+    if (children.length <= MOST_CHILDREN) return children;
+    const size = Math.max(2, Math.ceil(children.length / RANGES));
+    const ranges: TreeNode[] = [];
+    for (let start = 0; start < children.length; start += size) {
+      const members = children.slice(start, start + size);
+      if (members.length > 1) ranges.push(this.rangeOf(parent, members));
+      else ranges.push(...members);
+    }
+    return ranges;
+  }
+
+  private rangeOf(parent: TreeNode, members: TreeNode[]): TreeNode {
+    const [first, last] = [members[0], members[members.length - 1]];
+    const isEqual = members.every((member) => likeness(member) === likeness(first));
+    const kind = isEqual ? first.kind : `${members.length} layers`;
+    const title = runTitle(first.title, last.title);
+    const range = this.node(`${first.key} – ${last.key}`, "run", title, kind, isEqual ? members.length : 1, parent);
+    range.children = this.inRanges(range, members);
+    for (const member of range.children) member.parent = range;
+    range.face = this.faceOf(range);
+    return range;
+  }
+
   private runFrom(children: TreeNode[], start: number): TreeNode[] {
+    if (children.length > MOST_CHILDREN && children[start].sort === "layer") return equalLayers(children, start);
     const repeats = (node: TreeNode): number =>
       node.sort === "module" ? (this.modules.get(node.key)?.repeats ?? 1) : 1;
     const count = repeats(children[start]);
@@ -185,13 +221,29 @@ class TreeBuilder {
   // What a closed module shows: the layer with its result, else its last layer.
   private faceOf(node: TreeNode): PlacedLayer | null {
     const faces = [...walk(node)].filter(({ sort }) => sort === "layer").map(({ face }) => face!);
-    const owner = node.sort === "run" ? node.children[node.children.length - 1] : node;
+    const owner = lastMember(node);
     const output = this.modules.get(owner.key)?.output;
     const flowing = faces.filter(({ layer }) => !layer.relation); // not attention's weights beside it
     const returned = faces.find(({ layer }) => layer.name === output);
     node.hasOutput ||= returned !== undefined;
     return returned ?? flowing[flowing.length - 1] ?? faces[0] ?? null;
   }
+}
+
+// Layers of one kind and shape that follow each other.
+function equalLayers(children: readonly TreeNode[], start: number): TreeNode[] {
+  let end = start;
+  while (
+    end < children.length &&
+    children[end].sort === "layer" &&
+    likeness(children[end]) === likeness(children[start])
+  )
+    end++;
+  return children.slice(start, end);
+}
+
+function likeness({ sort, kind, count, face }: TreeNode): string {
+  return `${sort} ${kind} ${count} ${face?.layer.shape.join() ?? ""}`;
 }
 
 // A name without that of the module around it, but for the word before a number: "layer1.0", not "0".

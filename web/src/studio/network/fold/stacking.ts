@@ -1,5 +1,6 @@
 // Places slabs in a stack: a level for each step of what flows, branches side by side; a long stack goes on beside itself.
-import type { PlacedLayer, Projection } from "../../messages";
+import type { Projection } from "../../messages";
+import { extentOf, type PosedLayer } from "../scene/layer_pose";
 
 const [LEVEL_HEIGHT, APART] = [4, 3];
 const MAX_LEVELS = 60; // of a single stack
@@ -32,7 +33,7 @@ export function levelsOf(names: readonly string[], projections: readonly Project
 }
 
 /** Set the places of layers. */
-export function stackLayers(layers: PlacedLayer[], projections: readonly Projection[]): void {
+export function stackLayers(layers: PosedLayer[], projections: readonly Projection[]): void {
   const names = layers.map(({ layer }) => layer.name);
   const levels = levelsOf(names, projections);
   layers.forEach(({ layer }, n) => {
@@ -40,7 +41,7 @@ export function stackLayers(layers: PlacedLayer[], projections: readonly Project
     if (beside >= 0) levels[n] = levels[beside];
   });
   for (const placed of layers) placed.layer = { ...placed.layer, relation: "", other: "" }; // its place is known
-  const rows: PlacedLayer[][] = [];
+  const rows: PosedLayer[][] = [];
   layers.forEach((placed, n) => (rows[levels[n]] ??= []).push(placed));
   const filled = rows.filter(Boolean);
   const stacks = Math.ceil(filled.length / MAX_LEVELS);
@@ -48,7 +49,12 @@ export function stackLayers(layers: PlacedLayer[], projections: readonly Project
   let axis = 0;
   for (let start = 0; start < filled.length; start += high) {
     const stack = filled.slice(start, start + high);
-    const extents = stack.map((row, level) => placeRow(row, axis, level * LEVEL_HEIGHT));
+    let height = 0;
+    const extents = stack.map((row) => {
+      const extent = placeRow(row, axis, height);
+      height += Math.max(LEVEL_HEIGHT, ...row.map((placed) => extentOf(placed).tall + 1)); // above what stands upright
+      return extent;
+    });
     const [left, right] = [Math.min(...extents.map(([from]) => from)), Math.max(...extents.map(([, to]) => to))];
     const shift = start ? axis - left : 0;
     for (const placed of stack.flat()) placed.place = [placed.place[0] + shift, placed.place[1], placed.place[2]];
@@ -57,11 +63,11 @@ export function stackLayers(layers: PlacedLayer[], projections: readonly Project
 }
 
 // Place the layers of a level around an axis; returns how far they reach.
-function placeRow(row: PlacedLayer[], axis: number, height: number): [number, number] {
+function placeRow(row: PosedLayer[], axis: number, height: number): [number, number] {
   let [z, from, to] = [0, Infinity, -Infinity];
   for (let start = 0; start < row.length; start += MAX_IN_ROW) {
     const part = row.slice(start, start + MAX_IN_ROW);
-    const depth = Math.max(...part.map(({ size }) => size[1]));
+    const depth = Math.max(...part.map((placed) => extentOf(placed).deep));
     const width = part.reduce((sum, { size }) => sum + size[0], 0) + APART * (part.length - 1);
     let x = axis - width / 2;
     if (start) z -= depth / 2;

@@ -3,11 +3,14 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { useValue } from "../../store";
 import { paintNonFinite, nonFiniteKind, NON_FINITE_NAMES, type NonFinite } from "../../non_finite";
 import { theme } from "../../theme";
+import { lookText } from "../../token_names";
 import { ARROW_STYLES, arrowType } from "../scene/arrows";
 import type { NetworkPresenter, HoverTarget } from "../presenter";
 import { findColourMap, buildRamp } from "../values/colour_maps";
 import { unravelUnit, tileName, cellAt } from "../scene/unit_grid";
 import { nonFiniteIn } from "../values/value_ranges";
+import { pixelFraction, pixelValues } from "../scene/rgb_picture";
+import type { PlacedLayer } from "../../messages";
 
 /** The colour bar with its numbers, and the arrow types in use. */
 export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
@@ -46,6 +49,9 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
         {[...presenter.scene.frames.values()].some(({ head }) => head.raster) && (
           <small>a row per unit, ending at this moment</small>
         )}
+        {pictureNotes(presenter).map((note) => (
+          <small key={note}>{note}</small>
+        ))}
         {isPerLayer && <small>each layer by itself; these are of {name}</small>}
       </div>
       <NonFiniteKey presenter={presenter} />
@@ -60,6 +66,16 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
       )}
     </div>
   );
+}
+
+// "Input: a picture, 0 is black, 1 full colour", for each layer that is one.
+function pictureNotes({ scene }: NetworkPresenter): string[] {
+  return [...scene.frames.keys()].flatMap((layer) => {
+    const shades = scene.layoutOf(layer)?.picture?.shades;
+    return shades
+      ? [`${layer}: a picture, ${formatShort(shades[0])} is black, ${formatShort(shades[1])} full colour`]
+      : [];
+  });
 }
 
 // NaN and the infinities, if there are any.
@@ -101,18 +117,29 @@ export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
   const { variable, missing } = presenter.displayed.get();
   const reason = missing.get(placed.layer.name);
   const isReduced = head && Math.max(...head.block) > 1;
+  const [row, key] = unravelUnit(placed.layer.shape, unit).slice(-2);
+  const looks =
+    placed.layer.view === "heads" && unit >= 0 ? lookText(presenter.headNames(placed.layer.shape), row, key) : "";
+  const pixel = unit < 0 ? null : pixelUnder(presenter, placed, hovered);
   return (
     <div class="network-tip" role="tooltip" style={tooltipPosition(presenter, hovered)}>
       <b>{placed.layer.name}</b>
       {placed.layer.kind && <span class="soft"> {placed.layer.kind}</span>}
-      {unit >= 0 && (
+      {unit >= 0 && pixel && (
+        <div class="index">
+          row {pixel.row}, column {pixel.column}
+        </div>
+      )}
+      {unit >= 0 && !pixel && (
         <div class="index">
           {formatUnit(placed.layer.shape, unit)}
           {tile && <span class="soft"> · {tile}</span>}
+          {looks && <b> · {looks}</b>}
           {column >= 0 && <span class="soft"> · {columnLabel(presenter, placed.layer.name, column)}</span>}
         </div>
       )}
-      {unit >= 0 && reason === undefined && <ValueLine presenter={presenter} hovered={hovered} />}
+      {unit >= 0 && reason === undefined && !pixel && <ValueLine presenter={presenter} hovered={hovered} />}
+      {pixel && <div class="value">{pixel.text}</div>}
       {reason !== undefined && (
         <div class="why">
           no {variable}
@@ -128,6 +155,18 @@ export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
     </div>
   );
 }
+
+// The pixel of a picture that is pointed at: "R 0.4 · G 0.6 · B 0.95".
+function pixelUnder({ scene }: NetworkPresenter, { layer }: PlacedLayer, { target }: HoverTarget): PixelText | null {
+  const [picture, frame] = [scene.layoutOf(layer.name)?.picture, scene.frames.get(layer.name)];
+  if (!picture || !frame) return null;
+  const [column, row] = pixelFraction(picture, target.cell).map((share, n) =>
+    Math.floor(share * (n ? picture.height : picture.width)),
+  );
+  const text = pixelValues(picture, frame, target.cell).map((value, n) => `${"RGB"[n]} ${value === undefined ? "–" : formatShort(value)}`); // prettier-ignore
+  return { row, column, text: text.join(" · ") };
+}
+type PixelText = { row: number; column: number; text: string };
 
 function ValueLine({ presenter, hovered }: { presenter: NetworkPresenter; hovered: HoverTarget }) {
   const { variable, moment } = presenter.displayed.get();

@@ -5,14 +5,15 @@ import { findColourMap, parseColour, buildRamp } from "../values/colour_maps";
 import {
   sentCellFraction,
   cellsOf,
-  cellUnder,
   layoutOf,
+  planeCellUnder,
   cellOfUnit,
   sentCellOf,
   type UnitGrid,
   type FrameLayout,
 } from "./unit_grid";
 import { pickResult, type PickResult } from "./picking";
+import { pictureOf, pixelValues, sentPixels, type RgbPicture } from "./rgb_picture";
 import { computeRange, fractionIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Appearance, Unit } from "./scene";
 import type { SceneItem, VisibleNet } from "../fold/visible_net";
@@ -89,7 +90,7 @@ export class FlatScene {
     if (!plate) return null;
     const { placed } = plate;
     const [layout, frame] = [this.layout(plate), this.frames.get(placed.layer.name) ?? null];
-    const cell = cellUnder(layout.plane, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
+    const cell = planeCellUnder(layout, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
     return pickResult({ placed, frame, layout }, cell);
   }
 
@@ -100,6 +101,12 @@ export class FlatScene {
     const layout = this.layout(plate);
     const [left, top] = sentCellFraction(layout, sentCellOf(layout, cellOfUnit(plate.placed.grid, layout, unit)));
     return { x: plate.left + left * plate.width, y: plate.top + top * plate.height };
+  }
+
+  /** The layout of a layer's frame. */
+  layoutOf(layer: string): FrameLayout | null {
+    const plate = this.plates.find(({ placed }) => placed.layer.name === layer);
+    return plate ? this.layout(plate) : null;
   }
 
   requestDraw(done?: () => void): void {
@@ -114,7 +121,8 @@ export class FlatScene {
   }
 
   private layout({ placed }: Plate): FrameLayout {
-    return layoutOf(placed.grid, this.frames.get(placed.layer.name)?.head ?? null);
+    const frame = this.frames.get(placed.layer.name) ?? null;
+    return { ...layoutOf(placed.grid, frame?.head ?? null), picture: pictureOf(placed, frame) };
   }
 
   private updateRanges(): void {
@@ -174,6 +182,7 @@ export class FlatScene {
       );
     }
     const layout = this.layout(plate);
+    if (layout.picture) return this.drawPicture(context, plate, layout.picture);
     const [image, across, down] = this.imageOf(layer.name, layout, plate.placed);
     for (let tile = 0; tile < layout.sent[0] * layout.sent[1]; tile++) {
       const [rows, columns] = [layout.sent[2], layout.sent[3]];
@@ -185,6 +194,23 @@ export class FlatScene {
       const y = plate.top + ((top + bottom) / 2) * plate.height - high / 2;
       context.drawImage(image, 0, tile * rows, across, down, x, y, wide, high);
     }
+  }
+
+  private drawPicture(context: CanvasRenderingContext2D, plate: Plate, picture: RgbPicture): void {
+    const frame = this.frames.get(plate.placed.layer.name)!;
+    const image = document.createElement("canvas");
+    [image.width, image.height] = sentPixels(picture);
+    const pixels = image.getContext("2d")!.createImageData(image.width, image.height);
+    for (let pixel = 0; pixel < image.width * image.height; pixel++) {
+      const values = pixelValues(picture, frame, picture.isInterleaved ? pixel * 3 : pixel);
+      const kind = values.map((value) => (value === undefined ? null : nonFiniteKind(value))).find(Boolean);
+      const colour = kind
+        ? parseColour(this.appearance.palette[kind])
+        : values.map((value) => fractionIn(picture.shades, value ?? picture.shades[0]) * 255);
+      pixels.data.set([...colour, 255], pixel * 4);
+    }
+    image.getContext("2d")!.putImageData(pixels, 0, 0);
+    context.drawImage(image, plate.left, plate.top, plate.width, plate.height);
   }
 
   // All tiles stacked vertically, one pixel per cell.

@@ -1,6 +1,6 @@
 // Frames around the members of open modules: thin boxes, each with its title.
 import { BufferGeometry, Color, Float32BufferAttribute, Group, LineBasicMaterial, LineSegments, Vector3 } from "three";
-import type { PlacedLayer } from "../../messages";
+import { extentOf, type PosedLayer } from "./layer_pose";
 import type { SceneFrame } from "../fold/visible_net";
 import type { LayerMesh, ScenePalette } from "./layer_mesh";
 import type { LabelRequest } from "./labels";
@@ -46,14 +46,19 @@ export class FrameBoxes {
   /** A title for each frame, at its upper left corner. */
   labelRequests(onScreen: (point: Vector3) => { x: number; y: number } | null): LabelRequest[] {
     return [...this.boxes].flatMap(([{ node, depth }, box]) => {
-      const [corner, back] = [onScreen(cornerOf(box, 2)), onScreen(cornerOf(box, 6))];
-      if (!corner || !back) return [];
-      const spots = [0, -14, 14, -28].flatMap((down) =>
+      const [corner, back, low, right] = [2, 6, 5, 7].map((at) => onScreen(cornerOf(box, at)));
+      if (!corner || !back || !low || !right) return [];
+      const above = [0, -14, 14, -28].flatMap((down) =>
         [corner, back].flatMap(({ x, y }) => [
           { x: x - 4, y: y - 10 + down, align: "right" as const },
           { x, y: y - 12 + down, align: "left" as const },
         ]),
       );
+      // Where names fill the left side, below the frame on the right, where a leaning stack leaves room.
+      const beside = [low, right].flatMap(({ x, y }) =>
+        [0, 14].map((down) => ({ x: x + 6, y: y + down, align: "left" as const })),
+      );
+      const spots = [...above, ...beside];
       const title = node.count > 1 ? `${node.title} ×${node.count}` : node.title;
       return [
         {
@@ -79,25 +84,32 @@ export class FrameBoxes {
   }
 }
 
-function boxAround(members: readonly PlacedLayer[], margin: number): LeaningBox {
+function boxAround(members: readonly PosedLayer[], margin: number): LeaningBox {
   const heights = members.map(({ place }) => place[1]);
   const [low, high] = [Math.min(...heights), Math.max(...heights)];
   const centreAt = (height: number): Vector3 => {
     const level = members.filter(({ place }) => place[1] === height);
     const side = (axis: 0 | 2, sign: number): number =>
-      Math.max(...level.map(({ place, size }) => sign * place[axis] + size[axis / 2] / 2)) * sign;
+      Math.max(...level.map((member) => sign * member.place[axis] + reach(member, axis))) * sign;
     return new Vector3((side(0, 1) + side(0, -1)) / 2, height, (side(2, 1) + side(2, -1)) / 2);
   };
   const [lower, upper] = [centreAt(low), centreAt(high)];
   const half = new Vector3();
-  for (const { place, size } of members) {
+  for (const member of members) {
+    const { place } = member;
     const middle = lower.clone().lerp(upper, high > low ? (place[1] - low) / (high - low) : 0);
-    half.max(new Vector3(Math.abs(place[0] - middle.x) + size[0] / 2, 0, Math.abs(place[2] - middle.z) + size[1] / 2));
+    half.max(new Vector3(Math.abs(place[0] - middle.x) + reach(member, 0), 0, Math.abs(place[2] - middle.z) + reach(member, 2))); // prettier-ignore
   }
   half.addScalar(margin);
   lower.y -= margin;
-  upper.y += margin;
+  upper.y = Math.max(...members.map((member) => member.place[1] + extentOf(member).tall)) + margin;
   return { lower, upper, half };
+}
+
+// Half of a layer's width (0) or depth (2).
+function reach(member: PosedLayer, axis: 0 | 2): number {
+  const { wide, deep } = extentOf(member);
+  return (axis ? deep : wide) / 2;
 }
 
 function cornerOf({ lower, upper, half }: LeaningBox, corner: number): Vector3 {

@@ -1,5 +1,6 @@
 // Label requests: one per layer, and one per tile that is large enough on the screen.
-import { Vector3 } from "three";
+import type { Vector3 } from "three";
+import { scenePoint } from "./layer_pose";
 import { sentCellFraction, tileName } from "./unit_grid";
 import type { LabelSpot, LabelRequest } from "./labels";
 import type { LayerMesh } from "./layer_mesh";
@@ -10,6 +11,7 @@ const MIN_NAMED_PX = 14; // minimum size in pixels of a plane that gets a name
 const MIN_TILE_PX = 130; // minimum width in pixels of a tile that gets a name
 const MIN_TILE_HEIGHT_PX = 36;
 const MAX_TILES = 48;
+const NARROW_PX = 520; // below, labels are names alone: two lines would leave no room for all of them
 const MAX_TITLE_LENGTH = 24; // characters; of a longer path the end is shown, where layers differ
 
 /** The viewport that labels are computed for. */
@@ -30,9 +32,9 @@ export function labelRequests(
   item?: SceneItem,
   fault?: Fault,
 ): LabelRequest[] {
-  const { layer, place, size } = layerMesh.placed;
+  const { layer, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
-    viewport.onScreen(new Vector3(place[0] + a * (size[0] / 2 + 0.35), place[1], place[2] + c * (size[1] / 2 + 0.35)));
+    viewport.onScreen(scenePoint(layerMesh.placed, a * (size[0] / 2 + 0.35), 0, c * (size[1] / 2 + 0.35)));
   const quad = [corner(-1, -1), corner(1, -1), corner(1, 1), corner(-1, 1)].filter((point) => point !== null);
   const tiles = tileRequests(layerMesh, viewport);
   if (quad.length < 4) return tiles;
@@ -40,7 +42,8 @@ export function labelRequests(
   const [wide, high] = [Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)];
   if (Math.max(wide, high) < MIN_NAMED_PX) return tiles;
   const emptyText = viewport.hasValues && !layerMesh.frame ? " · no values" : "";
-  const detail = viewport.isCrowded && !isSelected ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
+  const isShort = (viewport.isCrowded || viewport.width < NARROW_PX) && !isSelected;
+  const detail = isShort ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
   const request = {
     key: layer.name,
     title: shortTitle(item?.title ?? layer.name),
@@ -51,7 +54,9 @@ export function labelRequests(
     isSelected,
     quad,
   };
-  return [{ ...request, weight: (isSelected ? 1e9 : fault ? 1e7 : 0) + wide }, ...tiles];
+  // From the bottom upwards: a stack leans to the right, so that a name that gives way upwards finds room.
+  const weight = viewport.isCrowded ? wide : Math.max(...ys);
+  return [{ ...request, weight: (isSelected ? 1e9 : fault ? 1e7 : 0) + weight }, ...tiles];
 }
 
 /** Shorten a layer's name: "…denselayer3.conv" for a long path. */
@@ -68,13 +73,12 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
   const right = quad.reduce((best, corner) => (corner.x > best.x ? corner : best));
   return [
     { x: left.x - 6, y: left.y, align: "right" },
-    { x: left.x - 6, y: left.y - 16, align: "right" },
-    { x: left.x - 6, y: left.y + 16, align: "right" },
+    ...[-6, -12, 8, -18, -24, -30, -36, 16].map((up) => ({ x: left.x - 6, y: left.y + up, align: "right" as const })),
+    { x: left.x - 50, y: left.y, align: "right" },
+    { x: left.x - 50, y: left.y - 12, align: "right" },
     { x: front.x, y: front.y + 3, align: "centre" },
     { x: right.x + 6, y: right.y, align: "left" },
-    { x: left.x - 6, y: left.y - 32, align: "right" },
     { x: right.x + 6, y: right.y + 18, align: "left" },
-    { x: left.x - 50, y: left.y, align: "right" },
     { x: front.x + 20, y: front.y + 20, align: "left" },
     { x: right.x + 50, y: right.y + 10, align: "left" },
     { x: left.x - 110, y: left.y, align: "right" },
@@ -84,11 +88,17 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
 
 // "map 3" at the front edge of each tile that is large enough on the screen.
 function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelRequest[] {
-  const { layer, place, size, units, grid } = layerMesh.placed;
+  const { layer, size, units, grid } = layerMesh.placed;
   const sent = layerMesh.layout.sent;
   const wide = (layerMesh.cellSize()[0] * sent[3]) / viewport.worldPerPixel;
   const high = (layerMesh.cellSize()[1] * sent[2]) / viewport.worldPerPixel;
-  if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || high < MIN_TILE_HEIGHT_PX || layerMesh.frame?.head.raster)
+  if (
+    layerMesh.layout.picture ||
+    sent[0] * sent[1] === 1 ||
+    wide < MIN_TILE_PX ||
+    high < MIN_TILE_HEIGHT_PX ||
+    layerMesh.frame?.head.raster
+  )
     return [];
   const requests: LabelRequest[] = [];
   const tileCount = Math.min(sent[0] * sent[1], Math.ceil(units / (grid[2] * grid[3])));
@@ -96,8 +106,8 @@ function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelReque
   for (let tile = 0; tile < tileCount && requests.length < MAX_TILES; tile++) {
     const front = ((tile + 1) * sent[2] - 1) * sent[3] + Math.floor(sent[3] / 2);
     const [left, back] = sentCellFraction(layerMesh.layout, front);
-    const [x, z] = [place[0] + (left - 0.5) * size[0], place[2] + (back + half - 0.5) * size[1]];
-    const spot = viewport.onScreen(new Vector3(x, place[1], z));
+    const point = scenePoint(layerMesh.placed, (left - 0.5) * size[0], 0, (back + half - 0.5) * size[1]);
+    const spot = viewport.onScreen(point);
     if (!spot || spot.x < 0 || spot.y < 0 || spot.x > viewport.width || spot.y > viewport.height) continue;
     const spots: LabelSpot[] = [{ ...spot, align: "centre" }];
     requests.push({ key: `${layer.name}\0${tile}`, title: tileName(layer, sent, tile), detail: "", weight: -tile, spots, isSelected: false }); // prettier-ignore

@@ -7,6 +7,8 @@ import {
 import type { PlacedLayer } from "../../messages";
 import type { Fault } from "../fold/faults";
 import { parseColour } from "../values/colour_maps";
+import { scenePoint, type PosedLayer } from "./layer_pose";
+import { pictureOf, sentPixels, type RgbPicture } from "./rgb_picture";
 import { cellsOf, gapOf, layoutOf, cellOfUnit, sentCellOf, spanOf, type FrameLayout } from "./unit_grid";
 import { baselineOf, valueOf, type Frame } from "../values/value_ranges";
 import {
@@ -53,6 +55,7 @@ export class LayerMesh {
   form: LayerForm = "cells";
   barHeight = 1; // height of the highest bar
   layout: FrameLayout; // of the displayed frame
+  picture: RgbPicture | null = null; // that the frame is, drawn unless bars are
   private readonly bars: Mesh<InstancedBufferGeometry, ShaderMaterial>;
   private readonly cells: Mesh<BufferGeometry, ShaderMaterial>;
   private readonly plane: Mesh<BufferGeometry, ShaderMaterial>;
@@ -61,7 +64,7 @@ export class LayerMesh {
   private texture: DataTexture;
 
   constructor(
-    readonly placed: PlacedLayer,
+    readonly placed: PosedLayer,
     ramp: Texture,
     count = 1, // how many equal modules it stands for: drawn as a stack
   ) {
@@ -73,7 +76,8 @@ export class LayerMesh {
     this.plane = new Mesh(squareGeometry(), planeMaterial(placed));
     this.plane.material.depthWrite = false;
     this.plane.position.y = -0.02; // below the caps of bars that hang down
-    this.group.position.set(...placed.place);
+    this.moveTo(placed.place);
+    if (placed.stands) this.group.rotation.x = Math.PI / 2; // its front edge below, bars towards the camera
     for (const mesh of [this.bars, this.cells, this.plane]) mesh.frustumCulled = false; // the shaders position them
     this.group.add(this.bars, this.cells, this.plane);
     for (let n = 1; n < Math.min(count, MAX_COPIES + 1); n++) {
@@ -90,6 +94,7 @@ export class LayerMesh {
   setFrame(frame: Frame | null): void {
     this.frame = frame;
     this.layout = layoutOf(this.placed.grid, frame?.head ?? null);
+    this.picture = pictureOf(this.placed, frame);
     const { plane, sent, block } = this.layout;
     this.resizeTexture(Math.max(1, cellsOf(sent)));
     const bytes = this.texture.image.data as Uint8Array;
@@ -104,6 +109,7 @@ export class LayerMesh {
     uniforms.gap.value = gapOf(plane);
     uniforms.fill.value = cellsOf(sent) > 4000 ? 0.92 : 0.82;
     if (frame) uniforms.span.value.set(frame.head.lo, frame.head.hi);
+    this.showPicture();
   }
 
   /** Set the colour range and the baseline of the bars. */
@@ -115,7 +121,7 @@ export class LayerMesh {
   /** Move the layer. */
   moveTo(place: [number, number, number]): void {
     this.placed.place = place;
-    this.group.position.set(...place);
+    this.group.position.copy(scenePoint(this.placed, 0, 0, 0));
   }
 
   /** Switch between bars and cells. */
@@ -123,6 +129,14 @@ export class LayerMesh {
     this.form = form;
     this.bars.visible = form === "bars";
     this.cells.visible = form === "cells";
+    this.showPicture();
+  }
+
+  private showPicture(): void {
+    const picture = this.form === "cells" ? this.picture : null;
+    this.layout.picture = picture;
+    this.uniforms.picture.value = !picture ? 0 : picture.isInterleaved ? 2 : 1;
+    if (picture) this.uniforms.shades.value.set(...picture.shades);
   }
 
   setBarHeight(barHeight: number): void {
@@ -185,7 +199,8 @@ export class LayerMesh {
 
   /** Width and depth of a sent cell, in world units. */
   cellSize(): [number, number] {
-    const { plane, block } = this.layout;
+    const { plane, block, picture } = this.layout;
+    if (picture) return sentPixels(picture).map((count, n) => this.placed.size[n] / count) as [number, number];
     const [across, down] = spanOf(plane);
     return [(this.placed.size[0] * block[1]) / across, (this.placed.size[1] * block[0]) / down];
   }
@@ -225,7 +240,7 @@ function layerUniforms(placed: PlacedLayer, texture: DataTexture, ramp: Texture)
     grid: { value: new Vector4(1, 1, 1, 1) }, tile: { value: new Vector2(1, 1) }, block: { value: new Vector2(1, 1) }, gap: { value: 0 }, size: { value: new Vector2(...placed.size) },
     span: { value: new Vector2(0, 1) }, range: { value: new Vector2(-1, 1) }, ground: { value: 0 },
     plane: { value: new Vector3() }, blank: { value: new Vector3() }, nan: { value: new Vector3() }, plus: { value: new Vector3() }, minus: { value: new Vector3() }, green: { value: new Vector3() },
-    chosen: { value: -1 }, pointed: { value: -1 }, veil: { value: 1 }, tall: { value: 1 }, fill: { value: 0.82 },
+    picture: { value: 0 }, shades: { value: new Vector2(0, 1) }, chosen: { value: -1 }, pointed: { value: -1 }, veil: { value: 1 }, tall: { value: 1 }, fill: { value: 0.82 },
   }; // prettier-ignore
 }
 

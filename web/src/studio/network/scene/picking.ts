@@ -1,6 +1,7 @@
 // Picking: which unit lies under a point of the window.
 import { Ray, Vector3 } from "three";
-import { sentCellFraction, cellAt, cellUnder, sentCellOf, unitAt } from "./unit_grid";
+import { rayOnPlane, scenePoint } from "./layer_pose";
+import { sentCellFraction, cellAt, cellUnder, planeCellUnder, sentCellOf, unitAt } from "./unit_grid";
 import type { LayerMesh } from "./layer_mesh";
 
 /** The nearest hit of a ray, and its distance. */
@@ -20,10 +21,11 @@ export interface PickResult {
 export function pick(views: Iterable<LayerMesh>, ray: Ray): RayHit | null {
   let nearest: RayHit | null = null;
   for (const layerMesh of views) {
+    const local = rayOnPlane(layerMesh.placed, ray);
     const hit =
       layerMesh.form === "bars"
-        ? (intersectBars(layerMesh, ray) ?? intersectPlane(layerMesh, ray))
-        : intersectPlane(layerMesh, ray);
+        ? (intersectBars(layerMesh, local) ?? intersectPlane(layerMesh, local))
+        : intersectPlane(layerMesh, local);
     if (hit && !(nearest && nearest.distance <= hit.distance))
       nearest = { distance: hit.distance, target: pickResult(layerMesh, hit.cell) };
   }
@@ -48,27 +50,25 @@ export function pickResult(view: Pick<LayerMesh, "placed" | "frame" | "layout">,
 /** The centre of a cell in scene coordinates, on top of its bar. */
 export function cellCentre(view: LayerMesh, cell: number): Vector3 {
   const [left, back] = sentCellFraction(view.layout, cell);
-  const { size, place } = view.placed;
-  return new Vector3(
-    place[0] + (left - 0.5) * size[0], place[1] + Math.max(0, view.heightOf(cell)), place[2] + (back - 0.5) * size[1],
-  ); // prettier-ignore
+  const { size } = view.placed;
+  return scenePoint(view.placed, (left - 0.5) * size[0], Math.max(0, view.heightOf(cell)), (back - 0.5) * size[1]);
 }
 
 type PlaneHit = { distance: number; cell: number }; // cell: index on the whole plane
 
 function intersectPlane(view: LayerMesh, ray: Ray): PlaneHit | null {
-  const { size, place } = view.placed;
-  const distance = (place[1] - ray.origin.y) / ray.direction.y;
+  const { size } = view.placed;
+  const distance = -ray.origin.y / ray.direction.y;
   if (!(distance > 0 && Number.isFinite(distance))) return null;
   const spot = ray.at(distance, new Vector3());
-  const [left, back] = [(spot.x - place[0]) / size[0] + 0.5, (spot.z - place[2]) / size[1] + 0.5];
+  const [left, back] = [spot.x / size[0] + 0.5, spot.z / size[1] + 0.5];
   if (left < 0 || left >= 1 || back < 0 || back >= 1) return null;
-  return { distance, cell: cellUnder(view.layout.plane, left, back) };
+  return { distance, cell: planeCellUnder(view.layout, left, back) };
 }
 
 function intersectBars(view: LayerMesh, ray: Ray): PlaneHit | null {
-  const { size, place } = view.placed;
-  const envelope = intersectBox(ray, place, [size[0] / 2, view.barHeight, size[1] / 2]);
+  const { size } = view.placed;
+  const envelope = intersectBox(ray, [0, 0, 0], [size[0] / 2, view.barHeight, size[1] / 2]);
   if (envelope === null) return null;
   const [wide, deep] = view.cellSize().map((length) => length * 0.42);
   let best: PlaneHit | null = null;
@@ -76,7 +76,7 @@ function intersectBars(view: LayerMesh, ray: Ray): PlaneHit | null {
   for (let cell = 0; cell < count; cell++) {
     const half = view.heightOf(cell) / 2;
     const [left, back] = sentCellFraction(view.layout, cell);
-    const middle = [place[0] + (left - 0.5) * size[0], place[1] + half, place[2] + (back - 0.5) * size[1]];
+    const middle = [(left - 0.5) * size[0], half, (back - 0.5) * size[1]];
     const distance = intersectBox(ray, middle, [wide, Math.max(1e-4, Math.abs(half)), deep]);
     if (distance !== null && (!best || distance < best.distance)) best = { distance, cell: barCell(view, left, back) };
   }

@@ -4,9 +4,10 @@ import type { Net } from "../../messages";
 import { buildArrows } from "./arrows";
 import { OrbitCamera, type Pose } from "./orbit_camera";
 import { findColourMap, buildRamp } from "../values/colour_maps";
-import { cellsOf } from "./unit_grid";
+import { cellsOf, type FrameLayout } from "./unit_grid";
 import { Labels, type LabelRequest } from "./labels";
 import { leanStack, canLean } from "./stack_lean";
+import { footprint, scenePoint } from "./layer_pose";
 import { LayerMesh, type ScenePalette } from "./layer_mesh";
 import { interpolatePose, CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
 import { labelRequests, type LabelViewport } from "./label_requests";
@@ -15,12 +16,15 @@ import { computeRange, type Frame, type RangeSetting } from "../values/value_ran
 import type { Fault } from "../fold/faults";
 import type { SceneItem, VisibleNet } from "../fold/visible_net";
 import { FrameBoxes } from "./frame_boxes";
+import { TokenLabels, tokenLabelsOf } from "./token_labels";
+import type { HeadNames } from "../../token_names";
 
 export const MAX_BARS = 20_000; // over all layers, in mode "auto"
 const MAX_LAYER_BARS = 100_000;
 const MAX_PIXEL_RATIO = 2; // device pixels per pixel
 const CROWDED_LAYERS = 60; // number of layers from which names are short and must not cover anything
 const HOME_ANGLES = { azimuth: 0.2, elevation: 0.44 };
+const FACE_ANGLES = { azimuth: 0, elevation: 0.06 }; // in front of what stands upright
 
 /** A unit, by its layer's name and its index. */
 export interface Unit {
@@ -55,6 +59,8 @@ export class Scene {
   private readonly ramp: DataTexture;
   private readonly labels: Labels;
   private readonly marker: HTMLElement;
+  readonly tokens: TokenLabels;
+  private headNames: (shape: readonly number[]) => HeadNames = () => ({ rows: null, columns: null });
   private readonly resizeObserver: ResizeObserver;
   private arrows: Mesh | null = null;
   private net: Net | null = null;
@@ -93,6 +99,7 @@ export class Scene {
     this.marker.className = "network-marker";
     this.marker.hidden = true;
     host.append(this.canvas, this.marker);
+    this.tokens = new TokenLabels(host);
     this.canvas.addEventListener("webglcontextrestored", () => this.requestDraw());
     this.resizeObserver = new ResizeObserver(() => this.resize());
     this.resizeObserver.observe(host);
@@ -141,6 +148,12 @@ export class Scene {
   setFaults(faults: ReadonlyMap<string, Fault>): void {
     this.faults = faults;
     for (const [name, view] of this.layerMeshes) view.setFault(faults.get(name) ?? null);
+    this.requestDraw();
+  }
+
+  /** Set the names of tokens at attention heads. */
+  setHeadNames(headNames: (shape: readonly number[]) => HeadNames): void {
+    this.headNames = headNames;
     this.requestDraw();
   }
 
@@ -202,6 +215,11 @@ export class Scene {
     return cell < 0 ? null : this.onScreen(cellCentre(view, cell));
   }
 
+  /** The layout of a layer's frame. */
+  layoutOf(layer: string): FrameLayout | null {
+    return this.layerMeshes.get(layer)?.layout ?? null;
+  }
+
   /** Fit the scene into the window, keeping the angles. */
   fit(): void {
     const { azimuth, elevation } = this.orbit.pose;
@@ -217,12 +235,14 @@ export class Scene {
     this.moveTo(this.home(), true);
   }
 
-  /** Move so that a layer and its neighbours fill the window. */
+  /** Move so that a layer and its neighbours fill the window; attention heads alone, face-on. */
   flyTo(layer: string): void {
     const names = [...this.layerMeshes.keys()];
     const index = names.indexOf(layer);
     if (index < 0) return;
-    this.focus = names.slice(Math.max(0, index - 1), index + 2);
+    const isStanding = this.layerMeshes.get(layer)!.placed.stands;
+    this.focus = isStanding ? [layer] : names.slice(Math.max(0, index - 1), index + 2);
+    this.isUntouched = true;
     this.moveTo(this.home(), true);
   }
 
@@ -268,6 +288,7 @@ export class Scene {
     this.renderer.forceContextLoss();
     this.canvas.remove();
     this.marker.remove();
+    this.tokens.remove();
   }
 
   /** Render now. */
@@ -319,7 +340,7 @@ export class Scene {
       this.arrows.geometry.dispose();
       (this.arrows.material as { dispose(): void }).dispose();
     }
-    const layers = [...this.layerMeshes.values()].map(({ placed }) => placed);
+    const layers = [...this.layerMeshes.values()].map(({ placed }) => footprint(placed));
     const net = this.net && this.appearance.arrows ? { ...this.net, layers } : null;
     this.arrows = net && buildArrows(net, this.appearance.dark, diagonalOf(this.corners(this.focus)) * 0.00095);
     if (this.arrows) this.arrows.renderOrder = 5;
@@ -336,7 +357,8 @@ export class Scene {
       const raster = view.frame?.head.raster ?? false;
       const isSmall = cellsOf(view.layout.sent) <= MAX_LAYER_BARS;
       const wantsBars = this.appearance.mode === "bars" || (this.appearance.mode === "auto" && units <= MAX_BARS);
-      view.setForm(wantsBars && isSmall && !raster ? "bars" : "cells");
+      const isPicture = this.appearance.mode === "auto" && (view.picture !== null || view.placed.stands);
+      view.setForm(wantsBars && isSmall && !raster && !isPicture ? "bars" : "cells");
       view.setBarHeight(Math.min(0.36 * space, 4 * Math.max(...view.cellSize())) * this.appearance.height);
     }
     this.requestDraw();
@@ -364,7 +386,9 @@ export class Scene {
   }
 
   private home(): Pose {
-    return this.fitPose(HOME_ANGLES.azimuth, HOME_ANGLES.elevation);
+    const [only] = this.focus.length === 1 ? this.focus : [];
+    const { azimuth, elevation } = only && this.layerMeshes.get(only)?.placed.stands ? FACE_ANGLES : HOME_ANGLES;
+    return this.fitPose(azimuth, elevation);
   }
 
   private fitPose(azimuth: number, elevation: number): Pose {
@@ -387,10 +411,9 @@ export class Scene {
     const corners: Vector3[] = [];
     const views = names.flatMap((name) => this.layerMeshes.get(name) ?? []);
     for (const { placed, barHeight, form } of views.length ? views : this.layerMeshes.values()) {
-      const [x, y, z] = placed.place;
       const [wide, deep] = [placed.size[0] / 2 + 0.6, placed.size[1] / 2 + 0.6];
       const high = form === "bars" ? barHeight : 0.1;
-      for (const [a, b, c] of CORNERS) corners.push(new Vector3(x + a * wide, y + b * high, z + c * deep));
+      for (const [a, b, c] of CORNERS) corners.push(scenePoint(placed, a * wide, b * high, c * deep));
     }
     return corners;
   }
@@ -443,8 +466,14 @@ export class Scene {
     }
     if (this.appearance.labels) requests.push(...this.boxes.labelRequests(onScreen));
     const overlays =
-      this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
+      this.host.parentElement?.querySelectorAll<HTMLElement>(
+        ":scope > :is(.network-legend, .network-over, .network-way)",
+      ) ?? [];
     const occupied = [...overlays].map((overlay) => ({ left: overlay.offsetLeft, top: overlay.offsetTop, width: overlay.offsetWidth, height: overlay.offsetHeight })); // prettier-ignore
+    const heads = [...this.layerMeshes.values()].filter(({ placed }) => placed.layer.view === "heads");
+    const tokens = heads.flatMap((mesh) => tokenLabelsOf(mesh, this.headNames(mesh.placed.layer.shape), onScreen));
+    this.tokens.show(this.appearance.labels ? tokens : [], width, height);
+    occupied.push(...this.tokens.boxes());
     this.labels.show(requests, { width, height, occupied, isCrowded });
   }
 }

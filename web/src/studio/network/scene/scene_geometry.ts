@@ -42,7 +42,7 @@ export function minLevelGap(views: LayerMesh[]): number {
 
 /** Sort by distance, farthest first: planes are translucent. */
 export function sortFarFirst(views: LayerMesh[], eye: Vector3): LayerMesh[] {
-  const distance = ({ placed: { place } }: LayerMesh): number => eye.distanceTo(new Vector3(...place));
+  const distance = ({ group }: LayerMesh): number => eye.distanceTo(group.position);
   const sorted = views
     .map((view) => ({ view, distance: distance(view) }))
     .sort((first, second) => second.distance - first.distance);

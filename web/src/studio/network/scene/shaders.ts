@@ -126,9 +126,27 @@ export const CELL_VERTEX = /* glsl */ `
 `;
 
 export const CELL_FRAGMENT = /* glsl */ `${SHARED}
+  uniform int picture; // RGB: 1 with its channels one after the other, 2 side by side; 0: none
+  uniform vec2 shades; // the values that are black and full colour
   in vec2 share;
   out vec4 seen;
   ${HATCH}
+  vec4 pixelAt(vec2 spot, float line) {
+    vec2 whole = (picture == 2 ? vec2(tile.x / 3.0, tile.y) : tile) / block;
+    ivec2 sent = picture == 2 ? ivec2(grid.w / 3, grid.z) : grid.wz;
+    ivec2 at = clamp(ivec2(spot * whole), ivec2(0), sent - 1);
+    int pixels = sent.x * sent.y, index = at.y * sent.x + at.x;
+    int first = picture == 2 ? index * 3 : index, step = picture == 2 ? 1 : pixels;
+    vec3 bytes = vec3(byteAt(first), byteAt(first + step), byteAt(first + 2 * step));
+    float most = max(bytes.x, max(bytes.y, bytes.z));
+    vec3 values = mix(vec3(span.x), vec3(span.y), (bytes - 1.0) / 250.0);
+    vec3 tint = clamp((values - shades.x) / (shades.y - shades.x), 0.0, 1.0);
+    if (min(bytes.x, min(bytes.y, bytes.z)) < 0.5) tint = mix(plane, blank, 0.5);
+    if (isStrange(most)) tint = mix(strangeColour(most), plane, 0.75 * line * hatch(fract(spot * whole), most - 252.0));
+    if (chosen >= 0 && (picture == 2 ? chosen / 3 : chosen % pixels) == index) tint = green;
+    else if (pointed >= 0 && (picture == 2 ? pointed / 3 : pointed % pixels) == index) tint = mix(tint, vec3(1.0), 0.3);
+    return vec4(tint, 1.0);
+  }
   vec4 shadeAt(vec2 spot, float line) {
     vec2 which = clamp(floor(spot / (tile + gap)), vec2(0.0), vec2(grid.y, grid.x) - 1.0);
     vec2 inside = spot - which * (tile + gap);
@@ -154,6 +172,12 @@ export const CELL_FRAGMENT = /* glsl */ `${SHARED}
     vec2 step = fwidth(spot) / block; // cells per pixel
     float most = max(step.x, step.y);
     float line = 1.0 - smoothstep(0.10, 0.22, most);
+    if (picture > 0) {
+      vec2 width = fwidth(share);
+      seen = vec4(0.0);
+      for (int n = 0; n < 4; n++) seen += 0.25 * pixelAt(share + (vec2(n % 2, n / 2) - 0.5) * 0.5 * width, line);
+      return;
+    }
     vec4 found = vec4(0.0);
     if (most < 0.5) found = shadeAt(spot, line);
     else { // several cells in a pixel: none of a few may get lost

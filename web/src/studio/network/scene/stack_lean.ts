@@ -1,10 +1,13 @@
 // Leaning stacks: each level is shifted to the right of the one below, so that a wide window is filled and layers do
 // not hide each other. Layers with a given place are not moved.
-import type { Net, PlacedLayer } from "../../messages";
+import type { Net } from "../../messages";
+import { extentOf, type PosedLayer } from "./layer_pose";
 
 const MAX_LEAN = 1.06; // maximum lean, relative to the widths of two levels
 const [BASE_RISE, RISE_PER_DEPTH] = [2.5, 0.4]; // rise of a level: a base, plus a fraction of the layers' depth
 const ROUNDS = 16;
+
+const NO_EXTENT = { wide: 0, tall: 0, deep: 0 };
 
 type Position = [number, number, number];
 
@@ -15,7 +18,7 @@ export function canLean(net: Net): boolean {
 
 /** Positions of the layers that give the picture this aspect (width : height), seen from these angles. */
 export function leanStack(
-  layers: readonly PlacedLayer[],
+  layers: readonly PosedLayer[],
   aspect: number,
   azimuth: number,
   elevation: number,
@@ -36,17 +39,17 @@ export function leanStack(
 }
 
 // Offsets of the levels at full lean: each level starts where the one below ends.
-function levelOffsets(layers: readonly PlacedLayer[]): Map<number, { right: number; up: number }> {
-  const levels = new Map<number, { wide: number; deep: number }>();
-  for (const { place, size } of layers) {
-    const { wide, deep } = levels.get(place[1]) ?? { wide: 0, deep: 0 };
-    levels.set(place[1], { wide: Math.max(size[0], wide), deep: Math.max(size[1], deep) });
+function levelOffsets(layers: readonly PosedLayer[]): Map<number, { right: number; up: number }> {
+  const levels = new Map<number, ReturnType<typeof extentOf>>();
+  for (const placed of layers) {
+    const [own, level] = [extentOf(placed), levels.get(placed.place[1]) ?? NO_EXTENT];
+    levels.set(placed.place[1], { wide: Math.max(own.wide, level.wide), tall: Math.max(own.tall, level.tall), deep: Math.max(own.deep, level.deep) }); // prettier-ignore
   }
   const steps = new Map<number, { right: number; up: number }>();
-  let [right, up, below] = [0, 0, { wide: 0, deep: 0 }];
+  let [right, up, below] = [0, 0, NO_EXTENT];
   for (const [height, level] of [...levels].sort((first, second) => first[0] - second[0])) {
     right += steps.size ? (below.wide + level.wide) / 2 : 0;
-    up += steps.size ? BASE_RISE + (RISE_PER_DEPTH * (below.deep + level.deep)) / 2 : 0;
+    up += steps.size ? BASE_RISE + Math.max(below.tall, (RISE_PER_DEPTH * (below.deep + level.deep)) / 2) : 0;
     steps.set(height, { right, up });
     below = level;
   }
@@ -55,14 +58,15 @@ function levelOffsets(layers: readonly PlacedLayer[]): Map<number, { right: numb
 
 // The aspect in orthographic projection.
 function projectedAspect(
-  layers: readonly PlacedLayer[],
+  layers: readonly PosedLayer[],
   places: Position[],
   azimuth: number,
   elevation: number,
 ): number {
   let [left, right, bottom, top] = [Infinity, -Infinity, Infinity, -Infinity];
-  layers.forEach(({ size }, n) => {
+  layers.forEach((placed, n) => {
     const [x, y, z] = places[n];
+    const { wide, tall, deep } = extentOf(placed);
     for (const [a, c] of [
       [-0.5, -0.5],
       [-0.5, 0.5],
@@ -70,12 +74,12 @@ function projectedAspect(
       [0.5, 0.5],
     ]) {
       // prettier-ignore
-      const [cornerX, cornerZ] = [x + a * size[0], z + c * size[1]];
+      const [cornerX, cornerZ] = [x + a * wide, z + c * deep];
       const across = cornerX * Math.cos(azimuth) - cornerZ * Math.sin(azimuth);
       const towards = cornerX * Math.sin(azimuth) + cornerZ * Math.cos(azimuth);
       const up = y * Math.cos(elevation) - towards * Math.sin(elevation);
       [left, right] = [Math.min(left, across), Math.max(right, across)];
-      [bottom, top] = [Math.min(bottom, up), Math.max(top, up)];
+      [bottom, top] = [Math.min(bottom, up), Math.max(top, up + tall * Math.cos(elevation))];
     }
   });
   return (right - left) / Math.max(1e-6, top - bottom);

@@ -1,5 +1,6 @@
 // The grid of units on a layer's plane: from unit to cell to position, and back.
 import type { Layer } from "../../messages";
+import { pixelFraction, redCellUnder, type RgbPicture } from "./rgb_picture";
 
 export type UnitGrid = [number, number, number, number]; // tile rows, tile columns, rows, columns of a tile
 
@@ -61,6 +62,7 @@ export interface FrameLayout {
   plane: UnitGrid;
   sent: UnitGrid;
   block: [number, number]; // rows, columns
+  picture?: RgbPicture | null; // drawn as a picture: the plane has pixels in place of tiles
 }
 
 /** The layout of a frame; tiles too many to tell apart come merged into one plane, a raster is a plane of its own. */
@@ -75,8 +77,14 @@ export function layoutOf(
   return { plane, sent: head.grid, block: head.block };
 }
 
+/** The cell of the whole plane at a point of it; -1 in a gap or outside. */
+export function planeCellUnder({ plane, picture }: FrameLayout, left: number, back: number): number {
+  return picture ? redCellUnder(picture, left, back) : cellUnder(plane, left, back);
+}
+
 /** The centre of a sent cell, as fractions of the plane. */
-export function sentCellFraction({ plane, sent, block }: FrameLayout, index: number): [number, number] {
+export function sentCellFraction({ plane, sent, block, picture }: FrameLayout, index: number): [number, number] {
+  if (picture) return pixelFraction(picture, index);
   const { tile, row, column } = cellAt(sent, index);
   const gap = gapOf(plane);
   const [across, down] = spanOf(plane);
@@ -121,6 +129,7 @@ export function unravelUnit(shape: number[], unit: number): number[] {
 /** The name of a tile: "map 3", "head 2", "pool 1, 0"; "" if the layer is one plane. */
 export function tileName(layer: Layer, grid: UnitGrid, tile: number): string {
   if (grid[0] * grid[1] === 1) return "";
+  if (layer.view === "picture") return ["red", "green", "blue"][tile] ?? "";
   if (layer.view === "pools") return `pool ${Math.floor(tile / grid[1])}, ${tile % grid[1]}`;
   return `${layer.view === "heads" ? "head" : "map"} ${tile}`;
 }

@@ -1,0 +1,82 @@
+"""The Network tab draws an RGB input as a picture, and attention heads upright with the names of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from studio_pages import Pages, opened, settled  # noqa: F401
+from studio_scene import View
+from torch import Tensor, nn
+from waiting import wait_until
+
+import torcheer as tl
+
+NAMES = ["sky", "sun", "<b>house</b>", "grass"]
+
+
+class Patches(nn.Module):
+    """Four patches of a picture that look at each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.attention = nn.Conv2d(3, 8, 8, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        looked: Tensor = self.attention(tokens, tokens, tokens)[0]
+        return looked
+
+
+def quarters() -> Tensor:
+    """A picture of 16×16: red and green above, blue and white below."""
+    picture = torch.zeros(1, 3, 16, 16)
+    for channel, (row, column) in enumerate([(0, 0), (0, 8), (8, 0)]):
+        picture[0, channel, row : row + 8, column : column + 8] = 1
+    picture[0, :, 8:, 8:] = 1
+    return picture
+
+
+@pytest.fixture
+def view(open_page: Pages) -> Iterator[View]:
+    with tl.show(Patches(), quarters(), token_names=NAMES, browser=False, block=False) as viewer:
+        view = View(open_page(viewer.url))
+        wait_until(lambda: view.moment >= 0, "values", page=view.page)
+        yield view
+        view.page.close()
+
+
+def test_an_rgb_input_is_drawn_as_a_picture(view: View) -> None:
+    view.page.keyboard.press("l")  # names would cover it
+    settled(view.page)
+    corners = [4 * 16 + 4, 4 * 16 + 12, 12 * 16 + 4, 12 * 16 + 12]
+    colours = [view.colour("Input", unit) for unit in corners]
+    wanted = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)]
+    for colour, want in zip(colours, wanted):
+        assert max(abs(seen - meant) for seen, meant in zip(colour, want)) < 40, (colour, want)
+    view.page.mouse.move(*view.spot("Input", corners[3]))
+    tip = view.page.locator(".network-tip")
+    wait_until(lambda: tip.count() and "R 1 · G 1 · B 1" in tip.inner_text(), "its pixel", page=view.page)
+    assert "Input: a picture, 0 is black, 1 full colour" in view.page.locator(".network-legend").inner_text()
+    view.page.get_by_role("radio", name="Bars").click()
+    wait_until(lambda: view.ask("form", "Input") == "bars", "its numbers", page=view.page)
+
+
+def test_heads_stand_face_on_with_the_names_of_their_tokens_as_text(view: View) -> None:
+    view.page.keyboard.press("/")
+    view.page.keyboard.type("weights")
+    view.page.keyboard.press("Enter")
+    rows = [[name, 0] for name in NAMES]
+    wait_until(lambda: [label for label in view.ask("tokens") if not label[1]] == rows, "rows", page=view.page)
+    assert [name for name, angle in view.ask("tokens") if angle] == NAMES * 2, "columns of both heads"
+    wait_until(lambda: view.ask("pose")["azimuth"] == 0, "the camera in front", page=view.page)
+    assert view.ask("form", "attention.weights") == "cells"
+    assert "<b>house</b>" in view.page.locator(".network-tokens").inner_text()
+    view.page.mouse.move(*view.spot("attention.weights", 4 * 1 + 2))
+    tip = view.page.locator(".network-tip")
+    wait_until(lambda: tip.count() and "sun → <b>house</b>" in tip.inner_text(), "what looks where", page=view.page)
+    picture = view.page.locator(".tensor-picture canvas")
+    picture.click(position={"x": 10, "y": 10})
+    margins = view.page.locator(".token-margins .row")
+    wait_until(lambda: margins.all_inner_texts() == NAMES, "names beside one head", page=view.page)
