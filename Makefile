@@ -108,7 +108,7 @@ bench-training: setup ## what a training step costs, beside a hand-written loop;
 bench-watch: setup ## what watching costs the process that trains, beside W&B and TensorBoard after `make setup-peers`
 	@$(bench_python) benchmarks/watch.py
 
-bench-studio: setup ## what the studio costs the process that trains, with no page, one, ten and a hundred slow ones
+bench-studio: setup ## what the studio costs the process that trains, and how long a person waits for its page
 	@$(python) benchmarks/studio.py
 
 pictures: setup ## take the pictures of docs/studio-networks.md anew; BEFORE=folder has those of an older torcheer

@@ -1,4 +1,4 @@
-"""What the studio costs the training process: `make bench-studio`.
+"""What the studio costs the training process, and how long a person waits for its page: `make bench-studio`.
 
     python benchmarks/studio.py [--only idle,pages-10] [--quick] [--write docs/benchmarks.md]
 
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import studio_page
 import studio_runs
 import torch
 from processes import KEEPS_MEMORY, processor
@@ -288,7 +289,7 @@ def line(row: str, found: dict[str, Any] | str) -> list[str]:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help=f"some of {','.join([*ROWS, 'runs'])}")
+    parser.add_argument("--only", default="", help=f"some of {','.join([*ROWS, 'runs', *studio_page.NAMES])}")
     parser.add_argument("--quick", action="store_true", help="few rounds: to see that it runs")
     parser.add_argument("--write", default="", help="put the table into this file")
     parser.add_argument("--row", help=argparse.SUPPRESS)
@@ -303,19 +304,23 @@ def main() -> None:
     if chosen.row:
         print(json.dumps(measured(chosen.row, chosen.rounds)))
         return
-    rows, wanted = [], chosen.only.split(",") if chosen.only else [*ROWS, "runs"]
+    names = [*ROWS, "runs", *studio_page.NAMES]
+    rows, wanted = [], chosen.only.split(",") if chosen.only else names
+    if unknown := [name for name in wanted if name not in names]:
+        parser.error(f"no row named {unknown[0]!r}; there are {', '.join(names)}")
     for row in [row for row in wanted if row in ROWS]:
         rows.append(line(row, asked_often(row, 1 if chosen.quick else PROCESSES, 5 if chosen.quick else ROWS[row][5])))
         print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     header = ["who looks", "model", "a step", "more", "all steps", "states/s", "floor"]
-    text = (
-        table(header, rows)
-        + f"\n\n{processor()}, torch {torch.__version__}, one thread, CPU time of the process that trains."
-    )
+    machine = f"{processor()}, torch {torch.__version__}"
+    parts = [table(header, rows), f"{machine}, one thread, CPU time of the process that trains."] if rows else []
     if "runs" in wanted:
-        text += "\n\n" + table(
-            ["a folder", "what", "CPU time", "floor"], studio_runs.rows(500 if chosen.quick else 10_000)
-        )
+        counts = studio_runs.rows(500 if chosen.quick else 10_000)
+        parts.append(table(["a folder", "what", "CPU time", "floor"], counts))
+    if of_page := [name for name in wanted if name in studio_page.NAMES]:
+        parts.append(table(studio_page.HEADER, studio_page.rows(of_page, chosen.quick)))
+        parts.append(f"{machine}, Chromium with software GL, 1440 × 900; by the clock.")
+    text = "\n\n".join(parts)
     print(text)
     if chosen.write:
         write_section(Path(chosen.write), "studio", text)

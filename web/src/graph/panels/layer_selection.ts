@@ -24,7 +24,9 @@ export function parseSelector(text: string, operations: number): Selector | null
     const pattern = globPattern(key);
     return (layer) => [...namesOf(layer), layer.kind].some((name) => pattern.test(name));
   }
-  return (layer) => layer.kind === key || namesOf(layer).includes(key);
+  const [start] = key.split(":"); // all names of an operation begin as its label does
+  return (layer) =>
+    layer.kind === key || layer.address === key || (layer.label.startsWith(start) && namesOf(layer).includes(key));
 }
 
 /** The position in an operation's label; -1 for a module. */

@@ -24,6 +24,7 @@ export class SearchIndex {
   readonly entries: SearchEntry[] = [];
   readonly ready: Promise<void>;
   done = false;
+  private operations = 0; // by the positions in their labels
 
   constructor(data: Payload, details: Details, pause: () => Promise<void> = yieldToBrowser) {
     this.ready = this.fill(walkEntries(data, details), pause);
@@ -33,10 +34,7 @@ export class SearchIndex {
   find(query: string): SearchEntry[] {
     const words = normalize(query).split(/\s+/).filter(Boolean);
     if (!words.length) return [];
-    const selects = parseSelector(
-      query,
-      1 + this.entries.reduce((last, { label }) => Math.max(last, positionOf(label)), -1),
-    );
+    const selects = parseSelector(query, this.operations);
     const ranks: SearchEntry[][] = [[], [], [], []];
     for (const entry of this.entries) {
       if (selects?.(entry)) ranks[0].push(entry);
@@ -49,6 +47,7 @@ export class SearchIndex {
     let start = performance.now();
     for (const entry of entries) {
       this.entries.push(entry);
+      this.operations = Math.max(this.operations, positionOf(entry.label) + 1);
       if (this.entries.length % 200 || performance.now() - start < SLICE_MS) continue;
       await pause();
       start = performance.now();
@@ -58,8 +57,16 @@ export class SearchIndex {
 }
 
 function rank({ name, kind, label }: SearchEntry, word: string): number {
-  const names = [name, kind, label].map((text) => text.toLowerCase());
+  const names = [lowerCase(name), lowerCase(kind), label]; // labels are lower case
   return names.includes(word) ? 0 : names.some((text) => text.startsWith(word)) ? 1 : 2;
+}
+
+const lowered = new Map<string, string>(); // 100,000 operations have few names and kinds
+
+function lowerCase(text: string): string {
+  let lower = lowered.get(text);
+  if (lower === undefined) lowered.set(text, (lower = text.toLowerCase()));
+  return lower;
 }
 
 function* walkEntries(data: Payload, details: Details): Generator<SearchEntry> {

@@ -1,5 +1,6 @@
 // A layer's values as a small image: a pixel for each cell.
 import type { PlacedLayer, Variable } from "../messages";
+import { pictureOf, pixelValues, sentPixels, type RgbPicture } from "../network/scene/rgb_picture";
 import { buildRamp, findColourMap, parseColour } from "../network/values/colour_maps";
 import { loadSettings, rangeSetting } from "../network/settings";
 import { computeRange, fractionIn, valueOf, type Frame } from "../network/values/value_ranges";
@@ -28,15 +29,33 @@ export class ThumbnailPainter {
     this.special = { nan: rgb(nan), plus: rgb(plus), minus: rgb(minus) };
   }
 
-  paint(frame: Frame, { layer }: PlacedLayer, aspect: number): ThumbnailImage {
+  paint(frame: Frame, placed: PlacedLayer, aspect: number): ThumbnailImage {
+    const picture = pictureOf(placed, frame);
+    if (picture) return this.paintRgb(picture, frame);
+    const { layer } = placed;
     const axes = layer.shape.filter((length) => length > 1).length; // 512×1×1 is a row of units
     const { width, height, cells, keepsShape } = arrangeCells(frame.head, axes, aspect);
     const colours = this.byteColours(frame);
     const pixels = new Uint8ClampedArray(4 * width * height);
     cells.forEach((cell, n) => cell >= 0 && pixels.set(colours[frame.bytes[cell]], 4 * n));
+    return { url: this.urlOf(pixels, width, height), keepsShape };
+  }
+
+  private paintRgb(picture: RgbPicture, frame: Frame): ThumbnailImage {
+    const [width, height] = sentPixels(picture);
+    const pixels = new Uint8ClampedArray(4 * width * height);
+    for (let pixel = 0; pixel < width * height; pixel++) {
+      const values = pixelValues(picture, frame, picture.isInterleaved ? 3 * pixel : pixel);
+      const shades = values.map((value) => 255 * fractionIn(picture.shades, value ?? NaN));
+      if (shades.every(Number.isFinite)) pixels.set([...shades, 255], 4 * pixel);
+    }
+    return { url: this.urlOf(pixels, width, height), keepsShape: true };
+  }
+
+  private urlOf(pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number): string {
     [this.canvas.width, this.canvas.height] = [width, height];
     this.canvas.getContext("2d")!.putImageData(new ImageData(pixels, width, height), 0, 0);
-    return { url: this.canvas.toDataURL(), keepsShape };
+    return this.canvas.toDataURL();
   }
 
   private byteColours(frame: Frame): number[][] {

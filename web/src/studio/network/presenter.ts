@@ -56,6 +56,7 @@ export class NetworkPresenter {
   private pendingFrames = new Map<string, Frame>();
   private pendingState = ""; // look number and moment of the pending frames
   private timer = 0;
+  private isSelectionPending = false; // made on another tab
   private shownStep = Infinity; // of the displayed moment; where its message has not come yet, that of the one before
   private shownMoments: readonly Moment[] = []; // the list of moments at the time the displayed state was sent
 
@@ -81,6 +82,7 @@ export class NetworkPresenter {
       store.socket.onFrame((head, bytes) => this.receiveFrame(head, bytes)),
       store.onShown((shown) => this.receiveShown(shown)),
       store.selection.subscribe((unit) => this.showSelection(unit)),
+      store.tab.subscribe(() => this.isSelectionPending && this.showSelection(store.selection.get())),
       store.alerts.subscribe(() => this.markFaults()),
       store.viewSettings.subscribe(() => this.scene.setAppearance(this.appearance())),
       this.settings.subscribe((settings) => this.receiveSettings(settings)),
@@ -221,9 +223,11 @@ export class NetworkPresenter {
 
   // What an alert, a table, the graph or a key selects may be folded away, or out of sight.
   private showSelection(selection: Selection | null): void {
+    const isElsewhere = this.isSelectionPending;
+    this.isSelectionPending = this.store.tab.get() !== "network";
+    if (this.isSelectionPending) return; // it is in view when one comes here; hidden, nothing is laid out or flown
     const node = selection && this.folding.find(selection.module ?? selection.layer);
     const isFolded = node && !this.folding.visible.get()?.items.has(selection.layer);
-    const isElsewhere = this.store.tab.get() !== "network"; // it is in view when one comes here
     if (isFolded) this.folding.reveal(node);
     if (selection && this.scene instanceof Scene && (isFolded || isElsewhere)) this.scene.flyTo(selection.layer);
     this.scene.select(selection);
