@@ -29,6 +29,7 @@ export function exposeTestHooks(presenter: NetworkPresenter): () => void {
       [],
     faults: () =>
       scene instanceof Scene ? Object.fromEntries([...scene.faults].map(([layer, { text }]) => [layer, text])) : {},
+    tints: () => (scene instanceof Scene && scene.tints ? Object.fromEntries(scene.tints) : null),
     tokens: () => (scene instanceof Scene ? scene.tokens.shown.map(({ text, angle }) => [text, angle]) : []),
     pose: () => ({ ...presenter.pose() }),
     memory: () => (scene instanceof Scene ? scene.memory() : {}),

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { Icon } from "../../shell/icons";
 import { useValue } from "../../store";
 import type { NetworkPresenter } from "../presenter";
+import { ColourBy } from "./colour_by";
 import { CameraButtons } from "./camera_buttons";
 import { findColourMap, COLOUR_MAPS } from "../values/colour_maps";
 import { pngOf } from "../picture_export";
@@ -27,6 +28,7 @@ export function NetworkToolbar({ presenter }: { presenter: NetworkPresenter }) {
   return (
     <div class="network-tools" role="toolbar" aria-label="Network view">
       <VariableGroup presenter={presenter} />
+      <ColourBy presenter={presenter} />
       <ModeGroup presenter={presenter} />
       <RangeGroup presenter={presenter} />
     </div>

@@ -30,6 +30,7 @@ export function labelRequests(
   isSelected: boolean,
   item?: SceneItem,
   fault?: Fault,
+  amount = "", // the number that it is coloured by
 ): LabelRequest[] {
   const { layer, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
@@ -41,7 +42,11 @@ export function labelRequests(
   const [wide, high] = [Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)];
   if (Math.max(wide, high) < MIN_NAMED_PX) return tiles;
   const emptyText = viewport.hasValues && !layerMesh.frame ? " · no values" : "";
-  const detail = viewport.isCrowded && !isSelected ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
+  const detail = amount
+    ? amount
+    : viewport.isCrowded && !isSelected
+      ? ""
+      : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
   const request = {
     key: layer.name,
     title: shortTitle(item?.title ?? layer.name),

@@ -14,6 +14,7 @@ import { labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
 import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Fault } from "../fold/faults";
+import type { SlabColour } from "../../colouring/slab_colours";
 import type { SceneItem, VisibleNet } from "../fold/visible_net";
 import { FrameBoxes } from "./frame_boxes";
 import { TokenLabels, tokenLabelsOf } from "./token_labels";
@@ -51,6 +52,7 @@ export class Scene {
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
   faults: ReadonlyMap<string, Fault> = new Map();
+  tints: ReadonlyMap<string, SlabColour> | null = null;
   drawCount = 0; // number of renders so far
   onLabelClick: (key: string) => void = () => {};
   private readonly renderer: WebGLRenderer;
@@ -122,6 +124,7 @@ export class Scene {
     for (const placed of net?.layers ?? []) {
       const view = new LayerMesh({ ...placed }, this.ramp, this.items.get(placed.layer.name)?.count);
       view.setPalette(this.appearance.palette);
+      view.setTint(this.tints ? (this.tints.get(placed.layer.name)?.fill ?? "") : null);
       this.layerMeshes.set(placed.layer.name, view);
       this.root.add(view.group);
     }
@@ -148,6 +151,13 @@ export class Scene {
   setFaults(faults: ReadonlyMap<string, Fault>): void {
     this.faults = faults;
     for (const [name, view] of this.layerMeshes) view.setFault(faults.get(name) ?? null);
+    this.requestDraw();
+  }
+
+  /** Colour each layer by one colour in place of its values; null: by its values. */
+  setTints(tints: ReadonlyMap<string, SlabColour> | null): void {
+    this.tints = tints;
+    for (const [name, view] of this.layerMeshes) view.setTint(tints ? (tints.get(name)?.fill ?? "") : null);
     this.requestDraw();
   }
 
@@ -461,6 +471,7 @@ export class Scene {
           this.selected?.layer === name || this.hovered?.layer === name,
           this.items.get(name),
           this.faults.get(name),
+          this.tints?.get(name)?.text,
         ),
       );
     }
