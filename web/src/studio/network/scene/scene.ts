@@ -1,6 +1,7 @@
 // The network in 3D; it renders only when something has changed.
 import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vector2, Vector3, WebGLRenderer, type Ray } from "three"; // prettier-ignore
 import type { Net } from "../../messages";
+import { Flight } from "../../../camera/flight";
 import { buildArrows } from "./arrows";
 import { OrbitCamera, type Pose } from "./orbit_camera";
 import { findColourMap, buildRamp } from "../values/colour_maps";
@@ -9,7 +10,7 @@ import { Labels, type LabelRequest } from "./labels";
 import { leanStack, canLean } from "./stack_lean";
 import { footprint, scenePoint } from "./layer_pose";
 import { LayerMesh, type ScenePalette } from "./layer_mesh";
-import { interpolatePose, CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
+import { CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
 import { labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
 import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
@@ -74,7 +75,7 @@ export class Scene {
   private selected: Unit | null = null;
   private hovered: PickResult | null = null;
   private frameRequest = 0;
-  private flightRequest = 0;
+  private readonly flight = new Flight<Pose>((pose) => this.orbit.set(pose));
   private leanAspect = 1; // the window aspect that the stack leans for
   private isUntouched = true; // until the user moves the camera, it is fitted again on resize
   private readonly drawCallbacks: (() => void)[] = [];
@@ -258,21 +259,13 @@ export class Scene {
 
   /** Note that the user moves the camera. */
   markTouched(): void {
-    cancelAnimationFrame(this.flightRequest);
+    this.flight.cancel();
     this.isUntouched = false;
   }
 
   /** Move to a pose, animated unless the user prefers reduced motion. */
   moveTo(pose: Pose, animate: boolean): void {
-    cancelAnimationFrame(this.flightRequest);
-    if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) return this.orbit.set(pose);
-    const [from, start] = [this.orbit.pose, performance.now()];
-    const step = (now: number): void => {
-      const progress = Math.min(1, Math.max(0, (now - start) / 260));
-      this.orbit.set(interpolatePose(from, pose, progress * progress * (3 - 2 * progress)));
-      if (progress < 1) this.flightRequest = requestAnimationFrame(step);
-    };
-    this.flightRequest = requestAnimationFrame(step);
+    this.flight.start(this.orbit.pose, pose, animate);
   }
 
   /** Request a render; `done` is called after it. */
@@ -289,7 +282,7 @@ export class Scene {
 
   dispose(): void {
     cancelAnimationFrame(this.frameRequest);
-    cancelAnimationFrame(this.flightRequest);
+    this.flight.cancel();
     this.resizeObserver.disconnect();
     this.setNet(null);
     cancelAnimationFrame(this.frameRequest);
