@@ -111,6 +111,9 @@ bench-watch: setup ## what watching costs the process that trains, beside W&B an
 bench-studio: setup ## what the studio costs the process that trains, with no page, one, ten and a hundred slow ones
 	@$(python) benchmarks/studio.py
 
+pictures: setup ## take the pictures of docs/studio-networks.md anew; BEFORE=folder has those of an older torcheer
+	@$(python) benchmarks/studio_pictures.py --write docs/pictures/networks $(if $(BEFORE),--before $(BEFORE))
+
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
 zoo: setup ## capture and validate every model we can get, write docs/zoo.md
@@ -149,4 +152,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean

@@ -86,6 +86,16 @@ def opened(browser: tuple[Any, Any]) -> Iterator[Pages]:
         pages.close()
 
 
+@pytest.fixture(scope="module", name="open_shared_page")
+def opened_for_a_module(browser: tuple[Any, Any]) -> Iterator[Pages]:
+    """The same for all tests of a module: pages that several facts are read from."""
+    loop, chromium = browser
+    with _awake(loop):
+        pages = Pages(chromium)
+        yield pages
+        pages.close()
+
+
 @contextmanager
 def served(
     source: Stage, keys: Keys | None = None, port: int = 0, place: StagePlace | None = None

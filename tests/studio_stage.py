@@ -117,12 +117,13 @@ class Stage:
         self.title, self.kind = ("a stage" if kind == "live" else f"a {kind}"), kind
         self.home: Path | None = None
         self.samples = SampleIndex()
+        self.comparison = None
         layers = (*LAYERS, Layer(MARKUP, (3, 3), MARKUP)) if markup else LAYERS
         layers = (*layers, *(Layer(f"More{number}", (4, 4)) for number in range(more)))
         self.net: Net | None = net_of(Network(MARKUP if markup else "Stage", layers, PROJECTIONS, VARIABLES))
         can = ACTIONS if kind == "live" else ()
         status = "done" if kind != "live" else "paused" if paused else "running"
-        self.state = State(status, self._counters(0), can, ITEMS, 8, 10)
+        self.state = State(status, self._counters(0), can, ITEMS, 8, 10, unit="trial")
         self.parameters: tuple[Parameter, ...] = PARAMETERS
         self.alerts: list[AlertSeen] = [AlertSeen("the loss has not moved for 3 epochs", step=12, rule="stuck")]
         self.tables = {head.name: TableRows(head, {one.name: [] for one in head.columns}) for head in TABLES}
@@ -158,6 +159,11 @@ class Stage:
         joined = any((one.sender, one.receiver) == (sender, receiver) for one in PROJECTIONS)
         slow = moment // 10 if variable.endswith(".Wt") else moment
         return value(slow + of[1], layer, variable, sizes[layer]) if joined else np.full(sizes[layer], GAP, np.float32)
+
+    def layer(self, name: str) -> Layer | None:
+        """A layer by its name."""
+        placed = self.net.layers if self.net else ()
+        return next((each.layer for each in placed if each.layer.name == name), None)
 
     def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
         """The only reason there is here."""

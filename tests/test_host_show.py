@@ -129,7 +129,10 @@ def test_a_network_and_a_table_are_shown(folder: Path) -> None:
     [
         ((nn.Linear(1, 1),), "show\\(Linear\\): a model is shown as it runs, so give it inputs"),
         ((Network("a"), 1), "inputs go with a model, and this is a Network"),
-        ((3,), "show takes a history, a model with inputs, a Network, a Table or a path, not int"),
+        (
+            (3,),
+            "show takes a history, a model with inputs, a Network, a Table, a path, or two histories or paths, not int",
+        ),
         (("nowhere/at/all",), "there is nothing at nowhere/at/all"),
     ],
 )

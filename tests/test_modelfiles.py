@@ -231,6 +231,7 @@ def test_the_studio_shows_tensors_as_layers_with_equal_blocks_as_one_stack(tmp_p
     assert source.kind == "file" and source.net is not None and len(source.net.layers) == 24
     assert {node.path: node.repeats for node in source.net.modules if node.path.count(".") == 1}["h.0"] == 12
     assert source.units(0, "h.3.a.weight", "Value").tolist() == [1.0] * 6  # type: ignore[union-attr]
+    assert [placed.layer.name for placed in source.net.layers][::2] == [f"h.{block}.a.weight" for block in range(12)]
 
 
 def test_of_a_large_tensor_a_sample_is_drawn(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_config_is_trained_from_the_page_and_outlives_it(open_page: Pages, tmp
         panel = Panel(open_page(url))
         open_page.forgiven += GONE
         panel.until_status("Paused")
-        panel.press("Step trial")
+        panel.press("Step batch")
         panel.until(lambda: panel.count("Step") == 1, "a step")
         panel.fill("lr", 0.002)
         watch = panel.page.locator(".field[title^='watch.every'] input")
@@ -123,8 +123,8 @@ def test_a_config_is_trained_from_the_page_and_outlives_it(open_page: Pages, tmp
         watch.press("Enter")
         panel.until(lambda: changes(run) >= {("optimizers.adam.lr", "0.002"), ("watch.every", "3")}, "both edits")
 
-        panel.fill("How many trials to step", 6)
-        panel.press("Step 6 trials")
+        panel.fill("How many batches to step", 6)
+        panel.press("Step 6 batches")
         panel.until(lambda: panel.count("Step") == 7, "six steps")
         panel.until_status("Paused")
         panel.until_moment()
@@ -132,9 +132,9 @@ def test_a_config_is_trained_from_the_page_and_outlives_it(open_page: Pages, tmp
         panel.open("Plots")
         panel.fill("Which item to test, 0 to 358", 2)
         panel.press("Test item 2")
-        panel.until(lambda: panel.rows("Test trials") == 1, "one test")
+        panel.until(lambda: panel.rows("Test batches") == 1, "one test")
         panel.press("Test all")
-        panel.until(lambda: panel.rows("Test trials") == 6 and panel.rows("Test epochs") == 1, "all 6 batches")
+        panel.until(lambda: panel.rows("Test batches") == 6 and panel.rows("Test epochs") == 1, "all 6 batches")
         panel.until_status("Paused")
 
         panel.press("Step epoch")

@@ -60,14 +60,30 @@ class Blocks:
 
     def scene(self, variable: str, moment: int) -> tuple[dict[str, str], dict[str, Any]]:
         """Reasons for what is missing, and the frames by layer."""
-        block, pieces = self["scene", variable, moment], list[bytes]()
-        while block:
-            (length,) = struct.unpack_from("<I", block)
-            pieces.append(block[4 : 4 + length])
-            block = block[4 + length :]
+        pieces = _pieces(self["scene", variable, moment])
         return json.loads(pieces[0])["missing"], {
             head.layer: (head, payload) for head, payload in map(parse_frame, pieces[1:])
         }
+
+    def layer(self, name: str, moment: int) -> tuple[Any, list[Any]]:
+        """What the inspector is told of a layer: its tensors and their statistics, and cells of each."""
+        pieces = _pieces(self["layer", name, moment])
+        return json.loads(pieces[0])["value"], [_cells(piece) for piece in pieces[1:]]
+
+
+def _pieces(block: bytes) -> list[bytes]:
+    pieces = []
+    while block:
+        (length,) = struct.unpack_from("<I", block)
+        pieces.append(block[4 : 4 + length])
+        block = block[4 + length :]
+    return pieces
+
+
+def _cells(message: bytes) -> Any:
+    (length,) = struct.unpack_from("<I", message, 4)
+    head = json.loads(message[8 : 8 + length])
+    return np.frombuffer(message[-(-(8 + length) // 8) * 8 :], head["coded"]).reshape(head["shape"])
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +126,30 @@ def test_statistics_are_those_of_all_numbers_however_coarse_the_pictures_are(his
     place = rows["Layer"].index("3")
     values = history["linear_1"].tensor_contents.double()
     assert rows["Numbers"][place] == 6 and rows["Mean"][place] == pytest.approx(values.mean().item(), rel=1e-12)
+
+
+def test_the_inspector_finds_statistics_of_all_numbers_and_a_view_of_the_first_item(
+    history: Any, tmp_path: Path
+) -> None:
+    head, slices = Blocks(tl.report(history, tmp_path / "a.html")).layer("3", 0)
+    linear = history["3"].tensor_contents.detach().numpy()
+    tensors = {(each["variable"], each["parameter"]): each for each in head["tensors"]["tensors"]}
+    assert (tensors["Act", ""]["shape"], tensors["Act", ""]["items"]) == ([1, 3], 2)
+    facts = {(each["variable"], each["parameter"]): each["facts"] for each in head["statistics"]}
+    assert facts["Act", ""]["count"] == 6 and facts["Act", ""]["mean"] == pytest.approx(linear.mean(), rel=1e-6)
+    assert sum(facts["Act", ""]["counts"]) == 6
+    names = [(each["variable"], each["parameter"]) for each in head["slices"]]
+    np.testing.assert_array_equal(slices[names.index(("Act", ""))].reshape(-1), linear[0])
+
+
+def test_a_report_names_no_folder_of_the_machine_that_trained(tmp_path: Path) -> None:
+    run = live_run(tmp_path / "run")
+    spec = {"session_dir": str(run), "seed": 3, "source": {"config": f"{tmp_path}/training.yaml"}}
+    (run / "spec.json").write_text(json.dumps(spec))
+    blocks = Blocks(tl.report(run, tmp_path / "a.html"))
+    assert blocks.message("report_came")["config"] == '{\n  "seed": 3\n}'
+    assert [each["name"] for each in blocks.message("parameters_came")["parameters"]] == ["seed"]
+    assert not [key for key, block in blocks.blocks.items() if str(tmp_path).encode() in block]
 
 
 def test_no_request_can_leave_a_report(history: Any, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from browser import _awake, watch
+from children import run_python
+from studio_programs import project
 from studio_scene import View
 from torch import nn
 from waiting import WAIT_SECS, wait_until
@@ -102,6 +104,40 @@ def test_values_are_drawn_and_read_from_the_file(model_page: Any) -> None:
     model_page.mouse.click(*view.spot("head", 1))
     value = model_page.locator("#network-value")
     wait_until(lambda: value.inner_text().startswith("≈"), "a value of the picture", page=model_page)
+
+
+def test_the_inspector_answers_from_the_file_and_says_what_it_does_not_keep(model_page: Any) -> None:
+    go(model_page, "Network")
+    search = model_page.locator(".network-way input")
+    search.fill(HOSTILE)
+    search.press("Enter")
+    panel = model_page.locator(".network-unit")
+    wait_until(lambda: "Items 0 to 0 of 2 are kept" in panel.inner_text(), "the layer", page=model_page)
+    panel.locator("canvas, svg").first.wait_for()
+    wait_until(lambda: "std" in panel.inner_text(), "statistics", page=model_page)
+    assert "hacked" not in model_page.evaluate("Object.keys(window).join()")
+
+
+def test_the_report_of_the_demo_opens_from_disk(open_file: Any, tmp_path: Path) -> None:
+    run = project(tmp_path) / "run"
+    run_python("-m", "torcheer", "train", "training.yaml", "session_dir=run", "train.epochs=1", cwd=tmp_path)
+    report = tl.report(run, tmp_path / "demo.html")
+    assert report.size_bytes < 5_000_000
+    page = open_file(report.path)
+    words = page.locator(".report").inner_text()
+    assert "val acc" in words and str(tmp_path) not in page.content()
+    go(page, "Network")
+    view = View(page)
+    wait_until(lambda: view.moment >= 0, "values", page=page)
+    search = page.locator(".network-way input")
+    search.fill("strokes.0")
+    search.press("Enter")
+    panel = page.locator(".network-unit")
+    wait_until(lambda: "float32" in panel.inner_text() and "std" in panel.inner_text(), "its numbers", page=page)
+    panel.get_by_label("Tensor", exact=True).select_option(label="strokes.0.weight")
+    wait_until(lambda: "32 × 16 × 3 × 3" in panel.inner_text(), "a parameter", page=page)
+    go(page, "Graph")
+    page.locator("svg.drawing").wait_for()
 
 
 def test_the_graph_folds_in_the_report(open_file: Any, tmp_path: Path) -> None:

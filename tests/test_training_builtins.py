@@ -15,6 +15,7 @@ from torch import nn
 
 from torcheer.config import find
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.runlog.tables.metric_direction import better
 from torcheer.training.adapters import DefaultInputAdapter, IdentityAdapter, Rename, StackImages, ToModel
 from torcheer.training.hooks import GradientNoise, NotFinite, PrintGradientNorm, StopOnNaN, install
 from torcheer.training.optimizers import (
@@ -28,7 +29,7 @@ from torcheer.training.optimizers import (
 )
 from torcheer.training.output_devices import Printer, SaveAsCSV, SaveAsImages, SaveAsText
 from torcheer.training.postprocessors import ArgMax, DefaultPostProcessor
-from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted, better
+from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -47,14 +47,14 @@ def test_a_run_that_was_paused_stepped_and_tested_ends_with_the_same_bits(
     looker.paused(0)
     looker.act("test_all")
     looker.act("step_trial")
-    here = looker.paused(Trial=3 if case == "accumulation" else 1)
+    here = looker.paused(Batch=3 if case == "accumulation" else 1)
     looker.act("test_item", item=3)
     looker.act("test_all")
     looker.act("step_n", count=2)
-    there = looker.paused(Trial=here["Trial"] * 3)
+    there = looker.paused(Batch=here["Batch"] * 3)
     assert there["Epoch"] == 1
     looker.act("step_epoch")
-    looker.paused(Epoch=1, Trial=0)
+    looker.paused(Epoch=1, Batch=0)
     looker.act("test_all")
     looker.act("train")
     looker.until(lambda: looker.said_bye)
@@ -66,14 +66,14 @@ def test_a_session_says_where_it_is_and_what_may_be_asked_of_it(tmp_path: Path, 
     running = Running(session("plain", tmp_path))
     looker = running.looker
     looker.paused(0)
-    assert looker.state["counters"] == {"Run": 1, "Epoch": 0, "Trial": 0, "Step": 0}
+    assert looker.state["counters"] == {"Run": 1, "Epoch": 0, "Batch": 0, "Step": 0}
     assert set(looker.state["can"]) == {
         "train", "stop", "step_trial", "step_n", "step_epoch", "test_all", "test_trial", "test_item",
     }  # fmt: skip
     assert (looker.state["items"], looker.state["batch"]) == (10, 4)
     looker.act("step_epoch")
     looker.paused(Epoch=1)
-    assert looker.state["counters"] == {"Run": 1, "Epoch": 1, "Trial": 0, "Step": 11}
+    assert looker.state["counters"] == {"Run": 1, "Epoch": 1, "Batch": 0, "Step": 11}
     looker.act("train")
     running.join()
     looker.until(lambda: looker.said_bye)
@@ -130,7 +130,7 @@ def test_a_viewer_that_comes_late_finds_every_row(tmp_path: Path, one_thread: No
     header = (tmp_path / "metrics" / "0.csv").read_text().splitlines()[0].split(",")
     assert [name.lower() for name in late.tables["train_epoch"]] == header
     assert late.tables["train_epoch"]["Epoch"] == [1, 2]
-    assert late.tables["test_trial"]["Trial"] == [1, 2, 3]
+    assert late.tables["test_trial"]["Batch"] == [1, 2, 3]
     assert late.tables["test_trial"]["Name"] == ["check"] * 3
     late.act("train")
     late.until(lambda: late.rows("run") == 1)
@@ -146,7 +146,7 @@ def test_the_rows_of_steps_hold_their_losses(tmp_path: Path, one_thread: None) -
     looker.paused(0)
     for number in range(1, 4):
         looker.act("step_trial")
-        looker.paused(Trial=number)
+        looker.paused(Batch=number)
     looker.until(lambda: looker.rows("train_step") >= 1)
     looker.act("train")
     events = running.join()

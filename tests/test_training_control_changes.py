@@ -57,7 +57,7 @@ def play(directory: Path, case: str, acts: Acts, checkpoint_steps: int) -> None:
             looker.change(*about)
             looker.until(lambda about=about: looker.parameters.get(about[0], {}).get("value") == about[1])
         else:
-            before = (looker.state["counters"]["Epoch"], looker.state["counters"]["Trial"])
+            before = (looker.state["counters"]["Epoch"], looker.state["counters"]["Batch"])
             looker.act(act, count=about[0] if about else 0)
             looker.until(lambda before=before: (counters_of(looker) != before) and looker.state["status"] == "paused")
     looker.act("train")
@@ -65,7 +65,7 @@ def play(directory: Path, case: str, acts: Acts, checkpoint_steps: int) -> None:
 
 
 def counters_of(looker: Any) -> tuple[int, int]:
-    return looker.state["counters"]["Epoch"], looker.state["counters"]["Trial"]
+    return looker.state["counters"]["Epoch"], looker.state["counters"]["Batch"]
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ class Net(nn.Module):
 """
 COMMAND = "import sys, torch; torch.set_num_threads(1)\nfrom torcheer.cli import main\nsys.exit(main())"
 
-EPOCHS = "train.stages.0.stop_condition.kwargs.num_epochs"
+EPOCHS = "train.epochs"
 
 
 def config_of(**changes: Any) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def test_a_run_from_the_command_line_can_be_looked_at_paused_and_killed_and_lose
     looker = project.look()
     looker.paused(0)
     looker.until(lambda: looker.parameters)
-    (model,) = [one for one in looker.parameters.values() if one["group"] == "net · models"]
-    assert (model["value"], model["editable"]) == ("points.Net", False)
+    model = looker.parameters["net.class"]
+    assert (model["value"], model["editable"], model["group"]) == ("points.Net", False, "net · model")
     epochs = looker.parameters[EPOCHS]
     assert (epochs["value"], epochs["editable"], epochs["group"]) == (3, False, "train")
     looker.act("step_n", count=3)

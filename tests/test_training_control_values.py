@@ -67,7 +67,7 @@ def test_every_trial_is_seen_with_activations_gradients_and_weights(tmp_path: Pa
     looker.until(lambda: looker.moments)
     moment = looker.moments[0]
     assert moment["counters"].items() < looker.state["counters"].items()  # below the picture and below the page
-    assert moment["counters"] == {"Run": 1, "Epoch": 1, "Trial": 1} and moment["step"] == 0
+    assert moment["counters"] == {"Run": 1, "Epoch": 1, "Batch": 1} and moment["step"] == 0
     number = moment["id"]
     assert looker.values[number, "0", "Act"].shape == (4, 7)
     assert looker.values[number, "2", "Grad"].shape == (4, 3)
@@ -75,7 +75,7 @@ def test_every_trial_is_seen_with_activations_gradients_and_weights(tmp_path: Pa
     looker.act("train")
     looker.until(lambda: len(looker.moments) == 6)
     running.join()
-    assert [one["counters"]["Trial"] for one in looker.moments] == [1, 2, 3, 4, 5, 6]
+    assert [one["counters"]["Batch"] for one in looker.moments] == [1, 2, 3, 4, 5, 6]
     assert not any(one["test"] for one in looker.moments)
 
 
@@ -168,7 +168,7 @@ def test_every_epoch_means_the_last_trial_of_each(tmp_path: Path, one_thread: No
     looker.act("train")
     running.join()
     looker.until(lambda: looker.said_bye)
-    assert [(one["counters"]["Epoch"], one["counters"]["Trial"]) for one in looker.moments] == [(1, 6), (2, 6), (3, 6)]
+    assert [(one["counters"]["Epoch"], one["counters"]["Batch"]) for one in looker.moments] == [(1, 6), (2, 6), (3, 6)]
 
 
 @pytest.mark.parametrize("case", ["plain", "accumulation", "pipelines", "stages"])

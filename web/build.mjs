@@ -24,6 +24,7 @@ const assets = {
     "src/studio/runs/runs.css",
     "src/studio/backward/backward.css",
     "src/studio/inspector/inspector.css",
+    "src/studio/compare/compare.css",
     "src/studio/shell/narrow.css",
   ],
 }; // of the studio's page: name -> sources, concatenated

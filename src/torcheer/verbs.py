@@ -216,8 +216,8 @@ def show(
     or at a loss that was recorded by `torcheer.autograd`: each step of its forward and backward pass, with its numbers.
 
     - `what`: a history; a model, which is run once with `inputs`; a loss, or what `autograd.explain(loss)` returned;
-      eTorch's `State` or `Network`; a `Table`; or a path.
-    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
+      eTorch's `State` or `Network`; a `Table`; a path; or what `history.compare(other)` returned, shown side by side.
+    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`. Of a history or a path: another, to compare.
     - `port`: of the page's address; 0 takes a free one. `host`: the address to listen on; None for this machine alone.
     - `base_path`, `allowed_hosts`: behind a proxy, the path before all of ours and the proxy's names in the browser.
     - `browser`: whether to open a browser; None does so where there is a desktop.

@@ -262,3 +262,30 @@ test("layers of different kinds in a long row are folded into ranges, too", () =
 test("a network of 120 layers in a row stays as it is", () => {
   equal(shownNodes(buildTree(sequential(119)).root, new Set([""])).length, 120);
 });
+
+// A judge that sees what it is given, then what a maker has made.
+function twoNets(): Net {
+  const names = ["Input", "judge.0", "judge.1", "maker.0", "maker.1", "judge.0:2", "judge.1:2"];
+  const modules = ["judge", "maker"].flatMap((path) => [
+    module(path, "", 1, `${path}.1`),
+    module(`${path}.0`, path, 1, `${path}.0`),
+    module(`${path}.1`, path, 1, `${path}.1`),
+  ]);
+  const pairs = [["Input", "judge.0"], ["judge.0", "judge.1"], ["Input", "maker.0"], ["maker.0", "maker.1"], ["maker.1", "judge.0:2"], ["judge.0:2", "judge.1:2"]]; // prettier-ignore
+  const projections = pairs.map(([sender, receiver]) => arrow(sender, receiver));
+  return { ...blocks(1), layers: names.map((name) => placed(name)), modules, projections };
+}
+
+test("a module that ran twice stays one slab at first, after all that it reads", () => {
+  const net = twoNets();
+  const tree = buildTree(net);
+  const { items, net: shown } = foldNet(net, tree, initiallyOpen(tree));
+  deepEqual([...items.values()].map(({ title }) => title), ["Input", "maker.0", "maker.1", "judge"]); // prettier-ignore
+  deepEqual([...new Set(shown.projections.map(({ type }) => type))].sort(), ["forward", "skip"]);
+});
+
+test("a shared part does not keep a module closed", () => {
+  const net = twoNets();
+  net.layers = net.layers.filter(({ layer }) => layer.name !== "judge.0:2");
+  ok(initiallyOpen(buildTree(net)).has("judge"));
+});

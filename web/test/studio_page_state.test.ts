@@ -5,7 +5,16 @@ import { test } from "node:test";
 import type { AlertSeen, State, ToPage } from "../src/studio/messages";
 import { NOTHING_SAID, reduce, type PageState } from "../src/studio/page_state";
 
-const state: State = { status: "running", counters: {}, can: ["stop"], items: 0, batch: 4, step_n: 10, message: "" };
+const state: State = {
+  status: "running",
+  counters: {},
+  can: ["stop"],
+  items: 0,
+  batch: 4,
+  step_n: 10,
+  message: "",
+  unit: "batch",
+};
 const alert: AlertSeen = { text: "slow", severity: "warning", step: 3, rule: "", layer: "", id: "a" };
 const head = { name: "t", title: "T", x: "Step", legend: "", layer: "", columns: [] };
 const hello: ToPage = { kind: "hello", version: 2, title: "one", source: "live" };

@@ -2,8 +2,8 @@
 import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { test } from "node:test";
 
-import { isPossible, clampInteger } from "../src/studio/control/actions";
-import { parseValue, formatField } from "../src/studio/control/parameter_values";
+import { isPossible, clampInteger, pluralOf } from "../src/studio/control/actions";
+import { formatField, labelOf, parseValue } from "../src/studio/control/parameter_values";
 import type { FrameHead, Json } from "../src/studio/messages";
 import { Signal } from "../src/studio/signal";
 import { retryDelay, socketAddress, splitFrame } from "../src/studio/socket";
@@ -69,6 +69,18 @@ test("what is typed becomes a value or a sentence", () => {
   ok("wrong" in parseValue({ ...number, kind: "choice", choices: ["adam"] }, "sgd"));
   deepEqual(parseValue({ ...number, kind: "text" }, "<b>"), { value: "<b>" });
   deepEqual(parseValue({ ...number, kind: "flag" }, "True"), { value: true });
+});
+
+test("a field is called by what its heading does not say already", () => {
+  equal(labelOf("optimizers.adam.lr", "adam · optimizer"), "lr");
+  equal(labelOf("digits.path", "digits · dataset"), "path");
+  equal(labelOf("watch.every", "session"), "watch.every");
+  equal(labelOf("train.epochs", "train"), "epochs");
+  equal(labelOf("lr", ""), "lr");
+});
+
+test("several of what a loop counts have a plural", () => {
+  deepEqual(["batch", "trial"].map(pluralOf), ["batches", "trials"]);
 });
 
 test("lists are typed with commas and stay lists", () => {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from torcheer.control.config_terms import sections_of
 from torcheer.control.control_records import Parameter
 
 _LONGEST: Final = 200  # characters of a displayed value
@@ -16,30 +16,21 @@ _DEEPEST: Final = 20
 def form_of(config: Mapping[str, Any]) -> list[Parameter]:
     """The parameters of a config as in a run's `spec.json`; malformed parts are left out.
 
-    Definitions are named by their name ("digits.kwargs.path" in the group "digits · datasets"), or by group and name
-    where two share a name.
+    Definitions are named by their name ("digits.path" in the group "digits · dataset"), or by group and name where two
+    share a name.
     """
     settings = {key: value for key, value in config.items() if key not in ("initialize", "train", "source")}
-    initialize = config.get("initialize")
-    initialize = initialize if isinstance(initialize, Mapping) else {}
     parameters = [
-        parameter for key, value in settings.items() for parameter in parameters_of(str(key), value, "session")
+        part for key, value in settings.items() for part in parameters_of(str(key), value, _group(key, value))
     ]
-    parameters += _definitions(initialize.get("definitions"))
-    for key in ("pipelines", "debug_pipelines"):
-        parameters += parameters_of(key, initialize.get(key) or {}, key)
-    return [*parameters, *parameters_of("train", config.get("train") or {}, "train")]
+    for name, heading, values in sections_of(config):
+        parameters += [part for key, value in values.items() for part in parameters_of(f"{name}.{key}", value, heading)]
+    return list({parameter.name: parameter for parameter in reversed(parameters)}.values())[::-1]
 
 
-def _definitions(value: Any) -> Iterator[Parameter]:
-    definitions = (
-        [definition for definition in value if isinstance(definition, Mapping)] if isinstance(value, list) else []
-    )
-    names = Counter(str(definition.get("name")) for definition in definitions)
-    for definition in definitions:
-        group, name, spec = str(definition.get("group")), str(definition.get("name")), definition.get("spec")
-        if isinstance(spec, Mapping):
-            yield from parameters_of(name if names[name] == 1 else f"{group}.{name}", spec, f"{name} · {group}")
+def _group(key: str, value: Any) -> str:
+    """The heading of a setting: settings with parts, as those of the watch, have one of their own."""
+    return key if isinstance(value, Mapping) else "session"
 
 
 def parameters_of(name: str, value: Any, group: str, depth: int = 0) -> Iterator[Parameter]:

@@ -36,12 +36,13 @@ class State:
     """A run's status and counters, and the actions it accepts."""
 
     status: str = "idle"  # "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
-    counters: dict[str, Any] = field(default_factory=dict)  # {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
+    counters: dict[str, Any] = field(default_factory=dict)  # {"Run": 1, "Epoch": 3, "Batch": 12, "Name": "item 7"}
     can: tuple[str, ...] = ()  # the `ACTIONS` that this host understands
     items: int = 0  # how many items there are to test; 0 where unknown
     batch: int = 0  # batch size
     step_n: int = 10  # default count of "step_n"
     message: str = ""  # its current activity, or why it stopped
+    unit: str = "batch"  # what one step of it is called; "trial" in eTorch's simulations
 
 
 @dataclass(frozen=True, slots=True)

@@ -399,7 +399,7 @@ class Simulation:
             self._sent_at = now
             batch = self.view.batch if self.view is not None else 0
             items = getattr(self.task, "items", 0)
-            self.host.state = State(status, dict(self._counters), self.can, items, batch, message=message)
+            self.host.state = State(status, dict(self._counters), self.can, items, batch, message=message, unit="trial")
 
     def _send_parameters(self) -> None:
         if self.host is not None:

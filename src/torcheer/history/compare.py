@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from torcheer.errors import ValueUnavailable
+from torcheer.history.alignment.array_difference import Difference, difference
 from torcheer.history.alignment.divergence import Alignment, Divergence
 from torcheer.history.alignment.matches import Match, value_rows
-from torcheer.history.alignment.value_samples import numel
+from torcheer.history.alignment.value_samples import numel, value_label
 from torcheer.history.op_table import Columns, to_pandas
 from torcheer.history.program_structure import structural_hash
 from torcheer.history.text.comparison_text import describe
-from torcheer.history.value_arrays import bits_equal, to_numpy
+from torcheer.history.value_arrays import to_numpy
 from torcheer.records import COMPILED_AS_EAGER
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
-
-NAN = float("nan")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The difference of one output of one operation between two runs."""
-
-    label: str  # in the first run; "max_1_3[1]" is the second output
-    status: str  # "equal", "different", "other shape", "not saved", …
-    max_abs: float = NAN
-    mean_abs: float = NAN
-    relative: float = NAN  # largest difference divided by largest absolute value
-    cosine: float = NAN
-    nan_mismatches: int = 0  # elements where one value is NaN or infinite and the other differs
-    other: str = ""  # its counterpart in the second run
-    error: float = NAN  # root mean square of the difference, relative
-    expected: float = NAN  # what rounding explains of `error`, estimated
-    agrees: bool = True  # whether it is within rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +32,7 @@ class Comparison:
     divergences: tuple[Divergence, ...] = ()  # where inputs agree and results do not, in order of execution
     precision: str = ""  # the type whose rounding is allowed for, "float32"; "" if all values are equal
     notes: tuple[tuple[str, str], ...] = ()  # what the "first", the "second" or both say of how they were recorded
+    histories: tuple[ModelHistory, ...] = field(default=(), compare=False)  # the two; `tl.show` shows them
 
     def __bool__(self) -> bool:
         return not self.missing and not self.extra and all(row.status == "equal" for row in self.rows)
@@ -100,7 +80,7 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
     if same:
         rows = [row for index in range(len(first.ops)) for row in _op_differences(first, index, second, index)]
         if all(row.status == "equal" for row in rows):
-            return Comparison(tuple(rows), (), (), same, notes=_notes(first, second))
+            return Comparison(tuple(rows), (), (), same, notes=_notes(first, second), histories=(first, second))
     alignment = Alignment(first, second, same_program=same)
     matches = value_rows(alignment)
     if not same:
@@ -114,6 +94,7 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
         divergences=tuple(alignment.divergences()),
         precision=alignment.precision,
         notes=_notes(first, second),
+        histories=(first, second),
     )
 
 
@@ -163,9 +144,7 @@ def _op_differences(
     if len(first_op.written) != len(second_op.written):
         yield Difference(label, f"{len(first_op.written)} arguments written against {len(second_op.written)}")
     for output in range(min(len(first_op.tensors), len(second_op.tensors))):
-        name = label if count == 1 else f"{label}[{output}]"
-        if output >= count:
-            name = f"{label} written[{output - count}]"
+        name = value_label(first, first_index, output)
         shapes = first_op.tensors[output].shape, second_op.tensors[output].shape
         if shapes[0] != shapes[1]:
             yield Difference(name, f"shape {shapes[0]} against {shapes[1]}")
@@ -175,30 +154,3 @@ def _op_differences(
             yield difference(name, *map(to_numpy, values), same_type=str(values[0].dtype) == str(values[1].dtype))
         except ValueUnavailable:
             yield Difference(name, "not saved")
-
-
-def difference(label: str, first: NDArray[Any], second: NDArray[Any], *, same_type: bool = True) -> Difference:
-    """Measure the difference of two arrays of the same shape."""
-    if same_type and bits_equal(first, second):
-        return Difference(label, "equal", 0.0, 0.0, 0.0, 1.0)
-    wide = np.complex128 if np.iscomplexobj(first) or np.iscomplexobj(second) else np.float64
-    a, b = first.astype(wide).ravel(), second.astype(wide).ravel()
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    gaps = np.abs(a[finite] - b[finite])
-    largest = float(np.max(np.abs(a[finite]), initial=0.0))
-    max_abs = float(np.max(gaps, initial=0.0))
-    return Difference(
-        label=label,
-        status="different" if not same.all() else "equal values, other bits or type",
-        max_abs=max_abs,
-        mean_abs=float(gaps.mean()) if gaps.size else 0.0,
-        relative=max_abs / largest if largest else (0.0 if max_abs == 0 else float("inf")),
-        cosine=_cosine(a[finite], b[finite]),
-        nan_mismatches=int((~same & ~finite).sum()),
-    )
-
-
-def _cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
-    lengths = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-    return float(np.real(np.vdot(a, b))) / lengths if lengths else NAN

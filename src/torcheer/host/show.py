@@ -1,4 +1,4 @@
-"""`show`: opens a history, a model with inputs, a network, a table or a path in the studio."""
+"""`show`: opens a history, a model with inputs, a network, a table or a path in the studio; or two side by side."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
+from torcheer.history.compare import Comparison
 from torcheer.host.host import Host
 from torcheer.network.heads.token_names import TokenNames, check_token_names, write_token_names
 from torcheer.runlog.table import Table
@@ -22,6 +23,8 @@ from torcheer.wire.page_address import PageAddress, address_of
 from torcheer.wire.temporary_folders import TemporaryFolder
 
 __all__ = ["Viewer", "show"]
+
+_COMPARED = (ModelHistory, str, os.PathLike)
 
 
 def show(
@@ -43,9 +46,11 @@ def show(
     The first line printed is its address.
 
     A model is run once with `inputs`. A `Network` or `Table` works too; a path may be a run, a folder of runs, a
-    recording or a saved history. The page stays open as long as the returned viewer, or this process. `block=None`
-    waits for Ctrl-C where the page would close at once otherwise: in a script on a terminal. `token_names` stand at
-    the rows and columns of attention heads.
+    recording or a saved history. What `history.compare` returned, two histories or two paths are shown side by side.
+
+    The page stays open as long as the returned viewer, or this process. `block=None` waits for Ctrl-C where the page
+    would close at once otherwise: in a script on a terminal. `token_names` stand at the rows and columns of attention
+    heads.
     """
     address, names = address_of(port, host, base_path, allowed_hosts), check_token_names(token_names)
     viewer = _open_viewer(_captured(what, inputs, input_kwargs), address, browser, title, names)
@@ -60,12 +65,16 @@ def show(
 
 
 def _captured(what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None) -> Any:
-    """The history of a model that is run now; all else as it is."""
+    """The history of a model that is run now, or two that are compared; all else as it is."""
     if isinstance(what, torch.nn.Module):
         if inputs is None and not input_kwargs:
             name = type(what).__name__
             raise BadArgument(f"show({name}): a model is shown as it runs, so give it inputs: show(model, x)")
         return capture_for_show(what, () if inputs is None else inputs, input_kwargs)
+    if isinstance(what, Comparison) and inputs is None:
+        return what.histories
+    if isinstance(what, _COMPARED) and isinstance(inputs, _COMPARED):
+        return what, inputs
     if inputs is not None or input_kwargs:
         raise BadArgument(f"show: inputs go with a model, and this is a {type(what).__name__}")
     return what
@@ -73,6 +82,8 @@ def _captured(what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None) ->
 
 def _open_viewer(what: Any, address: PageAddress, browser: bool | None, title: str | None, names: TokenNames) -> Viewer:
     match what:
+        case (ModelHistory() | str() | os.PathLike() as first, ModelHistory() | str() | os.PathLike() as second):
+            return _show_two((first, second), address, browser, title)
         case ModelHistory():
             return _show_history(what, address, browser, title, names)
         case str() | os.PathLike():
@@ -85,7 +96,8 @@ def _open_viewer(what: Any, address: PageAddress, browser: bool | None, title: s
         viewer: Viewer = what.open_viewer(address, browser=browser, title=title or "")
         return viewer
     raise BadArgument(
-        f"show takes a history, a model with inputs, a Network, a Table or a path, not {type(what).__name__}"
+        f"show takes a history, a model with inputs, a Network, a Table, a path, or two histories or paths, "
+        f"not {type(what).__name__}"
     )
 
 
@@ -145,6 +157,7 @@ def _name_options(names: TokenNames, folder: TemporaryFolder) -> list[str]:
 
 
 def _holding(viewer: Viewer, folder: TemporaryFolder) -> Viewer:
+    """Leave a folder to its viewer, and remove it after it."""
     folder.close()  # the viewer holds it from here on
     viewer.closes.append(folder.remove)  # where it was killed
     weakref.finalize(viewer, folder.remove)
@@ -156,19 +169,35 @@ def _show_history(
 ) -> Viewer:
     folder = TemporaryFolder("show")
     try:
-        path = folder.path / (
-            re.sub(r"[^\w.-]+", "-", title or history.model_name or "history").strip("-.") or "history"
-        )
-        try:
-            history.save(path, parameters=True)
-        except TorcheerError:
-            history.save(path)  # the model was garbage-collected, and its weights with it
-        options = _name_options(names, folder)
+        name = re.sub(r"[^\w.-]+", "-", title or history.model_name or "history").strip("-.") or "history"
+        path, options = _saved(history, folder.path / name), _name_options(names, folder)
         viewer = start(path, address, browser=browser, title=title or "", folder=folder, options=options)
     except BaseException:
         folder.remove()
         raise
     return _holding(viewer, folder)
+
+
+def _show_two(sides: tuple[Any, Any], address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
+    """Show two histories or paths side by side; histories are saved where the viewer finds them."""
+    folder = TemporaryFolder("show")
+    try:
+        first, second = (
+            _saved(side, folder.path / name) if isinstance(side, ModelHistory) else Path(side)
+            for name, side in zip(("first", "second"), sides)
+        )
+        viewer = start(first, address, browser=browser, title=title or "", folder=folder, options=[str(second)])
+    except BaseException:
+        folder.remove()
+        raise
+    return _holding(viewer, folder)
+
+
+def _saved(history: ModelHistory, path: Path) -> Path:
+    try:
+        return history.save(path, parameters=True)
+    except TorcheerError:
+        return history.save(path)  # the model was garbage-collected, and its weights with it
 
 
 def _show_table(table: Table, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:

@@ -98,7 +98,7 @@ class FileTensor:
         """All of it; of an ordinary type a view of the file, of which only what is read comes into memory."""
         if self.type not in TYPES:
             return self.numpy()
-        return from_bytes(self.type, self.shape, self._data)
+        return numbers_of(self.type, from_bytes(self.type, self.shape, self._data))  # a copy where ml_dtypes is missing
 
     def _range(self, start: int, stop: int) -> Array:
         rows = prod(self.shape[1:-1]) if len(self.shape) > 1 else 1

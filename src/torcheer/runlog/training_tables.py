@@ -12,7 +12,7 @@ Tables = dict[str, list[Row]]
 HEADS: Final[dict[str, dict[str, Any]]] = {
     "train_epoch": {"title": "Train epochs", "x": "Epoch"},
     "train_step": {"title": "Train steps", "x": "Step"},
-    "test_trial": {"title": "Test trials", "x": "Trial"},
+    "test_trial": {"title": "Test batches", "x": "Batch"},
     "test_epoch": {"title": "Test epochs", "x": "Step"},
     "run": {"title": "Runs", "x": "Run"},
     "changes": {"title": "Changes of parameters", "x": "Step"},
@@ -118,5 +118,5 @@ def _evaluations(tables: Tables, tested: Mapping[str, Sequence[str]]) -> list[Ro
         for row in tables.get(f"{EPOCHS}{stage}", ()):
             values = {name: row.cells[name] for name in columns if name in row.cells}
             if values:
-                rows.append(row._replace(cells={"Epoch": row.cells.get("epoch"), "Trial": 0, **values}))
+                rows.append(row._replace(cells={"Epoch": row.cells.get("epoch"), "Batch": 0, **values}))
     return rows

@@ -14,9 +14,11 @@ def main(command: str, arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description="Look at a run, a folder of runs or a recording in the browser; attach to a run that trains. Or "
-        "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run.",
+        "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run. Two of a kind are "
+        "shown side by side: runs (RUN@best, RUN@100), checkpoints, model files, saved histories.",
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
+    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="compare the two, layer by layer")
     from torcheer.network.heads.token_names import read_token_names
     from torcheer.studio.server import add_address, add_token_names, chosen_address, serve_path
 
@@ -24,7 +26,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     add_token_names(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     options = parser.parse_args(arguments)
-    if not options.path.exists():
+    if options.other is None and not options.path.exists():
         raise BadArgument(
             f"there is nothing at {options.path}; name a run, a folder of runs, a recording or a model's file"
         )
@@ -35,5 +37,5 @@ def main(command: str, arguments: Sequence[str]) -> int:
             browse(url)
 
     names = read_token_names(options.token_names)
-    serve_path(options.path, chosen_address(options), token_names=names, ready=ready)
+    serve_path(options.path, chosen_address(options), other=options.other, token_names=names, ready=ready)
     return 0

@@ -51,6 +51,7 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     """Serve a run, a folder of runs or a recording until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m torcheer.studio.server", description=main.__doc__)
     parser.add_argument("path", type=Path)
+    parser.add_argument("other", type=Path, nargs="?", help="compare with this")
     add_address(parser)
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
@@ -67,7 +68,13 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     try:
         names = read_token_names(options.token_names)
         serve_path(
-            options.path, chosen_address(options), owner=owner, title=options.title, token_names=names, ready=ready
+            options.path,
+            chosen_address(options),
+            other=options.other,
+            owner=owner,
+            title=options.title,
+            token_names=names,
+            ready=ready,
         )
     except TorcheerError as error:
         print(error, file=sys.stderr)
@@ -110,10 +117,11 @@ def _end(number: int, _: object) -> None:
 
 
 def serve_path(
-    path: Path, address: PageAddress | None = None, *, owner: Owner | None = None, title: str = "",
-    token_names: TokenNames = (), ready: Ready = None,
+    path: Path, address: PageAddress | None = None, *, other: Path | None = None, owner: Owner | None = None,
+    title: str = "", token_names: TokenNames = (), ready: Ready = None,
 ) -> None:  # fmt: skip
-    """Open a path and serve it; `ready(url)` is called once the server answers."""
+    """Open a path and serve it, side by side with `other` if given; `ready(url)` is called once the server answers."""
+    from torcheer.studio.comparison.open_comparison import ComparisonCatalog
     from torcheer.studio.sources.open_source import open_catalog
 
     address = address or PageAddress()
@@ -122,7 +130,11 @@ def serve_path(
         allowed=[*address.allowed_hosts, *allowed_by_environment()], token=_given_token(),
     )  # fmt: skip
     with listener:
-        catalog = open_catalog(path, url=url_of(listener, keys), title=title, token_names=token_names)
+        catalog: SourceCatalog = (
+            open_catalog(path, url=url_of(listener, keys), title=title, token_names=token_names)
+            if other is None
+            else ComparisonCatalog(path, other, title=title)
+        )
 
         def announce(url: str) -> None:
             if owner is None:  # else the process that started this one prints it

@@ -6,19 +6,16 @@ Functions of the rows of their epochs, so that a resumed run decides alike.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from torcheer.errors import BadArgument
+from torcheer.runlog.tables.metric_direction import better
 from torcheer.terminal import did_you_mean
 
 Rows = Sequence[dict[str, Any]]
 
 MODES = {"min": 1, "max": -1}
-MORE_IS_BETTER = frozenset(
-    "acc accuracy top1 top5 f1 f1score precision recall auc auroc map iou dice bleu rouge psnr ssim r2 score".split()
-)
 
 
 class EpochsCompleted:
@@ -73,15 +70,6 @@ class EarlyStopping:
             near = did_you_mean(self.monitor, columns)
             raise BadArgument(f"EarlyStopping watches {self.monitor!r}, and there is only {', '.join(columns)}.{near}")
         return float(row[self.monitor]) * MODES[self.mode]
-
-
-def better(column: str) -> str:
-    """Return "max" or "min": what is better for a column, by its name.
-
-    It is "max" for "val acc" and "min" for "accuracy loss".
-    """
-    words = set(re.findall("[a-z0-9]+", column.lower()))
-    return "max" if words & MORE_IS_BETTER and not words & {"loss", "error"} else "min"
 
 
 def whole(number: Any, name: str, least: int) -> int:

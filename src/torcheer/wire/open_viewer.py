@@ -98,14 +98,14 @@ def start(
 ) -> Viewer:  # fmt: skip
     """Show a run, a folder of runs, a recording or a host's socket; the URL with its token is the first line printed.
 
-    `browser=None` opens one on a terminal with a display. In a notebook the page appears below
-    the cell. The viewer holds `folder`, too. `outlives`: it shows a run, and stays after this process where a person
-    sits at a terminal. `options`: further ones of its server.
+    `browser=None` opens one on a terminal with a display. In a notebook the page appears below the cell. The viewer
+    holds `folder`, too. `outlives`: it shows a run, and stays after this process where a person sits at a terminal.
+    `options`: further arguments of its server, as another path to compare with.
     """
     for viewer in [viewer for viewer in _STARTED if not viewer.alive]:
         viewer.close()  # it was killed
     address = address or PageAddress(port)
-    process = ViewerProcess(path, *address.options(), f"--title={title}", *options, folder=folder, outlives=outlives)
+    process = ViewerProcess(path, *options, *address.options(), f"--title={title}", folder=folder, outlives=outlives)
     if not quiet:
         ways = [] if in_notebook() else ways_to(process.url, address)  # there the page stands below the cell
         print(process.url, *ways, sep="\n", flush=True)

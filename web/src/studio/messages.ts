@@ -16,7 +16,7 @@ export interface Hello {
   kind: "hello";
   version: number;
   title: string;
-  source: "live" | "run" | "recording" | "pass" | "file" | "nothing"; // "nothing": no run yet
+  source: "live" | "run" | "recording" | "pass" | "file" | "comparison" | "nothing";
 }
 
 /** One layer of a network; its units are the numbers of one batch item, in C order. */
@@ -108,12 +108,13 @@ export interface Moments {
 /** A run's status and counters, and the actions it accepts. */
 export interface State {
   status: string; // "running", "paused", "testing", "done", "failed", "lost": killed, "idle": nothing to control
-  counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
+  counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Batch": 12, "Name": "item 7"}
   can: string[]; // the `ACTIONS` that this host understands
   items: number; // how many items there are to test; 0 where unknown
   batch: number; // batch size
   step_n: number; // default count of "step_n"
   message: string; // its current activity, or why it stopped
+  unit: string; // what one step of it is called; "trial" in eTorch's simulations
 }
 
 /** The run's state changed: it continued, paused, … */
@@ -287,6 +288,18 @@ export interface BackwardCame {
   kind: "backward_came";
   loss: string; // the name of the variable that it began with
   steps: number;
+}
+
+/** What is shown are two side by side; their rows are the table "differences". */
+export interface ComparisonCame {
+  kind: "comparison_came";
+  first: string; // their names
+  second: string;
+  summary: string[]; // sentences: how many differ, where they part
+  first_difference: string; // the layer that differs first; "" if none does so far
+  compared: number; // rows so far
+  total: number; // rows that there will be; 0 while that is not known
+  done: boolean;
 }
 
 /** All that there was has been said since `Hello`, except tables and their rows, which follow in pieces. */
@@ -565,6 +578,15 @@ export interface OpenRun {
   id: number;
 }
 
+/** Show the checkpoints of two runs of the folder, or of one, side by side. A `Hello` follows. */
+export interface OpenComparison {
+  kind: "open_comparison";
+  first: number; // runs
+  second: number;
+  first_step?: number; // of the checkpoint; -1: the newest, or what a recorded pass has
+  second_step?: number;
+}
+
 /** End the server; a run that is live goes on. */
 export interface CloseStudio {
   kind: "close_studio";
@@ -596,6 +618,15 @@ export interface AskCurves {
   question: number;
   runs: number[];
   series: string[];
+}
+
+/** What can be compared of runs: [{"run", "name", "pass": is it a recorded pass, "checkpoints": […]}].
+ *
+ * A checkpoint is {"step", "best", "nan", "row": the numbers of its epoch}. */
+export interface AskCheckpoints {
+  kind: "ask_checkpoints";
+  question: number;
+  runs: number[];
 }
 
 /** Say what a run is called, its tags and a note: {"kept": where that lies now}. */
@@ -632,6 +663,7 @@ export type ToPage =
   | RunsCame
   | ReportCame
   | BackwardCame
+  | ComparisonCame
   | CaughtUp
   | Shown
   | Answer
@@ -657,10 +689,12 @@ export type FromPage =
   | SaveRecording
   | OpenRecording
   | OpenRun
+  | OpenComparison
   | CloseStudio
   | AskRunColumns
   | AskRuns
   | AskRunDetails
   | AskCurves
+  | AskCheckpoints
   | NoteRun
   | DeleteRuns;

@@ -2,6 +2,7 @@
 import type {
   AlertSeen,
   BackwardCame,
+  ComparisonCame,
   Ended,
   Hello,
   Json,
@@ -23,7 +24,16 @@ import { parseNumbers } from "./non_finite";
 import { emptyTable, withRows, type Table } from "./tables/table_rows";
 
 const MAX_ALERTS = 5000;
-const IDLE_STATE: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
+const IDLE_STATE: State = {
+  status: "idle",
+  counters: {},
+  can: [],
+  items: 0,
+  batch: 0,
+  step_n: 10,
+  message: "",
+  unit: "batch",
+};
 
 /** The page's state as the server tells it. */
 export interface PageState {
@@ -42,6 +52,7 @@ export interface PageState {
   run: number; // which of them is shown; -1 without a choice
   report: ReportCame | null; // null where a server answers
   backward: BackwardCame | null; // null unless it is a pass of the readable autograd
+  comparison: ComparisonCame | null; // of two side by side
   runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
@@ -65,6 +76,7 @@ export const NOTHING_SAID: PageState = {
   run: -1,
   report: null,
   backward: null,
+  comparison: null,
   runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
@@ -107,6 +119,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, report: message };
     case "backward_came":
       return { ...page, backward: message };
+    case "comparison_came":
+      return { ...page, comparison: message };
     case "ended":
       return { ...page, ended: message, state: message.state };
     case "shown":

@@ -3,6 +3,7 @@ import type {
   Act,
   AskAnalysis,
   AskBackward,
+  AskCheckpoints,
   AskCurves,
   AskGraph,
   AskRunColumns,
@@ -35,7 +36,17 @@ import type { SocketListener, Transport } from "./socket";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["runs", "network", "plots", "tables", "samples", "graph", "summary", "backward"] as const;
+export const TAB_NAMES = [
+  "runs",
+  "network",
+  "plots",
+  "tables",
+  "samples",
+  "graph",
+  "summary",
+  "backward",
+  "compare",
+] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -81,7 +92,7 @@ export type SliceBytes = BinaryAnswer<SliceFrame>;
 
 /** A question without its number. */
 export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
-type RunRequest = AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type RunRequest = AskCheckpoints | AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
 type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
 type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskBackward | AskSample | AskAnalysis>;
 type AnyAnswer = Json | BinaryAnswer<SampleFrame | SliceFrame>;
@@ -116,6 +127,7 @@ export class Store {
   readonly run = new Signal(-1);
   readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
   readonly backward = new Signal<PageState["backward"]>(null); // a pass of the readable autograd; null for all else
+  readonly comparison = new Signal<PageState["comparison"]>(null); // of two side by side
   readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
@@ -330,6 +342,7 @@ export class Store {
     this.run.set(page.run);
     this.report.set(page.report);
     this.backward.set(page.backward);
+    this.comparison.set(page.comparison);
     this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.outcome.set(page.outcome);
@@ -342,6 +355,7 @@ export class Store {
       this.hello.set(page.hello);
       if (!location.hash && page.report) this.tab.set("summary");
       else if (!location.hash && page.backward) this.tab.set("backward");
+      else if (!location.hash && page.comparison) this.tab.set("compare");
       this.lastLook = ""; // it has not received it yet
       this.openRunsTab();
     }

@@ -109,11 +109,7 @@ class HistoryValues:
     def label(self, index: int) -> str:
         """Return the label of a slot's operation, with the output if there are several."""
         slot = self.slots[index]
-        label = self.history.facts.layers.label(slot.op)
-        outputs = len(self.ops[slot.op].outputs)
-        if slot.output >= outputs:
-            return f"{label} written[{slot.output - outputs}]"
-        return label if outputs == 1 else f"{label}[{slot.output}]"
+        return value_label(self.history, slot.op, slot.output)
 
     def results(self) -> list[int]:
         """Return the slots that the run returned; without a model, those that nothing reads."""
@@ -129,6 +125,23 @@ class HistoryValues:
             return None if value is None else as_real(to_numpy(value))
         except ValueUnavailable:
             return None
+
+
+def value_label(history: ModelHistory, op: int, output: int) -> str:
+    """Return the label of an operation, with the output if there are several: "max_1_3[1]"."""
+    label, outputs = history.facts.layers.label(op), len(history.ops[op].outputs)
+    if output >= outputs:
+        return f"{label} written[{output - outputs}]"
+    return label if outputs == 1 else f"{label}[{output}]"
+
+
+def value_places(history: ModelHistory) -> dict[str, tuple[int, int]]:
+    """Return the operation and output of each label, in order of execution."""
+    return {
+        value_label(history, op.index, output): (op.index, output)
+        for op in history.ops
+        for output in range(len(op.tensors))
+    }
 
 
 def as_real(array: Array) -> Array:

@@ -10,8 +10,9 @@ from torcheer.history.alignment.rounding import MARGIN
 from torcheer.terminal import cut, first_names, format_table, plural
 
 if TYPE_CHECKING:
+    from torcheer.history.alignment.array_difference import Difference
     from torcheer.history.alignment.divergence import Divergence
-    from torcheer.history.compare import Comparison, Difference
+    from torcheer.history.compare import Comparison
     from torcheer.history.op_views import OpList, OpView
 
 MOST_ROWS = 60
@@ -21,18 +22,22 @@ MOST_NAMES = 20
 def describe(comparison: Comparison) -> str:
     """Return where the two part, counts, and a row for each value that does not agree; if all do, that is not equal."""
     rows = comparison.rows
-    lines = [
+    shown = [row for row in rows if row.status != "equal" and not (comparison.divergences and row.agrees)]
+    table = cut(_table(shown, comparison.same_structure), MOST_ROWS) if shown else []
+    return "\n".join([*headlines(comparison), *table])
+
+
+def headlines(comparison: Comparison) -> tuple[str, ...]:
+    """Return the lines above the table: where the two part, how many values are equal, what only one of them has."""
+    return (
         *_judgement(comparison),
-        f"{plural(len(rows), 'tensor')} compared: {_counts(comparison)}",
+        f"{plural(len(comparison.rows), 'tensor')} compared: {_counts(comparison)}",
         f"Structure: {'the same' if comparison.same_structure else 'not the same, so values were matched by numbers'}",
         f"First difference: {_first_difference(comparison)}",
         *_names("Only in the first", comparison.missing),
         *_names("Only in the second", comparison.extra),
         *(f"Note on {which if which == 'both' else f'the {which}'}: {note}" for which, note in comparison.notes),
-    ]
-    shown = [row for row in rows if row.status != "equal" and not (comparison.divergences and row.agrees)]
-    table = cut(_table(shown, comparison.same_structure), MOST_ROWS) if shown else []
-    return "\n".join([*lines, *table])
+    )
 
 
 def _counts(comparison: Comparison) -> str:

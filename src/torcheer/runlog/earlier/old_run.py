@@ -23,7 +23,7 @@ def old_files(run: Path) -> list[Path]:
 def old_tables(run: Path) -> dict[str, list[Row]]:
     """The rows of an old run, by the names that they have in a log."""
     tests = {name: _tests(run / "tests" / f"{name}.jsonl") for name in ("test_trial", "test_epoch")}
-    steps = {row.cells.get("Epoch"): row.step for row in tests["test_epoch"] if not row.cells.get("Trial")}
+    steps = {row.cells.get("Epoch"): row.step for row in tests["test_epoch"] if not row.cells.get("Batch")}
     changes = [Row(row.pop("step"), 0.0, {"Epoch": row.pop("epoch"), **row}) for row in _counted(run, "changes")]
     runs = [Row(0, 0.0, row) for row in _runs(run)]
     tables = {**_epochs(run, steps), **_steps(run), **tests, "run": runs, "changes": changes}
@@ -52,7 +52,8 @@ def _counted(run: Path, name: str) -> list[dict[str, Any]]:
 
 
 def _tests(path: Path) -> list[Row]:
-    rows = [row for row in _json_lines(path) if type(row.get("Step", 0)) is int]
+    renamed = ({"Batch" if name == "Trial" else name: cell for name, cell in row.items()} for row in _json_lines(path))
+    rows = [row for row in renamed if type(row.get("Step", 0)) is int]
     return [Row(row.pop("Step", 0), 0.0, row) for row in rows]
 
 

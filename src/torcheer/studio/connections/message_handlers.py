@@ -16,12 +16,14 @@ from torcheer.control.loop_messages import Problem
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import PlacedLayer
 from torcheer.runlog.media.logged_samples import LoggedSample
+from torcheer.studio.comparison.open_comparison import open_comparison
 from torcheer.studio.connections import messages
+from torcheer.studio.connections.comparison_messages import OpenComparison
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.run_messages import RUN_REQUESTS
-from torcheer.studio.connections.run_requests import RunRequests
+from torcheer.studio.connections.run_requests import RunRequests, compared_path
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.graph_answers import Graphs, backward_answer
@@ -51,7 +53,7 @@ class Hub:
 
     def __init__(self, catalog: SourceCatalog) -> None:
         self.catalog = catalog
-        self.channels: dict[tuple[str, int], Channel] = {FIRST: Channel(catalog.first(), catalog)}
+        self.channels: dict[tuple[str | int, ...], Channel] = {FIRST: Channel(catalog.first(), catalog)}
         self._readers: dict[int, Channel] = {}  # descriptors registered with the event loop
         self._ticks = self._called = 0
         self._alone_since = time.monotonic()
@@ -316,13 +318,19 @@ class Hub:
         key = FIRST if request.id in (-1, self.catalog.run) else ("run", request.id)
         self._move(page, key, lambda: Channel(self.catalog.open_run(request.id), self.catalog, request.id))
 
+    def _open_comparison(self, page: PageConnection, request: OpenComparison) -> None:
+        chosen = (request.first, request.first_step), (request.second, request.second_step)
+        first, second = (compared_path(self.catalog.index, run, step) for run, step in chosen)
+        key = ("comparison", *chosen[0], *chosen[1])
+        self._move(page, key, lambda: Channel(open_comparison(first, second), self.catalog, -1))
+
     def _handle_run_request(self, page: PageConnection, request: Any) -> None:
         self._run_requests.handle(page, request)
 
     def _close_studio(self, page: PageConnection, request: messages.CloseStudio) -> None:
         self.end()
 
-    def _move(self, page: PageConnection, key: tuple[str, int], make: Callable[[], Channel]) -> None:
+    def _move(self, page: PageConnection, key: tuple[str | int, ...], make: Callable[[], Channel]) -> None:
         """Move a page to another channel; a `hello` follows."""
         channel = self.channels.get(key) or make()
         if page.channel is not channel:
@@ -406,6 +414,7 @@ _HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.SaveRecording: Hub._save_recording,
     messages.OpenRecording: Hub._open_recording,
     messages.OpenRun: Hub._open_run,
+    OpenComparison: Hub._open_comparison,
     messages.CloseStudio: Hub._close_studio,
     **dict.fromkeys(RUN_REQUESTS, Hub._handle_run_request),
 }

@@ -14,6 +14,7 @@ from torcheer.control.control_records import AUTO, EACH_TRIAL, Act, Change, Ever
 from torcheer.control.loop_messages import AlertsCame, Moment, ParametersCame, Problem, StateCame
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableHead
+from torcheer.studio.connections.comparison_messages import ComparisonCame, OpenComparison
 from torcheer.studio.connections.run_messages import RUN_REQUESTS
 from torcheer.wire.json_codec import AtMost, Between, OneOf, by_kind
 
@@ -50,7 +51,9 @@ class Hello:
 
     version: int
     title: str
-    source: Annotated[str, OneOf(("live", "run", "recording", "pass", "file", "nothing"))]  # "nothing": no run yet
+    source: Annotated[
+        str, OneOf(("live", "run", "recording", "pass", "file", "comparison", "nothing"))
+    ]  # "nothing": no run yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,9 +467,10 @@ class CloseStudio:
 
 TO_PAGE = by_kind(
     Hello, NetCame, Moments, StateCame, OutcomeCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame,
-    SamplesCame, RecordingsCame, RunsCame, ReportCame, BackwardCame, CaughtUp, Shown, Answer, Problem, Ended,
+    SamplesCame, RecordingsCame, RunsCame, ReportCame, BackwardCame, ComparisonCame, CaughtUp, Shown, Answer, Problem,
+    Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
     Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskBackward, AskTensors,
-    AskSlice, AskStatistics, SaveRecording, OpenRecording, OpenRun, CloseStudio, *RUN_REQUESTS,
+    AskSlice, AskStatistics, SaveRecording, OpenRecording, OpenRun, OpenComparison, CloseStudio, *RUN_REQUESTS,
 )  # fmt: skip

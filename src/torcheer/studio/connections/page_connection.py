@@ -199,6 +199,9 @@ class PageConnection:
         source = channel.source
         return messages.BackwardCame(source.title, source.backward_steps) if source.backward_steps else None
 
+    def _comparison(self, channel: Channel) -> Any:
+        return channel.source.comparison
+
     def _caught_up(self, channel: Channel) -> Any:
         return messages.CaughtUp()
 
@@ -272,5 +275,6 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
     "backward": PageConnection._backward,
+    "comparison": PageConnection._comparison,
     "caught_up": PageConnection._caught_up,
 }

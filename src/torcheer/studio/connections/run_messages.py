@@ -59,4 +59,15 @@ class DeleteRuns:
     runs: tuple[int, ...]
 
 
-RUN_REQUESTS = (AskRunColumns, AskRuns, AskRunDetails, AskCurves, NoteRun, DeleteRuns)
+@dataclass(frozen=True, slots=True)
+class AskCheckpoints:
+    """What can be compared of runs: [{"run", "name", "pass": is it a recorded pass, "checkpoints": […]}].
+
+    A checkpoint is {"step", "best", "nan", "row": the numbers of its epoch}.
+    """
+
+    question: Annotated[int, Between()]
+    runs: tuple[int, ...]
+
+
+RUN_REQUESTS = (AskRunColumns, AskRuns, AskRunDetails, AskCurves, AskCheckpoints, NoteRun, DeleteRuns)

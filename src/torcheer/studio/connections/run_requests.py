@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
+from torcheer.studio.comparison.run_checkpoints import LATEST, checkpoints_of, choose_checkpoint
 from torcheer.studio.connections import run_messages
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
@@ -80,6 +82,10 @@ class RunRequests:
         reader = self._curves.setdefault(id(index), RunCurves(index))
         return reader.answer(request.runs, request.series)
 
+    def checkpoints(self, index: RunIndex, request: run_messages.AskCheckpoints) -> Any:
+        """What can be compared of some runs."""
+        return [_comparable(index, number) for number in request.runs]
+
     def note(self, index: RunIndex, request: run_messages.NoteRun) -> Any:
         """Keep a name, tags and a note."""
         run = indexed_run(index, request.run)
@@ -102,11 +108,33 @@ class RunRequests:
         return {"moved": moved, "trash": str(index.folder / TRASH), "problems": problems}
 
 
+def _comparable(index: RunIndex, number: int) -> dict[str, Any]:
+    run = indexed_run(index, number)
+    saved = [
+        {"step": each.step, "best": each.is_best, "nan": each.has_nan, "row": each.row}
+        for each in checkpoints_of(index.path_of(number))
+    ]
+    name = run.facts.notes.name or index.name_of(number)
+    return {"run": number, "name": name, "pass": run.facts.kind == "archive", "checkpoints": saved}
+
+
+def compared_path(index: RunIndex | None, run: int, step: int) -> Path:
+    """The path of a run, or of its checkpoint at a step; -1 for the newest."""
+    if index is None:
+        raise BadArgument("this is no folder of runs, so there are none to compare")
+    indexed_run(index, run)
+    path = index.path_of(run)
+    if step < 0 and not (path / "checkpoints").is_dir():
+        return path
+    return choose_checkpoint(path, str(step) if step >= 0 else LATEST).path
+
+
 _ANSWERS: Final[dict[type, Callable[[RunRequests, RunIndex, Any], Any]]] = {
     run_messages.AskRunColumns: RunRequests.list_columns,
     run_messages.AskRuns: RunRequests.list_cells,
     run_messages.AskRunDetails: RunRequests.details,
     run_messages.AskCurves: RunRequests.curves,
+    run_messages.AskCheckpoints: RunRequests.checkpoints,
     run_messages.NoteRun: RunRequests.note,
     run_messages.DeleteRuns: RunRequests.delete,
 }

@@ -120,7 +120,9 @@ class Channel:
             for page in self.pages:
                 page.subscription.resend()
         updates = [
-            name for name in ("net", "state", "parameters", "tables", "samples", "alerts") if getattr(changes, name)
+            name
+            for name in ("net", "state", "parameters", "tables", "samples", "alerts", "comparison")
+            if getattr(changes, name)
         ]
         for page in self.pages:
             if changes.moments_came or changes.moments_gone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,6 +24,17 @@ def network_of(name: str, tensors: Iterable[FileTensor]) -> Network:
     notes = (f"the first {_MOST_LAYERS:,} of {len(all_tensors):,} tensors",) if len(all_tensors) > len(shown) else ()
     layers = tuple(_layer(tensor) for tensor in shown)
     return Network(name, layers, (), (Variable(VALUE, doc="what the file holds"),), _modules(shown), notes)
+
+
+def in_reading_order(tensors: Iterable[FileTensor]) -> list[FileTensor]:
+    """As the file has them; where that is the alphabet's order (`h.10` before `h.2`), as people count."""
+    listed = list(tensors)
+    names = [tensor.name for tensor in listed]
+    return sorted(listed, key=lambda tensor: _counted(tensor.name)) if names == sorted(names) else listed
+
+
+def _counted(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def preview_shape(tensor: FileTensor) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from torcheer.modelfiles import FileTensor, ModelFile, open_model_file
 from torcheer.network.network_records import Net
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.files.file_network import MOST_CELLS, VALUE, network_of, preview_shape
+from torcheer.studio.files.file_network import MOST_CELLS, VALUE, in_reading_order, network_of, preview_shape
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.tensors.numpy_code import Opening
@@ -47,7 +47,8 @@ class FileSource(Source):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.file = open_model_file(path)
         super().__init__(Path(path).name, None, FileMoments(self.file))
-        self.net = net_of(network_of(self.title, self.file.values()))
+        self._tensors = in_reading_order(self.file.values())
+        self.net = net_of(network_of(self.title, self._tensors))
         self.parameters = tuple(_facts(self.file))
         self.state = State("idle", {"Name": self.title}, message=f"{self.file.format}: nothing in it runs")
         self._statistics: list[dict[str, Any]] = []
@@ -78,7 +79,7 @@ class FileSource(Source):
         self._stop.set()
 
     def _compute(self) -> None:
-        for tensor in self.file.values():
+        for tensor in self._tensors:
             if self._stop.is_set():
                 return
             try:
@@ -89,7 +90,7 @@ class FileSource(Source):
     def _show_table(self) -> None:
         known = list(self._statistics)
         self._rows = len(known)
-        tensors = list(self.file.values())
+        tensors = self._tensors
         columns: dict[str, list[Any]] = {
             "Name": [tensor.name for tensor in tensors], "Type": [tensor.type for tensor in tensors],
             "Shape": [human_shape(tensor.shape) for tensor in tensors], "Numbers": [tensor.size for tensor in tensors],

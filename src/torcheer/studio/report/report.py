@@ -25,6 +25,7 @@ from torcheer.studio.report.report_scenes import add_scenes, choose_moments
 from torcheer.studio.report.report_source import ReportSource, messages_to_a_page
 from torcheer.studio.report.report_summary import summary_of_report
 from torcheer.studio.report.report_tables import fold_tables, layer_statistics
+from torcheer.studio.report.report_tensors import add_tensors
 from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import describe_unknown, kind_of, runs_below
@@ -34,7 +35,7 @@ from torcheer.terminal import first_names, human_bytes
 from torcheer.wire.temporary_folders import TemporaryFolder
 
 MOST_BYTES: Final = 5_000_000
-_GRAPH_SHARE, _TABLES_SHARE, _SAMPLES_SHARE = 0.4, 0.35, 0.15  # of the room that is left
+_GRAPH_SHARE, _TABLES_SHARE, _SAMPLES_SHARE, _TENSORS_SHARE = 0.4, 0.35, 0.15, 0.4  # of the room that is left
 _LAST_WORDS: Final = 8000  # bytes for what is known only at the end: sentences about what is left out
 
 
@@ -137,6 +138,7 @@ class _Writer:
         reserved = self._reserve_messages(summary)
         self._reduced.samples, notes = add_samples(self._blocks, self._source.samples, _SAMPLES_SHARE)
         self._left_out += notes
+        self._left_out += add_tensors(self._blocks, self._source, moments, _TENSORS_SHARE)
         shown, notes = add_scenes(self._blocks, self._reduced, moments)
         self._left_out += notes + self._other_states(moments)
         self._blocks.release(reserved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Final
 
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import UnknownLayer
@@ -17,6 +18,8 @@ from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
 from torcheer.studio.sources.source import Source
 from torcheer.studio.tensors.numpy_code import Opening
 from torcheer.wire.json_codec import serialize
+
+_FOLDER: Final = "session_dir"  # of the machine that trained: nothing to who gets a report
 
 
 class ChosenMoments:
@@ -63,7 +66,9 @@ class ReportSource(Source):
         self.kind = "run" if source.kind == "live" else source.kind
         self.net = None if source.net is None else _without_weights(source.net)
         self.state = replace(source.state, can=(), batch=min(source.state.batch, 1))
-        self.parameters = tuple(replace(parameter, editable=False) for parameter in source.parameters)
+        self.parameters = tuple(
+            replace(parameter, editable=False) for parameter in source.parameters if parameter.name != _FOLDER
+        )
         self.alerts, self.tables = list(source.alerts), dict(source.tables)
         self.samples = source.samples
         self.backward_steps = source.backward_steps

@@ -138,8 +138,10 @@ def _summary_rows(path: Path) -> tuple[tuple[str, ...], ...]:
 
 def _config(path: Path) -> str:
     try:
-        text = json.dumps(json.loads((path / "spec.json").read_bytes()), indent=2, ensure_ascii=False)
-    except (OSError, ValueError, RecursionError):
+        spec = json.loads((path / "spec.json").read_bytes())
+        told = {key: value for key, value in spec.items() if key not in ("session_dir", "source")}
+        text = json.dumps(told, indent=2, ensure_ascii=False)
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
     return (
         text if len(text) <= _MOST_CONFIG else f"{text[:_MOST_CONFIG]}\n… and {len(text) - _MOST_CONFIG:,} characters"

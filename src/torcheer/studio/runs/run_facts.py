@@ -148,7 +148,7 @@ def _last(cells: Any) -> float | None:
 
 
 def config_at(file: Path) -> dict[str, Cell]:
-    """The config of a run, flattened: "optimizer.kwargs.lr" → 0.1."""
+    """The config of a run, flattened: "adam.lr" → 0.1."""
     try:
         config = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):

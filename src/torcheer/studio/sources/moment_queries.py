@@ -79,6 +79,10 @@ class MomentQueries:
             self._cached = (net, layers, projections)
         return self._cached[1]
 
+    def layer(self, name: str) -> Layer | None:
+        """A layer whose tensors can be inspected, by its name; None if there is none."""
+        return self._layers().get(name)
+
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
         """A value for each unit of a layer; None if there is none."""
         record = self._layers().get(layer)

@@ -13,6 +13,7 @@ from torcheer.errors import ValueUnavailable
 from torcheer.network.heads.token_names import TokenNames
 from torcheer.network.network_records import Net, Network
 from torcheer.runlog.tables.long_table import ShownTable
+from torcheer.studio.connections.comparison_messages import ComparisonCame
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 from torcheer.studio.sources.sample_index import SampleIndex
@@ -28,6 +29,7 @@ class Changes:
     state: bool = False
     parameters: bool = False
     samples: bool = False
+    comparison: bool = False
     tables: set[str] = field(default_factory=set)  # names of those with changed rows or columns
     moments_came: list[Moment] = field(default_factory=list)
     moments_gone: list[int] = field(default_factory=list)  # their ids
@@ -36,13 +38,13 @@ class Changes:
 
     def __bool__(self) -> bool:
         lists = self.tables or self.moments_came or self.moments_gone or self.alerts or self.problems
-        return bool(self.net or self.state or self.parameters or self.samples or lists)
+        return bool(self.net or self.state or self.parameters or self.samples or self.comparison or lists)
 
 
 class Source(MomentQueries):
     """The content of a channel; by itself it is empty. No method blocks, or raises for a page's request."""
 
-    kind = "nothing"  # or "live", "run", "recording", "pass", "file"
+    kind = "nothing"  # or "live", "run", "recording", "pass", "file", "comparison"
     busy = ""  # the URL of another viewer that the host is connected to
     backward_steps = 0  # of a pass of the readable autograd; 0: it is none
     folder: Path | None = None  # where what is shown lies; None if it is temporary
@@ -57,6 +59,7 @@ class Source(MomentQueries):
         self.alerts: list[AlertSeen] = []  # oldest first
         self.tables: dict[str, ShownTable] = {}
         self.samples = SampleIndex()  # what people logged beside numbers
+        self.comparison: ComparisonCame | None = None  # of two side by side
         self._changes = Changes()
         super().__init__(store, lambda: self.net)
 

@@ -112,10 +112,11 @@ def _find(source: Source, ask: AskSlice | AskStatistics) -> tuple[int, TensorHea
 
 
 def _layer(source: Source, name: str) -> Layer:
-    layers = {placed.layer.name: placed.layer for placed in source.net.layers} if source.net else {}
-    if name not in layers:
+    layer = source.layer(name)
+    if layer is None:
+        layers = [placed.layer.name for placed in source.net.layers] if source.net else []
         raise BadArgument(f"no layer named {name[:200]!r} among {len(layers)}.{did_you_mean(name, layers)}")
-    return layers[name]
+    return layer
 
 
 def _moment(source: Source, moment: int) -> Moment | None:
@@ -153,6 +154,8 @@ def _why(source: Source, moment: int, name: str, variable: str) -> str:
 def _value_axes(layer: Layer, count: int) -> tuple[str, ...]:
     if count == 1:
         return ("unit",)
+    if layer.view == "weight":
+        return _weight_axes(count)
     names = _AXES.get(layer.view, ())
     if layer.view == "picture":
         names = ("channel", "row", "column") if layer.shape[0] == 3 else ("row", "column", "channel")
@@ -179,10 +182,13 @@ def _parameter_head(source: Source, moment: int, parameter: str, variable: str) 
     if value is None:
         return replace(head, why=_why(source, moment, parameter, variable))
     shape = value.array.shape
-    axes = _WEIGHT_AXES[: len(shape)] if len(shape) < 5 else tuple(f"axis {axis}" for axis in range(len(shape)))
-    if len(shape) == 3:
-        axes = ("output", "input", "position")
-    return _described(head, value.array, axes, False)
+    return _described(head, value.array, _weight_axes(len(shape)), False)
+
+
+def _weight_axes(count: int) -> tuple[str, ...]:
+    if count == 3:
+        return ("output", "input", "position")
+    return _WEIGHT_AXES[:count] if count < 5 else tuple(f"axis {axis}" for axis in range(count))
 
 
 def _described(head: TensorHead, array: Array, axes: tuple[str, ...], has_batch: bool) -> TensorHead:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from torcheer.encoding import real_numbers, type_name
 from torcheer.errors import BadArgument
+from torcheer.studio.tensors.lazy_difference import LazyDifference
 
 Array = NDArray[Any]
 MOST_TILES: Final = 1024
@@ -102,9 +103,10 @@ def _view(array: Array, windows: tuple[Window, Window, Window], index: Sequence[
     for window in windows:
         if window.axis >= 0:
             key[window.axis] = slice(window.first, window.first + window.count)
-    part = np.asarray(array[tuple(key)])
+    part: Any = array[tuple(key)]
+    part = part if isinstance(part, LazyDifference) else np.asarray(part)
     kept = sorted(shown)  # the axes of `part`
-    ordered = part.transpose([kept.index(axis) for axis in shown])
+    ordered: Array = part.transpose([kept.index(axis) for axis in shown])
     lengths = iter(ordered.shape)
     return ordered.reshape([next(lengths) if window.axis >= 0 else 1 for window in windows])
 

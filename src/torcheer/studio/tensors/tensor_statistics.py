@@ -104,7 +104,7 @@ def _dead_units(array: Array, axis: int) -> Array:
     fired = np.zeros(array.shape[axis], bool)
     stacked = array.reshape(prod(array.shape[:axis]), array.shape[axis], prod(array.shape[axis + 1 :]))
     for units, part in _unit_pieces(stacked):
-        fired[units] |= (part != 0).any(axis=(0, 2))
+        fired[units] |= (np.asarray(part) != 0).any(axis=(0, 2))
     return np.flatnonzero(~fired)
 
 

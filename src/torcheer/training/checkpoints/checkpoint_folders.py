@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from torcheer.disk import explain_write_errors, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.runlog.run_folder import begin_run
+from torcheer.runlog.tables.metric_direction import better
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest
 from torcheer.training.checkpoints.earlier_runs import take_back
 from torcheer.training.checkpoints.run_directory import locked
 from torcheer.training.observe.training_log import TrainingLog
-from torcheer.training.stop_conditions import better
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session

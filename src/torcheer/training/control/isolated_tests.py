@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torcheer.training.loop.pipeline_runner import PipelineRunner
     from torcheer.training.session import Session
 
-Trial = tuple[str, int, dict[str, float]]  # pipeline, number of the batch or item, its columns
+TestedBatch = tuple[str, int, dict[str, float]]  # pipeline, number of the batch or item, its columns
 
 
 def tested_pipelines(session: Session) -> list[str]:
@@ -43,13 +43,16 @@ def count_items(session: Session) -> int:
 
 
 def test_all(
-    session: Session, around: Callable[[bool], Any], on_trial: Callable[[Trial], None], should_stop: Callable[[], bool]
+    session: Session,
+    around: Callable[[bool], Any],
+    on_batch: Callable[[TestedBatch], None],
+    should_stop: Callable[[], bool],
 ) -> dict[str, float] | None:
     """Return the columns of the tested pipelines over the batches of an evaluation.
 
     None where stopped.
 
-    `around(is_last)` is the context of each batch, `on_trial` is called with the values of each.
+    `around(is_last)` is the context of each batch, `on_batch` is called with the values of each.
     """
     stage = session.stages[min(session.place.stage, len(session.stages) - 1)]
     names, values = tested_pipelines(session), dict[str, float]()
@@ -65,12 +68,12 @@ def test_all(
                     return None
                 with around(name == names[-1] and number == last):
                     _pass(session, batch, totals, batch_runner)
-                on_trial((name, number, batch_runner.values()))
+                on_batch((name, number, batch_runner.values()))
             values.update(totals.values())
     return dict(sorted(values.items()))
 
 
-def test_item(session: Session, item: int, around: Callable[[], Any]) -> Trial:
+def test_item(session: Session, item: int, around: Callable[[], Any]) -> TestedBatch:
     """Run one sample through the first tested pipeline."""
     name = tested_pipelines(session)[0]
     count = count_items(session)

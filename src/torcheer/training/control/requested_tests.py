@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from torcheer.training.control.isolated_tests import Trial, test_all, test_item
+from torcheer.training.control.isolated_tests import TestedBatch, test_all, test_item
 
 if TYPE_CHECKING:
     from torcheer.training.control.session_control import Control
@@ -16,21 +16,21 @@ def run_all(control: Control) -> None:
     where = _where(control)
     with control.tables.test(is_new=True) as log:
 
-        def add_trial(trial: Trial) -> None:
-            log.row("test_trial", {"Trial": trial[1], "Name": trial[0], **where, **trial[2]}, where["Step"])
+        def add_batch(batch: TestedBatch) -> None:
+            log.row("test_trial", {"Batch": batch[1], "Name": batch[0], **where, **batch[2]}, where["Step"])
 
         values = test_all(
-            control.session, lambda is_last: _probe_pass(control, is_last), add_trial, control.should_stop_test
+            control.session, lambda is_last: _probe_pass(control, is_last), add_batch, control.should_stop_test
         )
     if values is not None:
-        control.tables.add_test({**where, "Trial": control.session.place.round, **values})
+        control.tables.add_test({**where, "Batch": control.session.place.round, **values})
 
 
 def run_item(control: Control, item: int) -> None:
     """Test one item and add its row."""
     control.tested = item
     name, _, values = test_item(control.session, item, lambda: _probe_pass(control, True, item))
-    row = {"Trial": item, "Name": f"{name} item {item}", **_where(control), **values}
+    row = {"Batch": item, "Name": f"{name} item {item}", **_where(control), **values}
     with control.tables.test(is_new=False) as log:
         log.row("test_trial", row, row["Step"])
 

@@ -132,7 +132,7 @@ class Control:
             where = {
                 "Run": self.run,
                 "Epoch": place.epoch + 1,
-                "Trial": place.round + 1,
+                "Batch": place.round + 1,
             }  # as `counters` when it is done
             self.probes.begin(now, where, is_last=rounds is not None and place.round + 1 == rounds)
 
@@ -277,7 +277,7 @@ class Control:
         """Return the counters of the current position."""
         place = self.session.place
         epoch = place.epoch + bool(place.round)
-        return {"Run": self.run, "Epoch": epoch, "Trial": place.round, "Step": place.step}
+        return {"Run": self.run, "Epoch": epoch, "Batch": place.round, "Step": place.step}
 
     def _send_state(self, status: str, message: str = "") -> None:
         self._next_state = time.monotonic() + STATE_SECS

@@ -52,8 +52,9 @@ def _optimizers(session: Session) -> Iterator[Setting]:
     for name, optimizer in session.optimizers.items():
         groups = optimizer.param_groups
         for number, group in enumerate(groups):
-            owner = f"optimizers.{name}" if len(groups) == 1 else f"optimizers.{name}.{number}"
-            yield from optimizer_settings(group, f"{owner}.", owner, partial(_schedulers, session))
+            owner = name if len(groups) == 1 else f"{name}.{number}"
+            heading = f"{owner} · optimizer"
+            yield from optimizer_settings(group, f"optimizers.{owner}.", heading, partial(_schedulers, session))
 
 
 def _schedulers(session: Session) -> list[Any]:
@@ -64,7 +65,11 @@ def _read_only(session: Session, data: Mapping[str, Any], excluded: set[str]) ->
     """Yield the config, or the options of a session built in Python."""
     settings = {key: value for key, value in vars(session.options).items() if value is not None}
     parameters = form_of(data) if data else form_of(settings)
-    return (parameter for parameter in parameters if parameter.name not in excluded)
+    return (
+        parameter
+        for parameter in parameters
+        if not any(f".{other}".endswith(f".{parameter.name}") for other in excluded)
+    )
 
 
 # -- the watch ---------------------------------------------------------------------------------------------------------

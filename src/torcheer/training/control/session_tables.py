@@ -43,12 +43,12 @@ class SessionTables:
         all_columns = columns_of(session, lambda stage: (*stage.training, *stage.validation))
         trained = list(dict.fromkeys(name for stage in session.stages for name in stage.training))
         losses = [loss_of(name, trained) for name in trained]
-        trials = tested_columns or all_columns
+        batches = tested_columns or all_columns
         self._log.announce([
             _head("train_epoch", "Train epochs", "Epoch", ("Epoch",), all_columns),
             _head("train_step", "Train steps", "Step", ("Step", "Epoch", "Batch"), losses),
-            _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch", "Trial"), tested_columns),
-            _head("test_trial", "Test trials", "Trial", ("Trial", "Epoch", "Step"), trials, ("Name",)),
+            _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch", "Batch"), tested_columns),
+            _head("test_trial", "Test batches", "Batch", ("Batch", "Epoch", "Step"), batches, ("Name",)),
             _head(*CHANGES, "Step", ("Step", "Epoch"), (), ("name", "before", "after")),
             RUNS,
         ])  # fmt: skip
@@ -74,7 +74,7 @@ class SessionTables:
 
     @contextmanager
     def test(self, *, is_new: bool) -> Iterator[LogWriter]:
-        """Yield the log for the trials of a test; a new one replaces those of the last."""
+        """Yield the log for the batches of a test; a new one replaces those of the last."""
         with self._log.writing() as log:
             if is_new:
                 log.clear("test_trial")

@@ -152,7 +152,7 @@ class TrainingLog:
         for name, rows in held.items():
             evaluates = name == "test_epoch" and "tested" in self.heads.get("train_epoch", {})
             for row in rows if not name.startswith(EPOCHS) else ():
-                if not evaluates or row.cells.get("Trial"):  # the row of the epoch itself gives it
+                if not evaluates or row.cells.get("Batch"):  # the row of the epoch itself gives it
                     writer.row(name, row.cells, row.step)
 
     # -- writing -----------------------------------------------------------------------------------------------------

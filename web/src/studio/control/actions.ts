@@ -22,3 +22,13 @@ export function clampInteger(text: string, minimum: number, maximum: number): nu
   const number = Math.round(Number(text));
   return Number.isFinite(number) ? Math.min(maximum, Math.max(minimum, number)) : minimum;
 }
+
+/** "trials", "batches". */
+export function pluralOf(unit: string): string {
+  return /(ch|sh|s|x)$/.test(unit) ? `${unit}es` : `${unit}s`;
+}
+
+/** "Trial". */
+export function capitalized(word: string): string {
+  return word.charAt(0).toUpperCase() + word.slice(1);
+}

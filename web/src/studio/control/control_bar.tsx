@@ -5,16 +5,17 @@ import type { Act } from "../messages";
 import { Icon, type IconName } from "../shell/icons";
 import { useValue, type Store } from "../store";
 import { useTableOnly } from "../tables/table_chooser";
-import { isBusy, isPossible, clampInteger } from "./actions";
+import { capitalized, clampInteger, isBusy, isPossible, pluralOf } from "./actions";
 
 const MAX_STEPS = 1_000_000;
 const HINTS: Record<string, string> = {
+  // "batch": the word of the loop for one step, "trial" in eTorch's simulations
   init: "Begin anew: fresh weights, counters at zero",
   train: "Train until it is done or stopped (Space)",
   stop: "Stop after this step (Space)",
-  step_trial: "Train one trial, then pause",
+  step_trial: "Train one batch, then pause",
   step_epoch: "Train to the end of the epoch, then pause",
-  step_n: "Train so many trials, then pause",
+  step_n: "Train so many batches, then pause",
   step_run: "Train to the end of this run, then pause",
   test_trial: "Test the item after the one tested last",
   test_item: "Test one item",
@@ -64,7 +65,7 @@ function controlHint(source: string, status: string): string {
 }
 
 function Buttons({ store }: { store: Store }) {
-  const { can } = useValue(store.state);
+  const { can, unit } = useValue(store.state);
   const has = (...names: string[]): boolean => names.some((name) => can.includes(name));
   return (
     <>
@@ -76,7 +77,7 @@ function Buttons({ store }: { store: Store }) {
       {has("step_trial", "step_epoch", "step_run", "step_n") && (
         <div class="group" role="group" aria-label="Step">
           <span class="soft">Step</span>
-          <ActionButton store={store} action="step_trial" label="Trial" name="Step trial" />
+          <ActionButton store={store} action="step_trial" label={capitalized(unit)} name={`Step ${unit}`} />
           <ActionButton store={store} action="step_epoch" label="Epoch" name="Step epoch" />
           <ActionButton store={store} action="step_run" label="Run" name="Step run" />
           {has("step_n") && <StepN store={store} />}
@@ -85,7 +86,12 @@ function Buttons({ store }: { store: Store }) {
       {has("test_trial", "test_item", "test_all") && (
         <div class="group" role="group" aria-label="Test">
           <span class="soft">Test</span>
-          <ActionButton store={store} action="test_trial" label="Trial" name="Test trial" />
+          <ActionButton
+            store={store}
+            action="test_trial"
+            label={unit === "trial" ? "Trial" : "Next"}
+            name={unit === "trial" ? "Test trial" : "Test the next item"}
+          />
           {has("test_item") && <TestItem store={store} />}
           <ActionButton store={store} action="test_all" label="All" name="Test all" />
         </div>
@@ -107,14 +113,14 @@ interface ActionButtonProps {
 
 function ActionButton({ store, action, label, name, icon, primary, options }: ActionButtonProps) {
   const possible = usePossible(store, action);
-  const { can } = useValue(store.state);
+  const { can, unit } = useValue(store.state);
   if (!can.includes(action)) return null;
   return (
     <button
       class={primary ? "primary" : undefined}
       data-action={action}
       aria-label={name}
-      title={HINTS[action]}
+      title={HINTS[action].replace("batches", pluralOf(unit)).replace("batch", unit)}
       disabled={!possible}
       onClick={() => store.act(action, options)}
     >
@@ -130,13 +136,25 @@ function usePossible(store: Store, action: string): boolean {
 }
 
 function StepN({ store }: { store: Store }) {
-  const { step_n } = useValue(store.state);
+  const { step_n, unit } = useValue(store.state);
   const [count, setCount] = useState(step_n);
   useLayoutEffect(() => setCount(step_n), [step_n]); // in a layout effect: a later effect would overwrite what the user typed meanwhile
   return (
     <span class="joined">
-      <ActionButton store={store} action="step_n" label="N" name={`Step ${count} trials`} options={{ count }} />
-      <IntegerInput label="How many trials to step" value={count} minimum={1} maximum={MAX_STEPS} set={setCount} />
+      <ActionButton
+        store={store}
+        action="step_n"
+        label="N"
+        name={`Step ${count} ${pluralOf(unit)}`}
+        options={{ count }}
+      />
+      <IntegerInput
+        label={`How many ${pluralOf(unit)} to step`}
+        value={count}
+        minimum={1}
+        maximum={MAX_STEPS}
+        set={setCount}
+      />
     </span>
   );
 }

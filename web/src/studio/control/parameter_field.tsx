@@ -2,7 +2,7 @@
 import { useEffect, useId, useLayoutEffect, useState } from "preact/hooks";
 
 import type { Json, Parameter } from "../messages";
-import { parseValue, formatField } from "./parameter_values";
+import { parseValue, formatField, labelOf } from "./parameter_values";
 
 const PENDING_TIMEOUT_MS = 4000; // after this the run has not accepted the value, and the field shows the run's value again
 
@@ -16,8 +16,7 @@ interface FieldProps {
 export function ParameterField({ parameter, locked, change }: FieldProps) {
   const { name, kind, editable, doc, group } = parameter;
   const [pending, changePending] = usePending(parameter.value, change);
-  const [heading] = group.split(" · "); // "digits · datasets"
-  const label = heading && name.startsWith(`${heading}.`) ? name.slice(heading.length + 1) : name;
+  const label = labelOf(name, group);
   const id = useId(); // a name may contain spaces or anything else
   const props = { parameter, id, disabled: locked, pending, change: changePending };
   const isScalar = !Array.isArray(parameter.value);

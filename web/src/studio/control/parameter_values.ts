@@ -7,6 +7,13 @@ type ValueKind = Pick<Parameter, "kind" | "choices" | "minimum" | "maximum">;
 /** The parsed value, or a sentence that says what is wrong with the text. */
 export type ParseResult = { value: Json } | { wrong: string };
 
+/** A parameter's name below its heading: of "optimizers.adam.lr" in "adam · optimizer" it is "lr". */
+export function labelOf(name: string, group: string): string {
+  const heading = `${group.split(" · ")[0]}.`;
+  const at = `.${name}`.indexOf(`.${heading}`);
+  return at < 0 ? name : name.slice(at + heading.length);
+}
+
 /** Format a value for its field. */
 export function formatField(value: Json): string {
   return Array.isArray(value) ? value.map(formatField).join(", ") : formatValue(value, 12);

@@ -128,9 +128,9 @@ function TensorView({ presenter, layer, tensors, head }: TensorsProps & { head: 
       <BatchNote head={head} />
       <AxisControls head={head} choice={choice} onChoice={setChoice} />
       {sliced?.problem && <p class="tensor-why">{sliced.problem}</p>}
+      <Zoomed head={head} choice={choice} setChoice={setChoice} />
       {block && (
         <>
-          <Zoomed head={head} choice={choice} setChoice={setChoice} />
           <TensorPicture
             {...{ head, choice, block, colours, wide }}
             names={presenter.store.net.get()?.token_names}

@@ -14,6 +14,7 @@ const HISTOGRAM = "histogram";
 /** What to call so that there is something. */
 const HINTS: Record<Hello["source"], string> = {
   file: "A file has no past.",
+  comparison: "Two are compared as they are: neither has a past here.",
   pass: "A pass is one moment. tl.watch(model, to=…) around a training loop logs statistics of each layer.",
   live: "This run logs no statistics of this layer: tl.watch(model, to=…) beside tl.live does.",
   run: 'The log has no statistics of this layer: tl.watch(model, to=…), or "watch" in the config, keeps them.',

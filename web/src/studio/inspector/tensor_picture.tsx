@@ -17,6 +17,7 @@ export interface Colours {
   map: string;
   zeroCentred: boolean;
   eachTile: boolean; // a range for each tile
+  range?: [number, number] | null; // of all pictures that share these colours; without one, the block's own
 }
 
 interface TensorPictureProps {
@@ -29,6 +30,8 @@ interface TensorPictureProps {
   names?: readonly string[][]; // of tokens
   onEnter: (cell: BlockCell) => void;
   onLeave: () => void;
+  cursor?: BlockCell | null; // where pictures side by side share it, with `onCursor`
+  onCursor?: (cell: BlockCell | null) => void;
 }
 
 /** The picture and what is read from it. */
@@ -36,7 +39,8 @@ export function TensorPicture(props: TensorPictureProps) {
   const { head, choice, block, colours, wide, label, names = [], onEnter, onLeave } = props;
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [cursor, setCursor] = useState<BlockCell | null>(null);
+  const [ownCursor, setOwnCursor] = useState<BlockCell | null>(null);
+  const [cursor, setCursor] = props.onCursor ? [props.cursor ?? null, props.onCursor] : [ownCursor, setOwnCursor];
   const width = useWidth(host);
   const themeName = useValue(theme);
   const margin = marginNames(head, choice, block, names);
@@ -45,7 +49,7 @@ export function TensorPicture(props: TensorPictureProps) {
   const cell = cursor && isInside(cursor, block) ? cursor : null;
   useLayoutEffect(() => {
     if (width) paint(canvas.current!, block, layout, colours, cell);
-  }, [block, width, wide, themeName, cell, colours.map, colours.zeroCentred, colours.eachTile]);
+  }, [block, width, wide, themeName, cell, colours.map, colours.zeroCentred, colours.eachTile, colours.range?.join()]);
   const pointAt = (event: PointerEvent): BlockCell | null => cellUnder(layout, event.offsetX, event.offsetY);
   const press = (event: KeyboardEvent): void => {
     const target = nextCell(layout, cell ?? { tile: 0, row: 0, column: 0 }, event.key);
@@ -178,7 +182,7 @@ function paintCells(block: SliceBlock, layout: PictureLayout, colours: Colours):
   const pixels = new Uint32Array(image.data.buffer);
   const ramp = new Uint32Array(buildRamp(findColourMap(colours.map)).buffer);
   const strange = nonFinitePixels();
-  const all = colourRange(block.range(), colours.zeroCentred);
+  const all = colourRange(colours.range ?? block.range(), colours.zeroCentred);
   for (let tile = 0; tile < tiles; tile++) {
     const [lo, hi] = colours.eachTile ? colourRange(block.range(tile), colours.zeroCentred) : all;
     const origin = Math.floor(tile / tileColumns) * rows * picture.width + (tile % tileColumns) * columns;

@@ -1,12 +1,27 @@
 // A report's own answers in place of a server: recorded messages, embedded scenes and samples.
-import type { Answer, AskTrace, AskValue, FromPage, Json, Look, Moment, Net, ToPage } from "../messages";
+import type {
+  Answer,
+  AskSlice,
+  AskStatistics,
+  AskTensors,
+  AskTrace,
+  AskValue,
+  FromPage,
+  Json,
+  Look,
+  Moment,
+  Net,
+  ToPage,
+} from "../messages";
 import { splitFrame, type ReadFrame, type SocketListener, type Transport } from "../socket";
 import type { SampleFrame } from "../messages";
 import type { Frame } from "../network/values/value_ranges";
+import { answerFromLayer, parseLayer } from "./layer_answers";
 import { ReportBlocks } from "./report_blocks";
 import { parseScene, rasterFrame, unitValue, type SceneValues } from "./scene_values";
 
 const NOT_HERE = "That is not in this report.";
+const OTHER_STATE = "The tensors of this layer and state are not in this report; the newest states have them.";
 const NOTHING_RUNS = "This is a report: nothing runs here, and nothing can be saved.";
 
 /** Answers a page from the data embedded in it. */
@@ -57,6 +72,8 @@ export class ReportTransport implements Transport {
     if (message.kind === "look") return this.show(message);
     if (message.kind === "ask_value") return this.answerValue(message);
     if (message.kind === "ask_trace") return this.answerTrace(message);
+    if (message.kind === "ask_tensors" || message.kind === "ask_statistics" || message.kind === "ask_slice")
+      return this.answerTensor(message);
     if (message.kind === "ask_sample") return this.answerEmbedded(message.question, "sample", message.id);
     if (message.kind === "seen") return;
     if ("question" in message) return this.answerEmbedded(message.question, message.kind);
@@ -127,6 +144,15 @@ export class ReportTransport implements Transport {
     const moments = this.moments.map(({ id }) => id);
     const steps = this.moments.map(({ step }) => step);
     this.listener.onMessage({ kind: "answer", question, value: { moments, steps, values } });
+  }
+
+  private async answerTensor(ask: AskTensors | AskStatistics | AskSlice): Promise<void> {
+    const block = await this.blocks.read("layer", ask.layer, this.momentOf(ask.moment ?? -1));
+    const answer = block ? answerFromLayer(parseLayer(block), ask) : { problem: OTHER_STATE };
+    const { question } = ask;
+    if ("slice" in answer) this.listener.onBinaryAnswer({ ...answer.slice[0], question }, answer.slice[1]);
+    else if ("value" in answer) this.listener.onMessage({ kind: "answer", question, value: answer.value });
+    else this.listener.onMessage({ kind: "problem", text: answer.problem, question });
   }
 
   // An answer as the server would have sent it, but for the number of its question.

@@ -13,13 +13,7 @@ const STEPS = 250; // bytes 1 to 251 span lo to hi
 
 /** Parse a block: pieces with their lengths, the first a JSON head, the others frames. */
 export function parseScene(block: Uint8Array): SceneValues {
-  const view = new DataView(block.buffer, block.byteOffset, block.byteLength);
-  const pieces: Uint8Array[] = [];
-  for (let start = 0; start < block.length;) {
-    const end = start + 4 + view.getUint32(start, true);
-    pieces.push(block.slice(start + 4, end));
-    start = end;
-  }
+  const pieces = splitPieces(block);
   const frames = new Map<string, Frame>();
   for (const piece of pieces.slice(1)) {
     const [head, bytes] = splitFrame(piece.buffer as ArrayBuffer) as [FrameHead, Uint8Array];
@@ -27,6 +21,18 @@ export function parseScene(block: Uint8Array): SceneValues {
   }
   const head = JSON.parse(new TextDecoder().decode(pieces[0])) as Pick<SceneValues, "missing">;
   return { frames, missing: head.missing };
+}
+
+/** The pieces of a block; each stands after its length. */
+export function splitPieces(block: Uint8Array): Uint8Array[] {
+  const view = new DataView(block.buffer, block.byteOffset, block.byteLength);
+  const pieces: Uint8Array[] = [];
+  for (let start = 0; start < block.length;) {
+    const end = start + 4 + view.getUint32(start, true);
+    pieces.push(block.slice(start + 4, end));
+    start = end;
+  }
+  return pieces;
 }
 
 /** A unit's number, as exact as the picture is; undefined without one, or where a cell stands for several units. */

@@ -1,6 +1,7 @@
 // What can be done with the list and the chosen runs.
 import { useState } from "preact/hooks";
 
+import { CompareDialog } from "../compare/compare_dialog";
 import { Icon } from "../shell/icons";
 import { useValue, type Store } from "../store";
 import { download, formatCsv } from "../tables/csv";
@@ -19,7 +20,7 @@ interface RunToolsProps {
 export function RunTools({ store, list, sorted, chooseColumns }: RunToolsProps) {
   const chosen = useValue(checked);
   const focused = useValue(current);
-  const [dialog, setDialog] = useState<"tag" | "delete" | null>(null);
+  const [dialog, setDialog] = useState<"compare" | "tag" | "delete" | null>(null);
   const ids = list.ids.filter((id) => chosen.has(id));
   const close = (): void => setDialog(null);
   const isListed = list.ids.includes(focused);
@@ -35,6 +36,11 @@ export function RunTools({ store, list, sorted, chooseColumns }: RunToolsProps) 
           <button class="quiet" title="Choose none" onClick={() => checked.set(new Set())}>
             <Icon name="close" /> {ids.length} chosen
           </button>
+          {ids.length < 3 && (
+            <button class="quiet" title="Compare checkpoints, layer by layer" onClick={() => setDialog("compare")}>
+              Compare…
+            </button>
+          )}
           <button class="quiet" onClick={() => setDialog("tag")}>
             Tag…
           </button>
@@ -57,6 +63,7 @@ export function RunTools({ store, list, sorted, chooseColumns }: RunToolsProps) 
       <button class="quiet" disabled={!sorted.length} onClick={save}>
         <Icon name="down" /> CSV
       </button>
+      {dialog === "compare" && <CompareDialog store={store} ids={ids} close={close} />}
       {dialog === "tag" && <TagDialog store={store} ids={ids} close={close} />}
       {dialog === "delete" && <DeleteDialog store={store} list={list} ids={ids} close={close} />}
     </div>

@@ -7,6 +7,7 @@ const SOURCE_LABELS = new Map([
   ["run", "Run"],
   ["pass", "Pass"],
   ["file", "File"],
+  ["comparison", "Comparison"],
   ["nothing", "Waiting"],
 ]);
 

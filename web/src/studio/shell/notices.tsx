@@ -1,4 +1,4 @@
-// Notices that disappear by themselves: problems and confirmations.
+// Notices that disappear by themselves: problems and confirmations. They stand beside the status, never over a picture.
 import { useEffect } from "preact/hooks";
 
 import { useValue, type Notice, type Store } from "../store";

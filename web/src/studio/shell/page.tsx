@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 import { BackwardTab } from "../backward/tab";
+import { CompareTab } from "../compare/tab";
 import { ControlBar, trainOrStop } from "../control/control_bar";
 import { ParameterForm } from "../control/parameter_form";
 import { GraphTab } from "../graph/tab";
@@ -70,8 +71,10 @@ export function Page({ store }: { store: Store }) {
           <Inspector store={store} />
         </ErrorBoundary>
       </div>
-      <StatusBar store={store} />
-      <Notices store={store} />
+      <div class="bottom">
+        <StatusBar store={store} />
+        <Notices store={store} />
+      </div>
       {openHelp && <Help close={() => setHelp(false)} />}
     </div>
   );
@@ -91,6 +94,9 @@ function Panels({ store }: { store: Store }) {
     <>
       <div {...panel("runs")}>
         <ErrorBoundary part="The list of runs">{current === "runs" && <RunsTab store={store} />}</ErrorBoundary>
+      </div>
+      <div {...panel("compare")}>
+        <ErrorBoundary part="The comparison">{current === "compare" && <CompareTab store={store} />}</ErrorBoundary>
       </div>
       <div {...panel("network")}>
         <ErrorBoundary part="The network's view">

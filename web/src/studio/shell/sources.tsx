@@ -48,13 +48,14 @@ export function Recordings({ store }: { store: Store }) {
   const close = (): void => setDialog(null);
   const report = useValue(store.report);
   const isReplay = hello?.source === "recording";
+  const isKept = isReplay || hello?.source === "comparison"; // there is nothing new to save
   if (report) return null; // a file saves nothing, and has nothing beside it
   return (
     <>
       <button
         class="quiet"
         aria-label="Save recording"
-        disabled={!moments.length || isReplay}
+        disabled={!moments.length || isKept}
         title={saveHint(moments.length)}
         onClick={() => setDialog("save")}
       >

@@ -10,6 +10,7 @@ const RUNS = { name: "runs" as TabName, title: "Runs" };
 const SAMPLES = { name: "samples" as TabName, title: "Samples" };
 const GRAPH = { name: "graph" as TabName, title: "Graph" };
 const BACKWARD = { name: "backward" as TabName, title: "Backward" };
+const COMPARE = { name: "compare" as TabName, title: "Compare" };
 const SUMMARY = { name: "summary" as TabName, title: "Summary" };
 const KEY_MOVES: Record<string, (index: number) => number> = {
   ArrowLeft: (index) => index - 1,
@@ -27,10 +28,12 @@ export function Tabs({ store }: { store: Store }) {
   const hasGraph = hasNet && report?.graph !== false;
   const hasRuns = useValue(store.runList).total > 0;
   const first = report ? [SUMMARY] : hasRuns ? [RUNS] : [];
-  const hasBackward = useValue(store.backward) !== null;
+  const backward = useValue(store.backward) ? [BACKWARD] : [];
+  const compared = useValue(store.comparison) || current === "compare" ? [COMPARE] : [];
   const tabs = [
     ...first,
-    ...(hasBackward ? [BACKWARD] : []),
+    ...backward,
+    ...compared,
     ...TABS,
     ...(hasSamples ? [SAMPLES] : []),
     ...(hasGraph ? [GRAPH] : []),

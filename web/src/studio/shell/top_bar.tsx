@@ -49,7 +49,9 @@ function Title({ store }: { store: Store }) {
         ? "table"
         : hello?.source === "live" && label !== "Live"
           ? "over"
-          : hello?.source;
+          : hello?.source === "comparison"
+            ? "compared" // not the class of the dialog that compares rows
+            : hello?.source;
   return (
     <div class="title">
       <h1 title={hello?.title}>{hello?.title || "torcheer studio"}</h1>

@@ -22,27 +22,35 @@ interface TableGridProps {
   setSort: (sort: Sort | null) => void;
   compare?: (column: string) => void; // compares the rows of a tensor column
   choice?: RowChoice; // rows that can be chosen
+  reveal?: number; // a row to scroll to when it changes; -1: none
+  isFollowing?: boolean; // whether a table that is scrolled to its end stays there as rows come; it does, if not said
 }
 
 /** Rows that people choose: some are checked, one is the current one. */
 export interface RowChoice {
   label: (row: number) => string;
-  isChecked: (row: number) => boolean;
-  check: (row: number, isRange: boolean) => void; // with Shift a range
+  isChecked?: (row: number) => boolean;
+  check?: (row: number, isRange: boolean) => void; // with Shift a range; without it no row can be checked
   isCurrent: (row: number) => boolean;
   setCurrent: (row: number) => void;
   open: (row: number) => void; // by double click, or Enter
-  swatch: (row: number) => string; // a colour; "": none
+  swatch?: (row: number) => string; // a colour; "": none
+  tone?: (row: number) => string; // a class; "": none
 }
 
 /** The grid. */
-export function TableGrid({ table, order, sort, setSort, compare, choice }: TableGridProps) {
+export function TableGrid(props: TableGridProps) {
+  const { table, order, sort, setSort, compare, choice, reveal = -1, isFollowing = true } = props;
   const box = useRef<HTMLDivElement>(null);
   const [viewport, setViewport] = useState({ top: 0, height: 600 });
   const rowHeight = table.head.columns.some(({ type }) => type === "tensor") ? TENSOR_ROW_HEIGHT : ROW_HEIGHT;
   const fullHeight = order.length * rowHeight;
   const scrollHeight = Math.min(fullHeight, MAX_HEIGHT_PX);
-  useStickToEnd(box, order.length, sort);
+  useStickToEnd(box, order.length, sort, isFollowing);
+  useEffect(() => {
+    const place = order.indexOf(reveal);
+    if (place >= 0) box.current!.scrollTop = Math.max(0, (place / order.length) * scrollHeight - viewport.height / 2);
+  }, [reveal]);
   useEffect(() => watchSize(box.current!, setViewport), []);
   const scrollRange = Math.max(1, scrollHeight - viewport.height);
   const offset =
@@ -69,7 +77,7 @@ export function TableGrid({ table, order, sort, setSort, compare, choice }: Tabl
       <table class="grid" aria-rowcount={order.length + 1} style={{ height: `${scrollHeight + 30}px` }}>
         <thead>
           <tr aria-rowindex={1}>
-            {choice && <th class="choice" scope="col" aria-label="Chosen" />}
+            {choice?.check && <th class="choice" scope="col" aria-label="Chosen" />}
             {table.head.columns.map((column) => (
               <HeaderCell key={column.name} column={column} sort={sort} setSort={setSort} compare={compare} />
             ))}
@@ -82,11 +90,11 @@ export function TableGrid({ table, order, sort, setSort, compare, choice }: Tabl
               key={number}
               aria-rowindex={first + index + 2}
               style={{ height: `${rowHeight}px` }}
-              class={rowClass(first + index, isMarked(number))}
+              class={rowClass(first + index, isMarked(number), choice?.tone?.(number))}
               aria-current={isMarked(number) ? "true" : undefined}
               {...(choice ? rowActions(choice, number) : {})}
             >
-              {choice && <ChoiceCell choice={choice} row={number} />}
+              {choice?.check && <ChoiceCell choice={choice} row={number} />}
               {table.head.columns.map((column) => (
                 <Cell
                   key={column.name}
@@ -115,7 +123,7 @@ function rowActions(choice: RowChoice, row: number) {
       if (event.target !== event.currentTarget) return;
       const actions: Record<string, () => void> = {
         Enter: () => choice.open(row),
-        " ": () => choice.check(row, event.shiftKey),
+        " ": () => choice.check?.(row, event.shiftKey),
         ArrowDown: () => focusRow(event.currentTarget, "nextElementSibling"),
         ArrowUp: () => focusRow(event.currentTarget, "previousElementSibling"),
       };
@@ -134,15 +142,15 @@ function focusRow(row: EventTarget | null, sibling: "nextElementSibling" | "prev
 }
 
 function ChoiceCell({ choice, row }: { choice: RowChoice; row: number }) {
-  const colour = choice.swatch(row);
+  const colour = choice.swatch?.(row);
   return (
     <td class="choice" onClick={(event) => event.stopPropagation()} onDblClick={(event) => event.stopPropagation()}>
       <input
         type="checkbox"
         aria-label={`Choose ${choice.label(row)}`}
-        checked={choice.isChecked(row)}
+        checked={choice.isChecked?.(row)}
         style={colour ? { accentColor: colour } : undefined}
-        onClick={(event) => choice.check(row, event.shiftKey)}
+        onClick={(event) => choice.check?.(row, event.shiftKey)}
       />
     </td>
   );
@@ -153,8 +161,8 @@ function isStrange(column: string, cell: number): boolean {
   return !Number.isFinite(cell) || (cell > 0 && (column === "nans" || column === "infs"));
 }
 
-function rowClass(index: number, isMarked: boolean): string | undefined {
-  return [index % 2 ? "odd" : "", isMarked ? "marked" : ""].filter(Boolean).join(" ") || undefined;
+function rowClass(index: number, isMarked: boolean, tone = ""): string | undefined {
+  return [index % 2 ? "odd" : "", isMarked ? "marked" : "", tone].filter(Boolean).join(" ") || undefined;
 }
 
 function readViewport(box: HTMLElement, set: (viewport: { top: number; height: number }) => void): void {
@@ -168,12 +176,12 @@ function watchSize(box: HTMLElement, set: (viewport: { top: number; height: numb
 }
 
 // If scrolled to the end, stay there as rows arrive; otherwise keep the position.
-function useStickToEnd(box: { current: HTMLDivElement | null }, count: number, sort: Sort | null): void {
+function useStickToEnd(box: { current: HTMLDivElement | null }, count: number, sort: Sort | null, does: boolean): void {
   const wasAtEnd = useRef(true);
   const element = box.current;
   if (element) wasAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - 40;
   useLayoutEffect(() => {
-    if (box.current && wasAtEnd.current && !sort) box.current.scrollTop = box.current.scrollHeight;
+    if (box.current && wasAtEnd.current && !sort && does) box.current.scrollTop = box.current.scrollHeight;
   }, [count]);
 }
 

@@ -54,7 +54,7 @@ export function initiallyOpen({ root }: SceneTree): Set<string> {
     const closed = shownNodes(root, open).filter(({ children }) => children.length);
     const depth = Math.min(...closed.map((node) => pathTo(node).length));
     const level = closed.filter((node) => pathTo(node).length === depth);
-    const isSmall = ({ sort, count }: TreeNode): boolean => sort !== "run" && count < MIN_STACK;
+    const isSmall = (node: TreeNode): boolean => node.sort !== "run" && node.count < MIN_STACK && !ranAgain(node);
     const choices = [level, closed].map((nodes) => nodes.filter(isSmall));
     const next = choices
       .map((nodes) => new Set([...open, ...nodes.map(({ key }) => key)]))
@@ -62,6 +62,13 @@ export function initiallyOpen({ root }: SceneTree): Set<string> {
     if (!next) return open;
     open = next;
   }
+}
+
+// Whether a module was called several times: its parts would stand side by side with themselves, frame within frame.
+function ranAgain(node: TreeNode): boolean {
+  const names = new Set([...walk(node)].flatMap(({ sort, face }) => (sort === "layer" ? [face!.layer.name] : [])));
+  const first = [...names].filter((name) => !/:\d+$/.test(name));
+  return first.length > 0 && first.every((name) => names.has(`${name}:2`));
 }
 
 /** The slabs that are shown: what is closed, and layers, of open modules. */
@@ -73,7 +80,10 @@ export function shownNodes(node: TreeNode, open: ReadonlySet<string>): TreeNode[
 
 /** Fold a network. */
 export function foldNet(net: Net, tree: SceneTree, open: ReadonlySet<string>): VisibleNet {
-  const nodes = shownNodes(tree.root, open).filter(({ face }) => face !== null);
+  const nodes = inOrder(
+    net,
+    shownNodes(tree.root, open).filter(({ face }) => face !== null),
+  );
   const shown = new Map<TreeNode, string>(); // node -> the name of its layer
   const owners = new Map<string, string>(); // layer -> the layer of the slab that it is in
   for (const node of nodes) {
@@ -87,6 +97,17 @@ export function foldNet(net: Net, tree: SceneTree, open: ReadonlySet<string>): V
   stackLayers(layers, projections);
   const items = new Map(nodes.map((node) => [shown.get(node)!, itemOf(node)]));
   return { net: { ...net, layers, projections }, items, frames: framesOf(tree.root, open, shown) };
+}
+
+// In the order in which they ran; what ran several times stands where its last call does, after all that it reads.
+function inOrder(net: Net, nodes: TreeNode[]): TreeNode[] {
+  const order = new Map(net.layers.map(({ layer }, n) => [layer.name, n]));
+  const leaves = (node: TreeNode): number[] =>
+    [...walk(node)].flatMap(({ sort, face }) => (sort === "layer" ? [order.get(face!.layer.name)!] : []));
+  const places = new Map(
+    nodes.map((node) => [node, ranAgain(node) ? Math.max(...leaves(node)) : Math.min(...leaves(node))]),
+  );
+  return nodes.sort((first, second) => places.get(first)! - places.get(second)!);
 }
 
 function itemOf(node: TreeNode): SceneItem {

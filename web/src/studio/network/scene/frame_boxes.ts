@@ -46,14 +46,19 @@ export class FrameBoxes {
   /** A title for each frame, at its upper left corner. */
   labelRequests(onScreen: (point: Vector3) => { x: number; y: number } | null): LabelRequest[] {
     return [...this.boxes].flatMap(([{ node, depth }, box]) => {
-      const [corner, back] = [onScreen(cornerOf(box, 2)), onScreen(cornerOf(box, 6))];
-      if (!corner || !back) return [];
-      const spots = [0, -14, 14, -28].flatMap((down) =>
+      const [corner, back, low, right] = [2, 6, 5, 7].map((at) => onScreen(cornerOf(box, at)));
+      if (!corner || !back || !low || !right) return [];
+      const above = [0, -14, 14, -28].flatMap((down) =>
         [corner, back].flatMap(({ x, y }) => [
           { x: x - 4, y: y - 10 + down, align: "right" as const },
           { x, y: y - 12 + down, align: "left" as const },
         ]),
       );
+      // Where names fill the left side, below the frame on the right, where a leaning stack leaves room.
+      const beside = [low, right].flatMap(({ x, y }) =>
+        [0, 14].map((down) => ({ x: x + 6, y: y + down, align: "left" as const })),
+      );
+      const spots = [...above, ...beside];
       const title = node.count > 1 ? `${node.title} ×${node.count}` : node.title;
       return [
         {

@@ -11,6 +11,7 @@ const MIN_NAMED_PX = 14; // minimum size in pixels of a plane that gets a name
 const MIN_TILE_PX = 130; // minimum width in pixels of a tile that gets a name
 const MIN_TILE_HEIGHT_PX = 36;
 const MAX_TILES = 48;
+const NARROW_PX = 520; // below, labels are names alone: two lines would leave no room for all of them
 const MAX_TITLE_LENGTH = 24; // characters; of a longer path the end is shown, where layers differ
 
 /** The viewport that labels are computed for. */
@@ -42,11 +43,8 @@ export function labelRequests(
   const [wide, high] = [Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)];
   if (Math.max(wide, high) < MIN_NAMED_PX) return tiles;
   const emptyText = viewport.hasValues && !layerMesh.frame ? " · no values" : "";
-  const detail = amount
-    ? amount
-    : viewport.isCrowded && !isSelected
-      ? ""
-      : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
+  const isShort = (viewport.isCrowded || viewport.width < NARROW_PX) && !isSelected;
+  const detail = amount ? amount : isShort ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
   const request = {
     key: layer.name,
     title: shortTitle(item?.title ?? layer.name),
@@ -57,7 +55,9 @@ export function labelRequests(
     isSelected,
     quad,
   };
-  return [{ ...request, weight: (isSelected ? 1e9 : fault ? 1e7 : 0) + wide }, ...tiles];
+  // From the bottom upwards: a stack leans to the right, so that a name that gives way upwards finds room.
+  const weight = viewport.isCrowded ? wide : Math.max(...ys);
+  return [{ ...request, weight: (isSelected ? 1e9 : fault ? 1e7 : 0) + weight }, ...tiles];
 }
 
 /** Shorten a layer's name: "…denselayer3.conv" for a long path. */
@@ -74,13 +74,12 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
   const right = quad.reduce((best, corner) => (corner.x > best.x ? corner : best));
   return [
     { x: left.x - 6, y: left.y, align: "right" },
-    { x: left.x - 6, y: left.y - 16, align: "right" },
-    { x: left.x - 6, y: left.y + 16, align: "right" },
+    ...[-6, -12, 8, -18, -24, -30, -36, 16].map((up) => ({ x: left.x - 6, y: left.y + up, align: "right" as const })),
+    { x: left.x - 50, y: left.y, align: "right" },
+    { x: left.x - 50, y: left.y - 12, align: "right" },
     { x: front.x, y: front.y + 3, align: "centre" },
     { x: right.x + 6, y: right.y, align: "left" },
-    { x: left.x - 6, y: left.y - 32, align: "right" },
     { x: right.x + 6, y: right.y + 18, align: "left" },
-    { x: left.x - 50, y: left.y, align: "right" },
     { x: front.x + 20, y: front.y + 20, align: "left" },
     { x: right.x + 50, y: right.y + 10, align: "left" },
     { x: left.x - 110, y: left.y, align: "right" },

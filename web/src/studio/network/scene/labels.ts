@@ -117,7 +117,7 @@ function isFree(box: LabelBox, occupied: LabelBox[], { width, height }: LabelAre
     return false;
   const { left, top } = box;
   return !occupied.some((another) =>
-    overlaps({ left: left - 3, top: top - 1, width: box.width + 6, height: box.height + 2 }, another),
+    overlaps({ left: left - 8, top: top - 1, width: box.width + 16, height: box.height + 2 }, another),
   );
 }
 

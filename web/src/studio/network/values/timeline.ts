@@ -49,7 +49,7 @@ export function advance(moments: readonly Moment[], position: TimelinePosition):
   return { ...next, isPlaying: indexOfPosition(moments, next) < moments.length - 1 };
 }
 
-/** "step 120 · Epoch 3 · Trial 12", from the counters; a counter equal to the step is not repeated. */
+/** "step 120 · Epoch 3 · Batch 12", from the counters; a counter equal to the step is not repeated. */
 export function formatMoment(moment: Moment | undefined): string {
   if (!moment) return "no moments yet";
   const otherCounters = Object.entries(moment.counters).filter(([name, value]) => name.toLowerCase() !== "step" || value !== moment.step); // prettier-ignore
