@@ -223,8 +223,7 @@ export class NetworkPresenter {
     this.shownStep =
       this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
     const { frames } = this.scene;
-    if (visible && this.scene instanceof Scene)
-      this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
+    if (visible) this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
     this.store.setBadLayers(nonFiniteLayers(frames));
   }
 
@@ -234,7 +233,7 @@ export class NetworkPresenter {
     const amounts = this.numbers.amounts()[quantity];
     const colours = quantity !== "kind" && visible ? slabColours(visible, quantity, amounts ?? new Map()) : null;
     this.colours.set(colours);
-    if (this.scene instanceof Scene) this.scene.setTints(colours?.slabs ?? null);
+    this.scene.setTints(colours?.slabs ?? null);
     this.numbers.ask(quantity).catch((error: Error) => this.store.notice(`No numbers to colour by: ${error.message}`));
   }
 

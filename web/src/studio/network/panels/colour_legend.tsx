@@ -64,7 +64,7 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
         {isPerLayer && <small>each layer by itself; these are of {name}</small>}
       </div>
       <NonFiniteKey presenter={presenter} />
-      {arrows && types.length > 1 && (
+      {arrows && presenter.webgl && types.length > 1 && (
         <ul class="types" aria-label="Arrows">
           {types.map((type) => (
             <li key={type} class={type}>
