@@ -22,6 +22,7 @@ import type { SceneItem, VisibleNet } from "../fold/visible_net";
 
 const TITLE_PX = 18; // pixels above each layer
 const SPACING_PX = 22;
+const LEGEND_PX = 96; // kept free below, whatever the legend says: layers must not move when it grows
 const MIN_FREE_PX = 120; // below, what lies over the picture may cover it
 
 interface Plate {
@@ -177,9 +178,8 @@ export class FlatScene {
   private freeSpace(): { top: number; bottom: number } {
     const over = (names: string): HTMLElement[] => [...(this.host.parentElement?.querySelectorAll<HTMLElement>(`:scope > :is(${names})`) ?? [])]; // prettier-ignore
     const above = over(".network-way, .network-over, .network-flat").map(({ offsetTop, offsetHeight }) => offsetTop + offsetHeight); // prettier-ignore
-    const below = over(".network-legend").map(({ offsetTop }) => offsetTop);
     const { clientHeight } = this.host;
-    const [top, bottom] = [Math.max(0, ...above), Math.min(clientHeight, ...below)];
+    const [top, bottom] = [Math.max(0, ...above), clientHeight - LEGEND_PX];
     return bottom - top > MIN_FREE_PX ? { top, bottom } : { top: 0, bottom: clientHeight };
   }
 
