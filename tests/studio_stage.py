@@ -24,6 +24,7 @@ from waiting import wait_until
 
 from torcheer.control.control_records import ACTIONS, Change, Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
+from torcheer.drawing.writers.graph_text import GraphText
 from torcheer.errors import BadArgument
 from torcheer.network.network_records import Layer, Net, Network, Projection, Variable
 from torcheer.network.placement import net_of
@@ -244,7 +245,7 @@ class Stage:
     def backward_text(self) -> str:
         return ""
 
-    def graph(self, net: Net) -> str:
+    def graph(self, net: Net) -> GraphText:
         """The drawing of its network."""
         return Source.graph(cast(Source, self), net)
 

@@ -217,6 +217,7 @@ def test_a_deep_model_is_folded_by_its_modules(look: Any) -> None:
     assert "the 700 modules at depth 1" in network.notes[0] and ("3", "4", "forward") in arrows(network)
     first, *others = (node for node in network.modules if node.parent == "")
     assert first.repeats == 700 and {node.repeats for node in others} == {0}
+    assert {node.parent for node in network.modules} == {""}, "what lies deeper than the layers is not sent"
 
 
 def test_before_anything_ran_the_weights_tell_something() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +51,26 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A run that has ended: its network and statistics of its layers, no values."""
+    folder, model = tmp_path_factory.mktemp("runs") / "run", Blocks()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with (
+        tl.live(model, optimizer=optimizer, to=folder, browser=False) as view,
+        tl.watch(model, to=folder, optimizer=optimizer, every=1),
+    ):
+        for step in range(4):
+            loss = model(torch.rand(2, 4)).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            view.log(loss=loss.item(), step=step)
+    viewer = tl.show(folder, browser=False, block=False)
+    yield viewer.url
+    viewer.close()
+
+
+@pytest.fixture(scope="module")
 def shown(saved: Path) -> Iterator[str]:
     viewer = tl.show(saved, browser=False, block=False)
     yield viewer.url
@@ -60,7 +79,8 @@ def shown(saved: Path) -> Iterator[str]:
 
 def graph_of(page: Page) -> tuple[dict[str, Any], list[str], list[str]]:
     """The drawing that a page is sent: its data, the layer of each item, and the lines of its details."""
-    data, layers, *details = zlib.decompress(page.ask_bytes("ask_graph", 7)).decode().split("\n")
+    data, layers = zlib.decompress(page.ask_bytes("ask_graph", 7)).decode().split("\n")
+    details = zlib.decompress(page.ask_bytes("ask_graph", 8, part="details")).decode().split("\n")
     return json.loads(data), json.loads(layers), details
 
 
@@ -86,11 +106,13 @@ def test_without_a_network_there_is_nothing_to_draw() -> None:
         assert "no network yet" in page.problem("ask_graph", question=1)
 
 
-def test_a_graph_that_cannot_be_drawn_is_said_so(saved: Path, tmp_path: Path) -> None:
-    viewer = tl.show(shutil.copytree(saved, tmp_path / "gone"), browser=False, block=False)
+def test_a_graph_that_cannot_be_drawn_is_said_so(tmp_path: Path) -> None:
+    part = tl.log_forward_pass(Blocks(), torch.rand(2, 4), layers_to_save=["stem"], structure=False)
+    part.save(tmp_path / "part")
+    viewer = tl.show(tmp_path / "part", browser=False, block=False)
     with Page(viewer.url) as page:
-        shutil.rmtree(tmp_path / "gone")
-        assert "gone" in page.problem("ask_graph", question=1)
+        assert "structure=True" in page.problem("ask_graph", question=1)
+        assert "structure=True" in page.problem("ask_graph", question=2, part="details")
     viewer.close()
 
 
@@ -101,7 +123,7 @@ def test_what_a_run_left_behind_has_the_graph_of_its_network(tmp_path: Path) -> 
             view.log(loss=model(torch.rand(2, 4)).sum().item(), step=step)
     source = LogSource(tmp_path / "run")
     assert source.net is not None
-    data, layers, *_ = source.graph(source.net).split("\n")
+    data, layers = source.graph(source.net).drawing.split("\n")
     assert json.loads(layers)[:4] == ["Input", "stem", "h.0.first", "h.0.second"]
     assert 3 in {plan["times"] for plan in json.loads(data)["plans"]}, "equal blocks are one stack"
 
@@ -219,3 +241,82 @@ def test_what_is_wrong_is_marked_in_the_graph_and_an_alert_leads_to_its_layer_an
     expect(page.locator(".network-time")).to_contain_text(re.compile(rf"step {step}\b"))
     page.get_by_role("tab", name="Graph").click()
     expect(page.locator("svg .fault")).to_have_text(["1 alert"])  # the later one has not come yet at that step
+
+
+def looks_of(page: Any) -> list[dict[str, Any]]:
+    """The looks that a page sends from now on, as they come."""
+    looks: list[dict[str, Any]] = []
+
+    def sent(text: Any) -> None:
+        if isinstance(text, str) and '"look"' in text and (message := json.loads(text))["kind"] == "look":
+            looks.append(message)
+
+    page.on("websocket", lambda socket: socket.on("framesent", sent))
+    page.reload()
+    page.locator(READY).wait_for()
+    return looks
+
+
+def test_boxes_show_small_pictures_of_live_values_and_only_those_on_the_screen_are_asked_for(open_page: Pages) -> None:
+    url, _ = open_page.stage()
+    page = open_page(url, tab="graph")
+    looks = looks_of(page)
+    pictures = page.locator(".pictures image")
+    expect(pictures).to_have_count(6)
+    first = pictures.first.get_attribute("href")
+    wait_until(lambda: pictures.first.get_attribute("href") != first, "a later state", page=page)
+    asked = next(look for look in looks if look.get("layers"))
+    assert sorted(asked["layers"]) == ["Attention", "Conv", "Hidden1", "Hidden2", "Input", "Output"]
+    assert asked["most_cells"] == 2048
+
+    for _ in range(12):
+        page.keyboard.press("+")
+    few = wait_until(lambda: 0 < pictures.count() < 6 and pictures.count(), "only some boxes on the screen", page=page)
+    wait_until(lambda: len(looks[-1].get("layers", ())) == few, f"a look at {few} layers, not {looks[-1]}", page=page)
+
+    page.get_by_label("Pictures").select_option("none")
+    expect(pictures).to_have_count(0)
+    wait_until(lambda: looks[-1]["variable"] == "", "nothing is asked for", page=page)
+    page.keyboard.press("f")
+    page.get_by_label("Pictures").select_option("values")
+    expect(pictures).to_have_count(6)
+    page.get_by_role("tab", name="Plots").click()
+    wait_until(lambda: looks[-1]["variable"] == "", "nothing is asked for", page=page)
+
+
+def fills(page: Any) -> list[str]:
+    """The colour of each box in the drawing."""
+    return list(
+        page.locator("svg.drawing .leaf > rect:not(.sheet):not(.badge)").evaluate_all(
+            "boxes => boxes.map((box) => getComputedStyle(box).fill)"
+        )
+    )
+
+
+def colour_by_each(page: Any, names: dict[str, str]) -> None:
+    """Choose each way to colour: the legend says so, and boxes look different."""
+    page.locator(READY).wait_for()
+    choice, by_kind = page.get_by_label("Colour by"), fills(page)
+    for quantity, words in names.items():
+        choice.locator(f"option[value={quantity}]:not([disabled])").wait_for(state="attached")
+        choice.select_option(quantity)
+        expect(page.locator(".legend")).to_contain_text(words)
+        assert fills(page) != by_kind, quantity
+    choice.select_option("kind")
+    expect(page.locator(".legend")).to_contain_text("linear, embedding")
+    assert fills(page) == by_kind
+
+
+def test_each_way_to_colour_a_pass_changes_boxes_and_has_a_legend(open_page: Pages, shown: str) -> None:
+    colour_by_each(
+        open_page(shown, tab="graph"),
+        {"time": "time: ", "memory": "size of results: ", "flops": "floating point operations: "},
+    )
+
+
+def test_a_stored_run_has_lines_in_its_boxes_and_each_of_its_colours(open_page: Pages, watched: str) -> None:
+    page = open_page(watched, tab="graph")
+    names = {"gradient": "norm of the gradient: ", "update": "size of the update: ", "nan": "NaN: none"}
+    colour_by_each(page, names)
+    expect(page.locator(".pictures .spark").first).to_be_attached()
+    assert page.locator(".pictures image").count() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -267,3 +268,15 @@ def test_a_page_is_sent_the_layers_that_it_has_open() -> None:
     name = source.net.layers[1].layer.name
     sent = LayerFrames().messages(source, source.net, Look(1, "Act", layers=(name,)), 12)
     assert [layer for layer, _ in sent] == [name]
+
+
+def test_a_page_that_shows_small_pictures_is_sent_small_frames_and_others_keep_theirs() -> None:
+    source, frames = Stage(paused=True, states=1), LayerFrames()
+    look = Look(1, "Act", layers=("Conv",))
+    sizes, moment = [], source.moments[-1].id
+    assert source.net is not None
+    for asked in (look, replace(look, most_cells=64), look):
+        ((_, message),) = frames.messages(source, source.net, asked, moment)
+        assert message is not None
+        sizes.append(parse_frame(message)[1].size)
+    assert sizes == [8 * 36, 8 * 6, 8 * 36]

@@ -111,7 +111,7 @@ def live_run(path: Path, steps: int = 5) -> Path:
 def test_a_report_has_the_graph_the_values_and_the_summary_of_a_pass(history: Any, tmp_path: Path) -> None:
     report = tl.report(history, tmp_path / "a.html")
     blocks = Blocks(report)
-    assert blocks["ask_graph"].startswith(b"TCHF")
+    assert blocks["ask_graph", "drawing"].startswith(b"TCHF")
     missing, frames = blocks.scene("Act", 0)
     assert missing == {} and [head.grid for head, _ in frames.values()] == [(1, 1, 8, 8), (2, 2, 6, 6), (1, 1, 1, 3)]
     summary = blocks.message("report_came")
@@ -168,7 +168,7 @@ def test_a_report_answers_as_one_page_would_have_been_told(run: Path, tmp_path: 
     assert rows["columns"]["loss"] == [1.0, 0.5, 1 / 3, 0.25, 0.2]
     summary = blocks.message("report_came")
     assert summary["numbers"][0]["name"] == "loss" and summary["numbers"][0]["least"] == 0.2
-    assert summary["graph"] and blocks["ask_graph"].startswith(b"TCHF")
+    assert summary["graph"] and blocks["ask_graph", "drawing"].startswith(b"TCHF")
 
 
 def test_samples_are_in_the_report(run: Path, tmp_path: Path) -> None:

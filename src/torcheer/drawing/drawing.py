@@ -16,7 +16,7 @@ from torcheer.drawing.looks.colour_scale import Colouring, make_colouring
 from torcheer.drawing.looks.sheet import Sheet, place_shapes
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.writers.dot import write_dot
-from torcheer.drawing.writers.graph_text import graph_text
+from torcheer.drawing.writers.graph_text import GraphText, graph_text
 from torcheer.drawing.writers.html_page import details_text, page_data, write_html
 from torcheer.drawing.writers.pdf import write_pdf
 from torcheer.drawing.writers.png import write_png
@@ -24,6 +24,7 @@ from torcheer.drawing.writers.svg import write_svg
 from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
+from torcheer.records import garbage_collection_off
 from torcheer.terminal import plural
 
 DIRECTIONS = ("auto", "down", "right")
@@ -71,16 +72,20 @@ class Drawing:
             details_of=partial(details_of, self.history), overlays=overlays_of(self.history, self._items),
         )  # fmt: skip
 
-    def page_text(self, layer_of: Mapping[int, str]) -> str:
+    def page_text(self, layer_of: Mapping[int, str]) -> GraphText:
         """Return what the studio draws of it; `layer_of` says to which layer of the network an operation belongs."""
         layers = [next((layer_of[index] for index in item.ops if index in layer_of), "") for item in self._items]
-        overlays = overlays_of(self.history, self._items)
         data = page_data(self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by)
         if self.history.facts.backward:  # an operation of an op has twice its index, a rule one more
             data["steps"] = [
                 -1 if item.look == "output" else 2 * item.step + (item.look == "gradient") for item in self._items
             ]
-        return graph_text(data, layers, details_text(self.picture, partial(details_of, self.history), overlays))
+        return graph_text(data, layers, self._details)
+
+    def _details(self) -> str:
+        with garbage_collection_off():
+            overlays = overlays_of(self.history, self._items)
+            return details_text(self.picture, partial(details_of, self.history), overlays)
 
     def dot(self) -> str:
         """Return Graphviz DOT text."""

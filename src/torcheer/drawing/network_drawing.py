@@ -7,14 +7,14 @@ from torcheer.drawing.items.network_items import network_items
 from torcheer.drawing.layout.picture import picture
 from torcheer.drawing.layout.plans import plan_scene
 from torcheer.drawing.looks.style import style_of
-from torcheer.drawing.writers.graph_text import graph_text
+from torcheer.drawing.writers.graph_text import GraphText, graph_text
 from torcheer.drawing.writers.html_page import ItemDetails, details_text, page_data
 from torcheer.network.network_records import Network
 from torcheer.records import garbage_collection_off
 from torcheer.terminal import plural
 
 
-def draw_network(network: Network) -> str:
+def draw_network(network: Network) -> GraphText:
     """Return what the studio's Graph tab draws of a network: a box for each module, a small one for each layer."""
     layers = {layer.name: layer for layer in network.layers}
 
@@ -29,4 +29,4 @@ def draw_network(network: Network) -> str:
         layout = picture(scene, depth=None, direction="auto", style=style_of(None))
         header = [network.name or "network", plural(len(scene.items), "layer")]
         data = page_data(layout, header=header, theme="auto", colour_by="kind")
-        return graph_text(data, [item.label for item in scene.items], details_text(layout, details_of, {}))
+        return graph_text(data, [item.label for item in scene.items], lambda: details_text(layout, details_of, {}))

@@ -37,7 +37,7 @@ class MetricRows:
 
     def __init__(self, host: RowSink) -> None:
         self._host = host
-        self._waiting = deque[tuple[Callable[[], None], Any]]()  # what to do after a CUDA event, that of the last copy
+        self.waiting = deque[tuple[Callable[[], None], Any]]()  # what to do after a CUDA event, that of the last copy
         self._waiting_bytes = 0  # of samples since nothing waited
 
     def add(self, table: str, cells: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class MetricRows:
         for name, value in cells.items():
             if isinstance(value, Tensor):
                 cells[name], event = _fetch(value, event)
-        if event is None and not self._waiting:
+        if event is None and not self.waiting:
             self._host.row(table, cells)
         else:
             self._queue(partial(self._host.row, table, cells), event)
@@ -65,24 +65,24 @@ class MetricRows:
             self._queue(partial(self._host.sample, sample, media.record, time.time()), event, array.nbytes)
 
     def _queue(self, deliver: Callable[[], None], event: Any, size_bytes: int = 0) -> None:
-        if event is None and not self._waiting:
+        if event is None and not self.waiting:
             deliver()
             return
         if self._host.closed:
             return
-        self._waiting.append((deliver, event))
+        self.waiting.append((deliver, event))
         self._waiting_bytes += size_bytes
-        self.flush(wait=len(self._waiting) > _MOST_WAITING or self._waiting_bytes > _MOST_WAITING_BYTES)
+        self.flush(wait=len(self.waiting) > _MOST_WAITING or self._waiting_bytes > _MOST_WAITING_BYTES)
 
     def flush(self, wait: bool = False) -> None:
         """Hand over what has been copied; with `wait`, wait for all of it."""
-        while self._waiting:
-            deliver, event = self._waiting[0]
+        while self.waiting:
+            deliver, event = self.waiting[0]
             if event is not None and not wait and not event.query():
                 return
             if event is not None:
                 event.synchronize()
-            self._waiting.popleft()
+            self.waiting.popleft()
             deliver()
         self._waiting_bytes = 0
 

@@ -18,12 +18,12 @@ from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.batch_axis import NO_BATCH, Batch, batch_of, item_shape
 from torcheer.network.heads.recorded_heads import SUFFIX, heads_of, layer_of
 from torcheer.network.module_tree import is_silent, tree_of
-from torcheer.network.network_records import Layer, Network, Projection, Variable
+from torcheer.network.network_records import Layer, ModuleNode, Network, Projection, Variable
 from torcheer.network.pass_fold import fold_pass
 from torcheer.network.pass_graph import SAME_VALUES, PassGraph
 from torcheer.network.placement import levels_of
 from torcheer.network.unit_grids import is_picture
-from torcheer.records import ModuleCall, Op, RunInfo, Stored
+from torcheer.records import ModuleCall, Op, RunInfo, Stored, garbage_collection_off
 
 MOST_LAYERS: Final = 2_000  # without what modules return that hold others
 MOST_CALLS: Final = 4  # of one module that become separate layers; of a longer loop only the first call does
@@ -97,6 +97,7 @@ class PassDescription:
         return owners
 
 
+@garbage_collection_off()
 def describe_pass(ops: list[Op], title: str = "") -> PassDescription:
     """Describe the network of a recorded pass."""
     batch, graph = batch_of(ops), PassGraph(ops)
@@ -111,9 +112,23 @@ def describe_pass(ops: list[Op], title: str = "") -> PassDescription:
     _add_heads(result, layers, graph)
     outputs = _outputs(sources, graph)
     nodes = tree_of(fold_pass(HistoryFacts(ops, RunInfo(title))))
+    if len(nodes) > MOST_LAYERS:
+        nodes = _holding_layers(nodes, sources)
     modules = tuple(replace(node, output=outputs.get(node.path, "")) for node in nodes)
     result.network = Network(title, tuple(layers), tuple(projections), VARIABLES, modules, tuple(dict.fromkeys(notes)))
     return result
+
+
+def _holding_layers(nodes: tuple[ModuleNode, ...], sources: list[LayerSource]) -> tuple[ModuleNode, ...]:
+    """The modules that are layers or hold some: what lies deeper in a large model is not shown."""
+    parents, held = {node.path: node.parent for node in nodes}, {""}
+    for source in sources:
+        for call in (*source.folded, source.call or next(reversed(source.net.modules), None)):
+            path = call.address if call is not None else ""
+            while path not in held:
+                held.add(path)
+                path = parents.get(path, "")
+    return tuple(node for node in nodes if node.path in held)
 
 
 # -- which layers ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ _SILENT: Final = ("Dropout", "Identity", "Flatten", "Unflatten", "DropPath", "St
 _PARAMETRIZED: Final = ".parametrizations"
 
 
-@cache
+@cache  # of a type's name, asked for each operation
 def is_silent(kind: str) -> bool:
     """True for types of modules that leave values as they are, apart from dropping some."""
     return any(word in kind for word in _SILENT)

@@ -4,6 +4,7 @@ import { ColourScale } from "./render/colour_scale";
 import type { Payload, Details } from "./payload";
 import { groupDigits, plural } from "./dom";
 import { placeBoxes, type PlacedBox } from "./layout/placement";
+import { reservePictureSpace } from "./layout/picture_space";
 import { Painter, type Paint } from "./render/painter";
 import { ViewTree, type Mode } from "./layout/view_tree";
 import { rectOf, Stage } from "./render/stage";
@@ -43,6 +44,7 @@ export class App {
   faults: BoxFault[] = [];
   colourChoices = (): ColourChoice[] =>
     ["kind", ...Object.keys(this.details?.overlays ?? {})].map((name) => ({ quantity: name, title: name, reason: "" }));
+  pictureOf: (box: PlacedBox) => SVGElement | null = () => null; // what who embeds the drawing shows in a box
   theme: ThemeName;
   showMessage: (words: string) => void = () => {}; // show a message to the user
   private size = { width: 1, height: 1 }; // screen size in pixels, cached: reading it after each change would force a page layout each time
@@ -185,6 +187,15 @@ export class App {
     this.tree.down = down;
     this.tree.fit();
     this.layOutFitted();
+  }
+
+  /** Keep space for pictures in the boxes of these leaves; a height of 0 takes it back. */
+  setPictureSpace(leaves: ReadonlySet<number>, height: number): void {
+    reservePictureSpace(this.data, leaves, height);
+    this.painter.clearTemplates();
+    this.tree.resize();
+    this.data.view.limit = this.tree.limit;
+    if (this.boxes.length) this.open();
   }
 
   // Selection

@@ -14,6 +14,7 @@ export interface Leaf {
   entries: string[]; // the name at each entry, "" for none
   exits: string[]; // the shape at each exit, "" for none
   marks: string[]; // marks that the legend must explain
+  pictureSpace?: number; // height below its text that is kept free for a picture; none where the page shows no pictures
 }
 
 /** The title of an open box, line by line. */

@@ -442,6 +442,7 @@ export interface Look {
   layers?: string[]; // those that are open; empty: all
   inspected?: string; // a layer whose parameters are asked for, too; "": none
   also?: string; // a further variable of units that is asked for
+  most_cells?: number; // of a layer's frame; larger layers come in blocks
   train?: Every;
   test?: Every;
 }
@@ -517,6 +518,7 @@ export interface AskSample {
 export interface AskGraph {
   kind: "ask_graph";
   question: number;
+  part?: "drawing" | "details"; // details: of each operation, for panel and search
 }
 
 /** The steps of a backward pass: a `SampleFrame` with a compressed text, see web/src/studio/backward. */

@@ -107,6 +107,7 @@ const DEFAULT_VIEW: ViewSettings = {
   train: { unit: "auto", count: 1 },
   test: { unit: "trial", count: 1 },
 };
+const PICTURE_CELLS = 2048; // of a small picture
 const TABLES_WAIT_MS = 50; // tables and plots re-render once per burst of rows
 const MAX_TABLES_WAIT_MS = 1000;
 
@@ -142,6 +143,7 @@ export class Store {
   readonly badLayers = new Signal<ReadonlyMap<string, string>>(new Map()); // of what the Network tab shows: layer -> "NaN"
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all
+  readonly picturedLayers = new Signal<string[]>([]); // that have a picture in the Graph tab
   readonly inspected = new Signal<Inspected | null>(null); // what a live run must send for it
   readonly sampleStep = new Signal(-1); // the step at which samples are looked at; -1: the newest
   readonly notices = new Signal<Notice[]>([]);
@@ -168,8 +170,8 @@ export class Store {
       onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
     this.viewSettings.subscribe(() => this.followMoment());
-    for (const signal of [this.viewSettings, this.selection, this.tab, this.net, this.openLayers, this.inspected])
-      signal.subscribe(() => this.sendLook());
+    const looks = [this.viewSettings, this.selection, this.tab, this.net, this.openLayers, this.picturedLayers];
+    for (const signal of [...looks, this.inspected]) signal.subscribe(() => this.sendLook());
   }
 
   /** Connect, and reconnect when the connection is lost. */
@@ -228,9 +230,9 @@ export class Store {
     return this.askAny({ kind: "ask_sample", id }) as Promise<Json | SampleBytes>;
   }
 
-  /** Request the network's drawing. */
-  askGraph(): Promise<SampleBytes> {
-    return this.askAny({ kind: "ask_graph" }) as Promise<SampleBytes>;
+  /** Request the network's drawing, or what it shows of each operation. */
+  askGraph(part: AskGraph["part"]): Promise<SampleBytes> {
+    return this.askAny({ kind: "ask_graph", part }) as Promise<SampleBytes>;
   }
 
   /** Request the steps of a backward pass. */
@@ -448,11 +450,16 @@ export class Store {
   private currentLook(): Omit<Look, "kind" | "look"> {
     const { variable, item, moment, raster, train, test } = this.viewSettings.get();
     const shown = this.inspected.get();
-    const isHidden = (this.tab.get() !== "network" && !shown) || document.visibilityState === "hidden";
+    const pictured = this.tab.get() === "graph" ? this.picturedLayers.get() : [];
+    const isAway = this.tab.get() !== "network" && !shown && !pictured.length;
+    const isHidden = isAway || document.visibilityState === "hidden";
     if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
     const inspected = { inspected: shown?.parameters ? shown.layer : "", also: shown?.also ?? "" };
-    if (this.tab.get() !== "network")
-      return { variable, item, moment, train, test, layers: [shown!.layer], ...inspected };
+    if (this.tab.get() !== "network") {
+      const layers = [...new Set([...(shown ? [shown.layer] : []), ...pictured])];
+      const seen = pictured.length ? this.unitVariable(variable) : variable;
+      return { variable: seen, item, moment, train, test, layers, most_cells: PICTURE_CELLS, ...inspected };
+    }
     const selection = this.isWeight(variable) ? this.selection.get() : null;
     return {
       variable,
@@ -466,6 +473,12 @@ export class Store {
       layers: this.openLayers.get(),
       ...inspected,
     };
+  }
+
+  /** A variable that each unit has: this one, or instead of weights the first. */
+  unitVariable(variable: string): string {
+    const first = this.net.get()?.variables.find(({ of }) => of === "unit");
+    return this.isWeight(variable) ? (first?.name ?? variable) : variable;
   }
 
   private isWeight(variable: string): boolean {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from torcheer.network.history_network import describe_pass
 from torcheer.network.network_records import Layer
 from torcheer.studio.comparison.comparison_rows import FIRST_THAT_DIFFERS, Row, row_of
 from torcheer.studio.comparison.tensor_pairs import DIFFERENCE, FIRST, Pair
+
+if TYPE_CHECKING:
+    from torcheer.drawing.writers.graph_text import GraphText
 
 _ROUNDING: Final = "by rounding"
 
@@ -162,7 +165,7 @@ class ComparedPasses:
     def _free_name(self, name: str) -> str:
         return name if name not in self.pairs else self._free_name(f"{name}′")
 
-    def graph(self) -> str:
+    def graph(self) -> GraphText:
         """The drawing of the first pass."""
         from torcheer.drawing.draw import draw_history
 

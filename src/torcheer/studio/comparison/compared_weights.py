@@ -81,9 +81,8 @@ class ComparedWeights:
             self.summary = (f"{plural(counts.total(), 'tensor')}: {parts}",)
             yield row
 
-    def graph(self) -> str:
+    def graph(self) -> None:
         """None of their own."""
-        return ""
 
 
 def _tensor_of(pair: Pair) -> FileTensor:

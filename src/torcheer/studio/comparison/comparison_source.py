@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from numpy.typing import NDArray
 
@@ -21,6 +21,9 @@ from torcheer.studio.connections.comparison_messages import ComparisonCame
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.tensors.numpy_code import Opening
+
+if TYPE_CHECKING:
+    from torcheer.drawing.writers.graph_text import GraphText
 
 _VARIABLES: Final = (
     Variable(DIFFERENCE, doc="the second less the first"),
@@ -54,8 +57,8 @@ class Compared(Protocol):
     def rows(self) -> Iterator[Row]:
         """Compare; called once, in a thread."""
 
-    def graph(self) -> str:
-        """Their drawing; "" draws the network."""
+    def graph(self) -> GraphText | None:
+        """Their drawing; None draws the network."""
 
 
 class ComparisonSource(Source):
@@ -89,7 +92,7 @@ class ComparisonSource(Source):
             return value
         return value[item] if 0 <= item < len(value) else None
 
-    def graph(self, net: Net) -> str:
+    def graph(self, net: Net) -> GraphText:
         """The drawing of the first."""
         return self._compared.graph() or super().graph(net)
 

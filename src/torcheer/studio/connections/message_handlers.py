@@ -107,6 +107,7 @@ class Hub:
     async def run(self) -> None:
         """Poll the sources for changes until cancelled."""
         self._start(self._scan_for_runs())
+        self._graphs.draw_ahead(self.channels[FIRST].source)
         try:
             while True:
                 self._tick()
@@ -253,12 +254,12 @@ class Hub:
         page.reply(lambda: _sample_answer(sample, request.question))  # as large as it is, it is made when it is sent
 
     def _answer_graph(self, page: PageConnection, request: messages.AskGraph) -> None:
-        self._start(self._send_graph(page, _channel(page).source, request.question))
+        self._start(self._send_graph(page, _channel(page).source, request))
 
-    async def _send_graph(self, page: PageConnection, source: Source, question: int) -> None:
+    async def _send_graph(self, page: PageConnection, source: Source, request: messages.AskGraph) -> None:
         """Draw, which may take seconds, and send it."""
-        with _reporting_errors(page, question):
-            page.reply(await self._graphs.answer(source, question))
+        with _reporting_errors(page, request.question):
+            page.reply(await self._graphs.answer(source, request.question, request.part))
 
     def _answer_backward(self, page: PageConnection, request: messages.AskBackward) -> None:
         source = _channel(page).source

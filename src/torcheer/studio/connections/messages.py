@@ -325,6 +325,7 @@ class Look:
     layers: tuple[str, ...] = ()  # those that are open; empty: all
     inspected: str = ""  # a layer whose parameters are asked for, too; "": none
     also: str = ""  # a further variable of units that is asked for
+    most_cells: Annotated[int, Between(64, 1 << 20)] = 1 << 20  # of a layer's frame; larger layers come in blocks
     train: Every = AUTO
     test: Every = EACH_TRIAL
 
@@ -430,6 +431,7 @@ class AskGraph:
     """The drawing of the network: a `SampleFrame` with a compressed text, see web/src/graph/payload.ts."""
 
     question: Annotated[int, Between()]
+    part: Annotated[str, OneOf(("drawing", "details"))] = "drawing"  # details: of each operation, for panel and search
 
 
 @dataclass(frozen=True, slots=True)

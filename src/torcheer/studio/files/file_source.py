@@ -12,6 +12,7 @@ import numpy as np
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
 from torcheer.drawing.draw import draw_history
+from torcheer.drawing.writers.graph_text import GraphText
 from torcheer.encoding import real_numbers
 from torcheer.errors import TorcheerError
 from torcheer.modelfiles import FileTensor, ModelFile, open_model_file
@@ -56,7 +57,7 @@ class FileSource(Source):
         self._thread: threading.Thread | None = None
         self._show_table()
 
-    def graph(self, net: Net) -> str:
+    def graph(self, net: Net) -> GraphText:
         """The drawing of its program; of tensors alone, of the tree of their names."""
         if self.file.program is None:
             return super().graph(net)

@@ -17,7 +17,7 @@ from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
 from torcheer.studio.files.file_source import FileSource
-from torcheer.studio.graph_answers import backward_answer, compressed_graph, text_message
+from torcheer.studio.graph_answers import backward_answer, compressed, text_message
 from torcheer.studio.report.report_blocks import Blocks, pack
 from torcheer.studio.report.report_html import ReportFile
 from torcheer.studio.report.report_samples import add_samples
@@ -152,15 +152,16 @@ class _Writer:
         if self._reduced.net is None:
             return False
         try:
-            text = compressed_graph(self._source, self._reduced.net, compression=7)
+            text = self._source.graph(self._reduced.net)
+            parts = {"drawing": compressed(text.drawing, 7), "details": compressed(text.details(), 7)}
         except (TorcheerError, OSError, ValueError) as error:
             self._left_out.append(f"The graph: {error}.")
             return False
-        if len(text) <= self._blocks.left_bytes * _GRAPH_SHARE and self._blocks.add(
-            ["ask_graph"], text_message(text, 0)
-        ):
-            return True
-        self._left_out.append(f"The graph: it takes {human_bytes(len(text))}.")
+        size = sum(map(len, parts.values()))
+        if size <= self._blocks.left_bytes * _GRAPH_SHARE:
+            if all(self._blocks.add(["ask_graph", part], text_message(text, 0)) for part, text in parts.items()):
+                return True
+        self._left_out.append(f"The graph: it takes {human_bytes(size)}.")
         return False
 
     def _add_backward(self) -> None:

@@ -84,7 +84,8 @@ class LayerFrames:
     ) -> LayerPicture | None:
         moments = source.moments if look.raster else []
         newest = moments[-1].id if moments else -1  # a raster changes with each new moment, as older ones are removed
-        key = (moment, placed.layer.name, look.variable, look.item, of, look.raster, newest)
+        cells = min(look.most_cells, self._most_cells)
+        key = (moment, placed.layer.name, look.variable, look.item, of, look.raster, newest, cells)
         if key in self._cached:
             self._cached.move_to_end(key)
             return self._cached[key]
@@ -100,16 +101,16 @@ class LayerFrames:
     def _encode(
         self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
     ) -> LayerPicture | None:
-        name = placed.layer.name
+        name, cells = placed.layer.name, min(look.most_cells, self._most_cells)
         if look.raster:
             rows = source.raster(name, look.variable, look.item, look.raster, of, moment)
             if rows is None or not rows.size:
                 return None
-            return picture_of(rows, (1, 1, *rows.shape), across=False, most_cells=self._most_cells)
+            return picture_of(rows, (1, 1, *rows.shape), across=False, most_cells=cells)
         values = source.units(moment, name, look.variable, look.item, of)
         if values is None or values.size != placed.units:
             return None
-        return picture_of(values, placed.grid, most_cells=self._most_cells)
+        return picture_of(values, placed.grid, most_cells=cells)
 
     def _store(self, key: tuple[object, ...], picture: LayerPicture) -> None:
         self._cached[key] = picture

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -30,6 +30,9 @@ from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_moments import Places, StoredMoments
 from torcheer.studio.tensors.numpy_code import Opening
 
+if TYPE_CHECKING:
+    from torcheer.drawing.writers.graph_text import GraphText
+
 Array = NDArray[Any]
 
 
@@ -47,7 +50,7 @@ class PassSource(Source):
         description = describe_pass(ops, title)
         values = PassValues(history, description, self._problem)
         super().__init__(title, home_of(self.path), values)
-        self._description = description
+        self._history, self._description = history, description
         self.folder = None if is_temporary(self.path.parent) else self.path
         network = description.network
         there = {"Act", *(variable for _, variable in values.places[0] if variable not in ("Wt", "WtGrad"))}
@@ -63,11 +66,11 @@ class PassSource(Source):
         self._backward = self._read_backward(history)
         self.backward_steps = len(json.loads(self._backward.partition("\n")[0])["steps"]) if self._backward else 0
 
-    def graph(self, net: Net) -> str:
+    def graph(self, net: Net) -> GraphText:
         """The drawing of all its operations."""
         from torcheer.drawing.draw import draw_history
 
-        return draw_history(load(self.path)).page_text(self._description.layer_of())
+        return draw_history(self._history).page_text(self._description.layer_of())
 
     def backward_text(self) -> str:
         """Its steps, as they were saved."""

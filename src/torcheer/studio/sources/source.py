@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
@@ -17,6 +17,9 @@ from torcheer.studio.connections.comparison_messages import ComparisonCame
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 from torcheer.studio.sources.sample_index import SampleIndex
+
+if TYPE_CHECKING:
+    from torcheer.drawing.writers.graph_text import GraphText
 
 _MOST_ALERTS = 2000
 
@@ -107,8 +110,8 @@ class Source(MomentQueries):
         """Save the moments as a recording now."""
         return self.saving(name)()
 
-    def graph(self, net: Net) -> str:
-        """The drawing of its network, as text for the page; called in a thread, takes long for large ones."""
+    def graph(self, net: Net) -> GraphText:
+        """The drawing of its network, for the page; called in a thread, takes long for large ones."""
         from torcheer.drawing.network_drawing import draw_network
 
         layers = tuple(placed.layer for placed in net.layers)

@@ -165,29 +165,26 @@ class TrainingLoop:
         return {"stage": place.stage + 1, "epoch": place.epoch + 1, "step": place.step + 1, "batch": place.round + 1}
 
     def _train(self, runner: PipelineRunner, batches: Iterator[Any]) -> tuple[Any, Tensor | None]:
-        """Train the next batch; return it with its loss. Annotate an exception with its position."""
-        batch = None
+        """Train the next batch: forward, losses, update, metrics. Annotate an exception with its position."""
+        batch, update = None, runner.update
+        assert update is not None
         try:
             batch = next(batches, None)
-            return batch, None if batch is None else self._step(runner, batch)
+            if batch is None:
+                return None, None
+            update.begin()
+            if self._precision is None:
+                frames, samples, loss, items = self._forward(runner, batch)
+            else:
+                with self._precision:
+                    frames, samples, loss, items = self._forward(runner, batch)
+            self.place.step += update.backward(loss, items)
+            if runner.metrics:
+                runner.measure(frames, samples)
+            return batch, loss.detach()
         except Exception as error:
             explain_step(error, runner, batch, **self._position())
             raise
-
-    def _step(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> Tensor:
-        """Train one batch: forward, losses, update, metrics."""
-        update = runner.update
-        assert update is not None
-        update.begin()
-        if self._precision is None:
-            frames, samples, loss, items = self._forward(runner, batch)
-        else:
-            with self._precision:
-                frames, samples, loss, items = self._forward(runner, batch)
-        self.place.step += update.backward(loss, items)
-        if runner.metrics:
-            runner.measure(frames, samples)
-        return loss.detach()
 
     def _forward(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> tuple[Any, int, Tensor, float]:
         capture = self.session.capture

@@ -99,7 +99,8 @@ class SessionLog:
             event = next(events, None)
         finally:
             _RUNNING.log = before
-        self._queue.flush()
+        if self._queue.waiting:
+            self._queue.flush()
         if event is None and self._problems:
             return Alert(self._problems.popleft())
         return event

@@ -28,6 +28,7 @@ export const ALL_LEVELS = 1e9;
 const PAGE_SIZE = [1400, 900 - 80]; // the page size, in pixels, that a drawing is fitted to
 const FULL_SCALE = 0.9;
 const MAX_ASPECT = 2.5;
+const MAX_REFITTED = 400; // boxes: with more, trying several limits takes too long
 const MAX_SHARED_PARTS = 400; // parts: comparing a longer list costs more than sharing saves
 
 export class ViewTree {
@@ -134,6 +135,12 @@ export class ViewTree {
       return rebuilt;
     };
     this.root = rebuild(this.root);
+  }
+
+  /** Compose anew after the sizes of boxes have changed; of many boxes the wrap limit stays. */
+  resize(): void {
+    if (this.root.boxCount <= MAX_REFITTED && this.limit !== Infinity) this.fit();
+    else this.setOrientation(this.down, this.limit);
   }
 
   /** Choose the wrap limit that fills a page best (as `_fit` in picture.py). */

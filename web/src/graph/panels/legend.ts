@@ -35,11 +35,10 @@ export function legendEntries(app: App): LegendEntry[] {
       const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });
       entries.push({ swatch, text: "NaN or infinite" });
     }
+    const name = data.colour_names[colourScale.quantity];
     if (colourScale.hasRange)
-      entries.push({
-        swatch: rampSwatch(data.colours.ramp),
-        text: `${data.colour_names[colourScale.quantity]}: ${low} – ${high}`,
-      });
+      entries.push({ swatch: rampSwatch(data.colours.ramp), text: `${name}: ${low} – ${high}` });
+    else if (!hasNonFinite) entries.push({ swatch: rampSwatch([data.colours.ramp[0]]), text: `${name}: none` });
   }
   for (const [mark, [entry]] of Object.entries(data.legend)) {
     if (!entry || !shownMarks.has(mark) || (mark === "edge" && !shownMarks.has("still") && !shownMarks.has("gradient")))
@@ -74,7 +73,8 @@ function collectMarks(app: App): Set<string> {
 function rampSwatch(ramp: string[]): SVGElement {
   const group = element("g");
   for (let n = 0; n < 9; n++) {
-    group.append(element("rect", { x: n * 1.75, y: 0.5, width: 2, height: 11, fill: rampAt(ramp, n / 8).fill }));
+    const { fill } = ramp.length > 1 ? rampAt(ramp, n / 8) : { fill: ramp[0] };
+    group.append(element("rect", { x: n * 1.75, y: 0.5, width: 2, height: 11, fill }));
   }
   return group;
 }

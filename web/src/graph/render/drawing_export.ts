@@ -57,6 +57,8 @@ function drawBoxes(app: App): SVGElement[] {
     const node = box.view.composed
       ? app.painter.frame(box.view)
       : app.painter.leaf(box.view.part.leaf, app.tree.down, app.paint(box));
+    const picture = box.view.composed ? null : app.pictureOf(box);
+    if (picture) node.append(picture);
     node.prepend(element("title", {}, [box.address, app.describe(box)].filter(Boolean).join("\n")));
     placeNode(node, box.view.composed ? frames : leaves);
   }

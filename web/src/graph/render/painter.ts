@@ -2,6 +2,7 @@
 // src/torcheer/drawing/writers/svg.py: attributes carry the light colours, classes let a dark page override them.
 import { EdgeFlow, type Payload, type Theme } from "../payload";
 import { arrowPath, linePath, formatNumber } from "./edge_paths";
+import type { Rect } from "../layout/rect";
 import type { BoxView } from "../layout/view_tree";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -62,6 +63,20 @@ export class Painter {
     return mainRect(this.template(leaf, down));
   }
 
+  /** Parse the boxes anew: their sizes have changed. */
+  clearTemplates(): void {
+    this.templates.clear();
+  }
+
+  /** Where a box has space for a picture, relative to its top left corner; null where it has none. */
+  pictureArea(leaf: number, down: boolean): Rect | null {
+    const space = this.data.leaves[leaf]?.pictureSpace;
+    if (!space) return null;
+    const [width, height] = ["width", "height"].map((name) => Number(this.outline(leaf, down).getAttribute(name)));
+    const [left, below] = [10, 6];
+    return { x: left, y: height - space, width: width - left - 8, height: space - below };
+  }
+
   private template(leaf: number, down: boolean): SVGElement {
     const key = `${leaf} ${down}`;
     let group = this.templates.get(key);
@@ -69,6 +84,7 @@ export class Painter {
       const { svg } = this.data.leaves[leaf];
       group = element("g", { class: "leaf" });
       group.innerHTML = svg[down ? 0 : svg.length - 1];
+      growLeaf(group, this.data.leaves[leaf].pictureSpace ?? 0);
       this.templates.set(key, group);
     }
     return group;
@@ -177,6 +193,17 @@ export function edgeKind(data: Payload, back: boolean, flows: number): EdgeKind 
 /** Whether a frame groups things that are not a module. */
 function isDashed(view: BoxView): boolean {
   return view.plan!.sort === "pill" || view.plan!.sort === "stack";
+}
+
+/** Make a box higher: its sheets, and the strip in its family's colour, which ends with rounded corners. */
+function growLeaf(leaf: SVGElement, space: number): void {
+  if (!space) return;
+  for (const rect of leaf.querySelectorAll("rect:not(.badge)"))
+    rect.setAttribute("height", formatNumber(Number(rect.getAttribute("height")) + space));
+  const strip = leaf.querySelector("[class^='b-']");
+  const lower = (_: string, first: string, middle: string, second: string): string =>
+    `V${formatNumber(Number(first) + space)}${middle}${formatNumber(Number(second) + space)}V4`;
+  strip?.setAttribute("d", strip.getAttribute("d")!.replace(/V([\d.]+)(H4A3.5 3.5 0 0 1 0.5 )([\d.]+)V4/, lower));
 }
 
 function mainRect(leaf: SVGElement): SVGElement {

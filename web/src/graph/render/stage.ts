@@ -29,6 +29,7 @@ interface MountedElement {
 
 export class Stage {
   readonly svg = element("svg", { class: "drawing" });
+  readonly pictures = element("g", { class: "pictures" }); // in boxes, by who embeds the drawing
   readonly overlay = element("g", { class: "over" }); // for highlights
   readonly rectangles: RectangleLayer;
   private world = element("g");
@@ -42,7 +43,7 @@ export class Stage {
     private readonly camera: Camera,
     private readonly describe: (box: PlacedBox) => string,
   ) {
-    this.world.append(this.layers.frames, this.layers.edges, this.layers.leaves, this.overlay);
+    this.world.append(this.layers.frames, this.layers.edges, this.layers.leaves, this.pictures, this.overlay);
     this.svg.append(this.world);
     this.rectangles = new RectangleLayer(camera, this.svg);
   }

@@ -1,7 +1,7 @@
 // The Backward tab: a pass of torcheer.autograd, forward and backward, one step at a time.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { readGraph } from "../graph/graph_text";
+import { askDrawing } from "../graph/graph_text";
 import { addKeyBindings } from "../key_bindings";
 import { useValue, type Store } from "../store";
 import { readSteps, type BackwardSteps } from "./backward_steps";
@@ -108,7 +108,7 @@ function useGraph(
     let made: PassGraph | null = null;
     let isStale = false;
     const draw = async (): Promise<void> => {
-      const text = await readGraph((await store.askGraph()).bytes);
+      const text = await askDrawing(store);
       if (isStale) return;
       made = new PassGraph(host.current!, text, steps, go);
       setGraph(made);

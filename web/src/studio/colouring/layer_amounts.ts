@@ -1,8 +1,7 @@
 // A number for each layer, by which the 3D view colours its slabs: those that the graph colours its boxes by.
-import { Details } from "../../graph/payload";
 import { totalAmount, type Amount } from "../../graph/render/quantity_scale";
 import type { ColourChoice } from "../../graph/app";
-import { readGraph } from "../graph/graph_text";
+import { askDetails, askDrawing } from "../graph/graph_text";
 import { colourChoices, layerValues } from "../graph/layer_overlays";
 import { Signal, type Store } from "../store";
 
@@ -41,8 +40,8 @@ export class LayerNumbers {
     if (!isNeeded || this.askedFor === net) return;
     this.askedFor = net;
     this.ofPass.set(null);
-    const { layers, details } = await readGraph((await this.store.askGraph()).bytes);
-    if (this.askedFor === net) this.ofPass.set(amountsOfLayers(layers, new Details(details).overlays));
+    const [{ layers }, { overlays }] = await Promise.all([askDrawing(this.store), askDetails(this.store)]);
+    if (this.askedFor === net) this.ofPass.set(amountsOfLayers(layers, overlays));
   }
 }
 

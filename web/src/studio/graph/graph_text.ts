@@ -1,20 +1,23 @@
-// The drawing as the server sends it: its payload, the layer of each item, and its details.
-import { fromBase64, parsePayload, unpack, type Payload } from "../../graph/payload";
+// The drawing as the server sends it: its payload and the layer of each item; later its details.
+import { Details, fromBase64, parsePayload, unpack, type Payload } from "../../graph/payload";
+import type { Store } from "../store";
 
-/** A received drawing; the details are parsed later. */
+/** A received drawing. */
 export interface GraphText {
   data: Payload;
-  layers: string[];
-  details: string;
+  layers: string[]; // of each item; "" for none
 }
 
-/** Unpack an answer to `ask_graph`. */
-export async function readGraph(bytes: Uint8Array): Promise<GraphText> {
-  const text = await unpack(new Uint8Array(bytes));
-  const second = text.indexOf("\n");
-  const third = text.indexOf("\n", second + 1);
-  const layers = JSON.parse(text.slice(second + 1, third)) as string[];
-  return { data: parsePayload(text.slice(0, second)), layers, details: text.slice(third + 1) };
+/** Ask for the drawing. */
+export async function askDrawing(store: Store): Promise<GraphText> {
+  const text = await unpack(new Uint8Array((await store.askGraph("drawing")).bytes));
+  const [data, layers] = text.split("\n");
+  return { data: parsePayload(data), layers: JSON.parse(layers) as string[] };
+}
+
+/** Ask for the details of its items, for the panel, the search and the colours. */
+export async function askDetails(store: Store): Promise<Details> {
+  return new Details(await unpack(new Uint8Array((await store.askGraph("details")).bytes)));
 }
 
 /** Load the drawing's font, by which its boxes were measured; from bytes, as the page may load fonts from nowhere else. */

@@ -2,15 +2,17 @@
 import { setTheme, themeCss } from "../../graph/drawing_theme";
 import { fitToScreen, showDrawing, type DrawingView } from "../../graph/drawing_view";
 import { LayerPaths } from "../../graph/layout/layer_paths";
-import { Details } from "../../graph/payload";
 import css from "../../graph/graph.css";
 import { treeOf } from "../network/fold/visible_net";
 import type { SceneTree } from "../network/fold/scene_tree";
 import type { Selection, Store } from "../store";
 import { theme } from "../theme";
+import { BoxLayers } from "./box_layers";
 import { followMarks } from "./graph_marks";
-import { loadFont, type GraphText } from "./graph_text";
+import { GraphPictures } from "./graph_pictures";
+import { askDetails, loadFont, type GraphText } from "./graph_text";
 import hostCss from "./graph_host.css";
+import { addPictureControl } from "./picture_control";
 
 /** One drawing on the Graph tab. */
 export class GraphView {
@@ -25,7 +27,7 @@ export class GraphView {
   constructor(
     private readonly store: Store,
     host: HTMLElement,
-    { data, layers, details }: GraphText,
+    { data, layers }: GraphText,
   ) {
     const shadow = host.shadowRoot ?? host.attachShadow({ mode: "open" });
     const root = document.createElement("div");
@@ -38,22 +40,35 @@ export class GraphView {
     this.drawing = showDrawing(data, root, { themed: root, keys: root, isPage: false });
     const { app } = this.drawing;
     setTheme(app, theme.get());
+    const boxLayers = new BoxLayers(data, layers, (module) => this.tree?.nodes.get(module)?.face?.layer.name);
+    const pictures = new GraphPictures(store, app, boxLayers);
     const observer = fitToScreen(app);
     app.on("selection", () => this.sendSelection());
-    const timer = window.setTimeout(() => {
-      app.details = new Details(details); // after the drawing is on the screen
-      app.emit("details");
-      root.dataset.ready = "true";
-    }, 30);
+    const addDetails = (): void => void (app.details ?? this.addDetails(root));
+    const timer = window.setTimeout(addDetails, 30); // after the drawing is on the screen
     this.unsubscribers = [
       followMarks(store, app, layers, this.paths),
+      addPictureControl(store, pictures, root.querySelector(".toolbar")!),
+      () => pictures.dispose(),
       () => observer.disconnect(),
       () => window.clearTimeout(timer),
       theme.subscribe((name) => setTheme(app, name)),
+      store.connection.subscribe((state) => state === "open" && addDetails()), // it was lost before they came
       store.selection.subscribe((selection) => this.showSelection(selection)),
       store.tab.subscribe((tab) => tab === "graph" && this.showPending()),
     ];
     this.showSelection(store.selection.get());
+  }
+
+  private async addDetails(root: HTMLElement): Promise<void> {
+    const { app } = this.drawing;
+    try {
+      app.details = await askDetails(this.store);
+    } catch (error) {
+      return app.showMessage(`What is known of the boxes could not be read: ${(error as Error).message}`);
+    }
+    app.emit("details");
+    root.dataset.ready = "true";
   }
 
   dispose(): void {

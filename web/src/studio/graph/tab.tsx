@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { ZOOM_STEP } from "../../camera/camera_keys";
 import { addKeyBindings, type KeyBinding } from "../key_bindings";
 import { useValue, type Store } from "../store";
-import { readGraph } from "./graph_text";
+import { askDrawing } from "./graph_text";
 import { GraphView } from "./graph_view";
 
 /** The drawing, asked for when the tab is first opened; it keeps its state while other tabs are open. */
@@ -21,7 +21,7 @@ export function GraphTab({ store }: { store: Store }) {
     if (!isWanted) return;
     let isStale = false;
     const show = async (): Promise<void> => {
-      const graph = await readGraph((await store.askGraph()).bytes);
+      const graph = await askDrawing(store);
       if (isStale) return;
       view.current?.dispose();
       view.current = new GraphView(store, host.current!, graph);

@@ -75,6 +75,7 @@ export class ReportTransport implements Transport {
     if (message.kind === "ask_tensors" || message.kind === "ask_statistics" || message.kind === "ask_slice")
       return this.answerTensor(message);
     if (message.kind === "ask_sample") return this.answerEmbedded(message.question, "sample", message.id);
+    if (message.kind === "ask_graph") return this.answerEmbedded(message.question, message.kind, message.part!);
     if (message.kind === "seen") return;
     if ("question" in message) return this.answerEmbedded(message.question, message.kind);
     this.listener.onMessage({ kind: "problem", text: NOTHING_RUNS, question: -1 });
