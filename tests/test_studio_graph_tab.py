@@ -226,9 +226,9 @@ def test_what_is_wrong_is_marked_in_the_graph_and_an_alert_leads_to_its_layer_an
     page = open_page(url, tab="graph")
     page.locator(READY).wait_for()
     expect(page.locator("svg .fault")).to_have_text(["dead", "1 alert"])
-    options = page.get_by_label("Colour by").locator("option:not([disabled])")
+    options = page.locator(".graph-host").get_by_label("Colour by").locator("option:not([disabled])")
     assert options.all_inner_texts() == ["kind", "alerts"]
-    page.get_by_label("Colour by").select_option("alert")
+    page.locator(".graph-host").get_by_label("Colour by").select_option("alert")
     expect(page.locator(".legend")).to_contain_text("alerts: ")
 
     page.get_by_role("button", name=re.compile("Alerts")).click()

@@ -1,4 +1,4 @@
-"""The Network tab draws an RGB input as a picture, and attention heads upright with the names of their tokens."""
+"""The Network tab: RGB inputs as pictures, attention heads upright with names of tokens, slabs coloured by a number."""
 
 from __future__ import annotations
 
@@ -80,3 +80,25 @@ def test_heads_stand_face_on_with_the_names_of_their_tokens_as_text(view: View) 
     picture.click(position={"x": 10, "y": 10})
     margins = view.page.locator(".token-margins .row")
     wait_until(lambda: margins.all_inner_texts() == NAMES, "names beside one head", page=view.page)
+
+
+def test_slabs_are_coloured_by_the_same_choice_as_the_boxes_of_the_graph(view: View) -> None:
+    by = view.page.locator("#network-colour-by")
+    assert by.locator("option:disabled").all_text_contents() == ["update size", "NaN", "alerts"]
+    by.select_option("flops")
+    wait_until(lambda: (view.ask("tints") or {}).get("patches", {}).get("fill"), "its colour", page=view.page)
+    tints = view.ask("tints")
+    assert tints["Input"] == {"fill": "", "text": ""} and tints["patches"]["text"].endswith("k")
+    assert "FLOPs" in view.page.locator(".network-legend").inner_text()
+    fill = [int(tints["patches"]["fill"][place : place + 2], 16) for place in (1, 3, 5)]
+
+    def is_filled() -> bool:
+        return all(abs(seen - meant) < 16 for seen, meant in zip(view.colour("patches", 3), fill))
+
+    wait_until(is_filled, "the slab in it", page=view.page)
+    view.page.get_by_role("tab", name="Graph").click()
+    choice = view.page.locator(".graph-host .toolbar select").first
+    wait_until(lambda: choice.input_value() == "flops", "the same choice in the graph", page=view.page)
+    choice.select_option("kind")
+    view.page.get_by_role("tab", name="Network").click()
+    wait_until(lambda: view.ask("tints") is None and by.input_value() == "kind", "values again", page=view.page)

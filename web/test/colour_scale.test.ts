@@ -2,7 +2,8 @@
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
-import { ColourScale, rampAt } from "../src/graph/render/colour_scale";
+import { ColourScale } from "../src/graph/render/colour_scale";
+import { rampAt, totalAmount } from "../src/graph/render/quantity_scale";
 import type { PlacedBox } from "../src/graph/layout/placement";
 
 const RAMP = ["#00224e", "#7f7f7f", "#fee838"];
@@ -61,4 +62,12 @@ test("NaN and infinity colour the boxes that hold them, and no other", () => {
     [NaN, Infinity].map((value) => colouring.formatValue(value)),
     ["NaN", "∞"],
   );
+});
+
+test("a list has together what a box of them has: the sum, of gradients the mean, NaN before infinity", () => {
+  equal(totalAmount("flops", [1, null, 3]), 4);
+  equal(totalAmount("gradient", [1, null, 3]), 2);
+  equal(totalAmount("time", [null, null]), null);
+  ok(Number.isNaN(totalAmount("update", [1, "NaN", "Infinity"])));
+  equal(totalAmount("update", [1, "Infinity"]), Infinity);
 });

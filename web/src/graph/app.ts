@@ -9,7 +9,8 @@ import { Painter, type Paint } from "./render/painter";
 import { ViewTree, type Mode } from "./layout/view_tree";
 import { rectOf, Stage } from "./render/stage";
 
-export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme" | "colours" | "faults";
+export type AppEvent =
+  "layout" | "camera" | "selection" | "hover" | "details" | "theme" | "colours" | "colour" | "faults";
 export type ThemeName = "auto" | "light" | "dark";
 export const MAX_UNFOLDED = 3000; // maximum number of boxes unfolded at once
 const NARROW_PX = 600; // pixels
@@ -231,8 +232,7 @@ export class App {
       ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange)
       : null;
     this.redraw();
-    this.emit("layout");
-    this.emit("selection");
+    for (const event of ["layout", "selection", "colour"] as const) this.emit(event);
   }
 
   paint(box: PlacedBox): Paint | null {

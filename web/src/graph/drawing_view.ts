@@ -4,7 +4,7 @@ import { breadcrumbs } from "./panels/breadcrumbs";
 import type { Payload } from "./payload";
 import { h } from "./dom";
 import { SearchPanel } from "./panels/search_panel";
-import { attachGestures } from "./input/gestures";
+import { attachGestures } from "../camera/gestures";
 import { attachHighlights } from "./render/highlights";
 import { attachKeyboard } from "./input/keyboard";
 import { legend } from "./panels/legend";
@@ -53,7 +53,7 @@ export function showDrawing(data: Payload, root: HTMLElement, options: DrawingOp
   );
   showMessagesIn(app, statusLine);
   attachHighlights(app);
-  attachGestures(screen, app.camera, pointerActions(app));
+  attachGestures(screen, pointerActions(app));
   attachKeyboard(app, finder.input, options.keys);
   return { app, search: finder.input };
 }

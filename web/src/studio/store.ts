@@ -141,6 +141,7 @@ export class Store {
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null); // of every tab
+  readonly colourBy = new Signal("kind"); // what graph and 3D view are coloured by; "kind": boxes by kind, slabs by values
   readonly badLayers = new Signal<ReadonlyMap<string, string>>(new Map()); // of what the Network tab shows: layer -> "NaN"
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly openLayers = new Signal<string[]>([]); // that the Network tab shows; empty: all

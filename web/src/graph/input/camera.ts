@@ -1,15 +1,15 @@
 // The 2D camera: world (0, 0) is drawn at screen (x, y), scaled by k.
+import { Flight } from "../../camera/flight";
 import type { Rect } from "../layout/rect";
 
 const [MIN_SCALE, MAX_SCALE] = [0.005, 6];
 const MAX_FIT_SCALE = 1.25; // a small drawing is not enlarged further than this
-const ANIMATION_MS = 180;
 
 export class Camera {
   x = 0;
   y = 0;
   k = 1;
-  private animationFrame = 0;
+  private readonly flight = new Flight<{ x: number; y: number; k: number }>(({ x, y, k }) => this.show(x, y, k));
 
   constructor(
     private readonly onChange: () => void,
@@ -27,9 +27,8 @@ export class Camera {
   }
 
   set(x: number, y: number, k: number): void {
-    cancelAnimationFrame(this.animationFrame);
-    [this.x, this.y, this.k] = [x, y, Math.min(MAX_SCALE, Math.max(MIN_SCALE, k))];
-    this.onChange();
+    this.flight.cancel();
+    this.show(x, y, k);
   }
 
   pan(right: number, down: number): void {
@@ -80,21 +79,11 @@ export class Camera {
   }
 
   private moveTo(x: number, y: number, k: number, animate: boolean): void {
-    if (!animate || prefersReducedMotion()) return this.set(x, y, k);
-    cancelAnimationFrame(this.animationFrame);
-    const [x0, y0, k0, start] = [this.x, this.y, this.k, performance.now()];
-    const step = (): void => {
-      const t = Math.min(1, (performance.now() - start) / ANIMATION_MS);
-      const progress = t * (2 - t);
-      [this.x, this.y, this.k] = [x0 + (x - x0) * progress, y0 + (y - y0) * progress, k0 + (k - k0) * progress];
-      this.onChange();
-      if (t < 1) this.animationFrame = requestAnimationFrame(step);
-    };
-    step();
+    this.flight.start({ x: this.x, y: this.y, k: this.k }, { x, y, k }, animate);
   }
-}
 
-/** Whether the user asked for reduced motion. */
-export function prefersReducedMotion(): boolean {
-  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+  private show(x: number, y: number, k: number): void {
+    [this.x, this.y, this.k] = [x, y, Math.min(MAX_SCALE, Math.max(MIN_SCALE, k))];
+    this.onChange();
+  }
 }

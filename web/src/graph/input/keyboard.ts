@@ -1,16 +1,9 @@
 // Keyboard: Tab and arrows move between boxes, Enter opens one, a slash starts a search.
+import { ARROWS, PAN_PX, ZOOM_STEP } from "../../camera/camera_keys";
 import type { App } from "../app";
 import type { PlacedBox } from "../layout/placement";
 import { contains } from "../layout/rect";
 import { rectOf } from "../render/stage";
-
-const PAN_PX = 60; // pixels that an arrow key pans the drawing
-const ARROWS: Record<string, [number, number]> = {
-  ArrowLeft: [-1, 0],
-  ArrowRight: [1, 0],
-  ArrowUp: [0, -1],
-  ArrowDown: [0, 1],
-};
 
 /** Listen to the keys that reach `target`: all of a page, or those of its part that shows the drawing. */
 export function attachKeyboard(app: App, search: HTMLInputElement, target: Document | HTMLElement): void {
@@ -24,8 +17,8 @@ export function attachKeyboard(app: App, search: HTMLInputElement, target: Docum
     else if (event.key === "Escape") {
       app.select("");
       isLeaving = true;
-    } else if (event.key === "+" || event.key === "=") app.camera.zoom(1.25);
-    else if (event.key === "-") app.camera.zoom(0.8);
+    } else if (event.key === "+" || event.key === "=") app.camera.zoom(ZOOM_STEP);
+    else if (event.key === "-") app.camera.zoom(1 / ZOOM_STEP);
     else if (event.key === "0") app.fit();
     else if (
       (app.screen.getRootNode() as Document | ShadowRoot).activeElement !== app.screen ||
@@ -69,7 +62,11 @@ function nextInOrder(app: App, selectedBox: PlacedBox | undefined, step: number)
 }
 
 /** The nearest box in a direction; boxes straight ahead come before boxes to the side. */
-function nearestBox(boxes: PlacedBox[], from: PlacedBox, [right, down]: [number, number]): PlacedBox | undefined {
+function nearestBox(
+  boxes: PlacedBox[],
+  from: PlacedBox,
+  [right, down]: readonly [number, number],
+): PlacedBox | undefined {
   const [x, y] = centreOf(from);
   let [nearest, lowestCost]: [PlacedBox | undefined, number] = [undefined, Infinity];
   for (const box of boxes) {

@@ -1,4 +1,5 @@
 // Pointer actions on boxes: hover highlights, a click opens a folded box or folds an open one by its title.
+import type { GestureHandler } from "../../camera/gestures";
 import type { App } from "../app";
 import { boxAt, type PlacedBox } from "../layout/placement";
 
@@ -21,25 +22,26 @@ export function regionOf(box: PlacedBox, x: number, y: number): BoxRegion {
   return "title";
 }
 
-export function pointerActions(app: App): {
-  click(x: number, y: number): void;
-  hover(x: number, y: number): void;
-  leave(): void;
-} {
+export function pointerActions(app: App): GestureHandler {
   const findBox = (left: number, top: number): [PlacedBox | null, BoxRegion] => {
     const [x, y] = app.camera.toWorld(left, top);
     const box = boxAt(app.root, x, y);
     return [box, box ? regionOf(box, x, y) : "inside"];
   };
+  const { camera } = app;
   return {
-    click(left, top) {
+    accepts: ({ button }) => button <= 1,
+    drag: (right, down) => camera.pan(right, down),
+    pan: (right, down) => camera.pan(right, down),
+    zoom: (factor, { x, y }) => camera.zoom(factor, x, y),
+    click({ x: left, y: top }) {
       const [box, region] = findBox(left, top);
       app.select(box?.path ?? "");
       if (!box?.view.fullPlan) return;
       if (region === "times") app.setMode(box.path, box.view.mode === "one" ? "open" : "one");
       else if (region === "title" || region === "leaf") app.toggle(box.path);
     },
-    hover(left, top) {
+    hover({ x: left, y: top }) {
       const [box, region] = findBox(left, top);
       app.hover(box?.path ?? "");
       app.screen.classList.toggle("opens", Boolean(box?.view.fullPlan) && region !== "inside");

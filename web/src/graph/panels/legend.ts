@@ -1,6 +1,6 @@
 // The legend: explains only the colours and marks that are visible now.
 import type { App } from "../app";
-import { rampAt } from "../render/colour_scale";
+import { rampAt } from "../render/quantity_scale";
 import { h } from "../dom";
 import { edgeKind, element } from "../render/painter";
 
@@ -29,7 +29,7 @@ export function legendEntries(app: App): LegendEntry[] {
   const { data, colourScale } = app;
   const entries: LegendEntry[] = [];
   if (colourScale) {
-    const [low, high] = colourScale.range.map((power) => colourScale.formatValue(10 ** power));
+    const [low, high] = colourScale.ends();
     const hasNonFinite = app.boxes.some((box) => !box.view.composed && !Number.isFinite(colourScale.value(box) ?? 0));
     if (hasNonFinite) {
       const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });

@@ -80,6 +80,7 @@ function colourGroup(app: App): HTMLElement {
     label.hidden = choices.length < 2;
   };
   app.on("colours", list);
+  app.on("colour", () => (choice.value = app.colourScale?.quantity ?? "kind"));
   app.on("details", () => {
     list();
     if (app.data.colour_by in app.details!.overlays) {

@@ -1,24 +1,18 @@
 // Colour boxes by a number instead of by kind, as src/torcheer/drawing/looks/colour_scale.py does.
 import type { PlacedBox } from "../layout/placement";
 import type { Paint } from "./painter";
+import { joinAmounts, QuantityScale, type Amount } from "./quantity_scale";
 
-const MEANS = ["gradient", "update"]; // quantities whose sum over layers says nothing
 const UNPAINTED_LOOKS = ["input", "output", "parameter", "buffer", "stop"]; // looks that keep their own colours
 
-export class ColourScale {
+export class ColourScale extends QuantityScale {
   private sums = [0];
   private counts = [0];
   private nans = [0]; // counted apart: one of them would spoil all later sums
   private infs = [0];
-  range: [number, number] = [0, 1]; // exponents of ten
-  hasRange = false; // whether any visible value is a number above zero
 
-  constructor(
-    readonly quantity: string,
-    values: (number | string | null)[], // NaN and infinity come as the strings "NaN" and "Infinity"
-    private readonly ramp: string[],
-    private readonly nonFiniteColour: string,
-  ) {
+  constructor(quantity: string, values: Amount[], ramp: string[], nonFiniteColour: string) {
+    super(quantity, ramp, nonFiniteColour);
     const add = (list: number[], amount: number): number => list.push(list[list.length - 1] + amount);
     for (const value of values) {
       add(this.sums, typeof value === "number" ? value : 0);
@@ -28,97 +22,21 @@ export class ColourScale {
     }
   }
 
-  /** The value of a box: the sum over its items, of gradients and updates the mean; null if none is known. */
+  /** The value of a box: that of its items together; null if none is known. */
   value(box: PlacedBox): number | null {
     const end = box.firstItem + (box.view.fullPlan?.size ?? 1);
-    const count = this.counts[end] - this.counts[box.firstItem];
-    if (!count) return null;
-    if (this.nans[end] > this.nans[box.firstItem]) return NaN;
-    if (this.infs[end] > this.infs[box.firstItem]) return Infinity;
-    const total = this.sums[end] - this.sums[box.firstItem];
-    return MEANS.includes(this.quantity) ? total / count : total;
+    const within = (totals: number[]): number => totals[end] - totals[box.firstItem];
+    const counts = { known: within(this.counts), nans: within(this.nans), infs: within(this.infs) };
+    return joinAmounts(this.quantity, within(this.sums), counts);
   }
 
-  /** Fit the range to the visible values, on a logarithmic scale. */
+  /** Fit the range to the visible values. */
   fit(boxes: PlacedBox[]): void {
-    let [lowest, highest] = [Infinity, 0];
-    for (const box of boxes) {
-      const value = box.view.composed ? null : this.value(box);
-      if (value === null || !Number.isFinite(value) || value <= 0) continue;
-      [lowest, highest] = [Math.min(lowest, value), Math.max(highest, value)];
-    }
-    this.hasRange = highest > 0;
-    if (!this.hasRange) return;
-    const high = Math.log10(highest);
-    const low = Math.max(Math.log10(lowest), high - 4);
-    this.range = [low, high > low ? high : low + 1];
+    this.fitValues(boxes.map((box) => (box.view.composed ? null : this.value(box))));
   }
 
   paint(box: PlacedBox, look: string): Paint | null {
     const value = this.value(box);
-    if (value === null || UNPAINTED_LOOKS.includes(look)) return null;
-    if (!Number.isFinite(value)) return { fill: this.nonFiniteColour, ink: inkOn(this.nonFiniteColour) };
-    const [low, high] = this.range;
-    return rampAt(this.ramp, value > 0 ? (Math.log10(value) - low) / (high - low) : 0);
+    return value === null || UNPAINTED_LOOKS.includes(look) ? null : this.paintValue(value);
   }
-
-  formatValue(value: number): string {
-    if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : "∞";
-    if (this.quantity === "time")
-      return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
-    if (this.quantity === "memory") return formatBytes(Math.round(value));
-    return this.quantity === "flops" ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
-  }
-}
-
-/** The ramp colour at a fraction between 0 and 1, and a readable text colour for it. */
-export function rampAt(ramp: string[], fraction: number): Paint {
-  const position = Math.max(0, Math.min(1, fraction)) * (ramp.length - 1);
-  const low = Math.min(Math.floor(position), ramp.length - 2);
-  const fill = mix(ramp[low], ramp[low + 1], position - low);
-  return { fill, ink: inkOn(fill) };
-}
-
-/** A readable text colour on a fill (as `ink_on` in colours.py). */
-function inkOn(fill: string): string {
-  const [red, green, blue] = [1, 3, 5].map((n) => {
-    const channel = parseInt(fill.slice(n, n + 2), 16) / 255;
-    return channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.211 ? "#ffffff" : "#1c2127";
-}
-
-function mix(start: string, end: string, fraction: number): string {
-  const channel = (n: number): string => {
-    const [a, b] = [start, end].map((colour) => parseInt(colour.slice(n, n + 2), 16));
-    return Math.round(a + (b - a) * fraction)
-      .toString(16)
-      .padStart(2, "0");
-  };
-  return `#${channel(1)}${channel(3)}${channel(5)}`;
-}
-
-function formatDigits(value: number): string {
-  return Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 3, useGrouping: false });
-}
-
-function formatBytes(size: number): string {
-  const units = ["B", "KB", "MB", "GB", "TB", "PB"];
-  let unit = 0;
-  for (; size >= 1024 && unit < units.length - 1; unit++) size /= 1024;
-  return unit ? `${size.toFixed(1)} ${units[unit]}` : `${size} B`;
-}
-
-export function formatCount(value: number): string {
-  for (const [size, unit] of [
-    [1e12, "T"],
-    [1e9, "B"],
-    [1e6, "M"],
-    [1e3, "k"],
-  ] as const) {
-    // prettier-ignore
-    const scaled = value / size;
-    if (scaled >= 1) return (scaled < 99.95 ? scaled.toFixed(1) : scaled.toFixed(0)).replace(/\.0$/, "") + unit;
-  }
-  return String(value);
 }

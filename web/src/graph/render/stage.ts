@@ -1,6 +1,7 @@
 // The drawing on the screen. Only boxes near the window are in the document, and above MAX_DETAILED_BOXES they are
 // plain rectangles: a page with 100,000 boxes moves like one with 100.
-import { prefersReducedMotion, type Camera } from "../input/camera";
+import { prefersReducedMotion } from "../../camera/flight";
+import type { Camera } from "../input/camera";
 import { RectangleLayer } from "./rectangle_layer";
 import type { PlacedBox } from "../layout/placement";
 import { contains, growRect, touches, type Rect } from "../layout/rect";

@@ -16,7 +16,8 @@ export function followMarks(store: Store, app: App, layers: readonly string[], p
     updateFaults(store, app, paths);
     updateOverlays(store, app, layers);
   };
-  const signals = [store.tables, store.alerts, store.badLayers, store.viewSettings, store.tab];
+  app.on("colour", () => store.colourBy.set(app.colourScale?.quantity ?? "kind"));
+  const signals = [store.colourBy, store.tables, store.alerts, store.badLayers, store.viewSettings, store.tab];
   const ends = signals.map((signal) => (signal.subscribe as (watcher: () => void) => () => void).call(signal, update));
   app.on("details", update);
   update();
@@ -31,7 +32,9 @@ function updateOverlays(store: Store, app: App, layers: readonly string[]): void
   const isNew = Object.keys(fresh).some((quantity) => !(quantity in overlays));
   Object.assign(overlays, fresh);
   if (isNew) app.emit("colours");
-  if (app.colourScale && app.colourScale.quantity in fresh) app.colourBy(app.colourScale.quantity);
+  const [shown, chosen] = [app.colourScale?.quantity ?? "kind", store.colourBy.get()];
+  if (chosen !== shown && (chosen === "kind" || chosen in overlays)) app.colourBy(chosen);
+  else if (shown in fresh) app.colourBy(shown);
 }
 
 function updateFaults(store: Store, app: App, paths: LayerPaths): void {

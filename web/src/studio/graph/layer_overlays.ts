@@ -51,7 +51,8 @@ export function logOverlays(layers: readonly string[], facts: OverlayFacts): Rec
   return overlays;
 }
 
-function layerValues({ net, tables, alerts, step }: OverlayFacts): Record<string, Map<string, number | string>> {
+/** The numbers that the log has of layers, by quantity. */
+export function layerValues({ net, tables, alerts, step }: OverlayFacts): Record<string, Map<string, number | string>> {
   const [gradient, update, nan, alert] = [0, 1, 2, 3].map(() => new Map<string, number | string>());
   const byName = tablesByLayer(tables);
   const faults = faultsOf(alerts, step);

@@ -1,6 +1,7 @@
 // The Graph tab: the network's drawing, for recorded passes, live runs and stored runs alike.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { ZOOM_STEP } from "../../camera/camera_keys";
 import { addKeyBindings, type KeyBinding } from "../key_bindings";
 import { useValue, type Store } from "../store";
 import { askDrawing } from "./graph_text";
@@ -65,8 +66,8 @@ function graphKeyBindings(store: Store, view: { current: GraphView | null }): Ke
     { key: "4", description: "Graph tab", run: () => store.tab.set("graph") },
     key("/", "Search the graph", ({ drawing }) => drawing.search.focus()),
     key("f", "Fit the graph into the window", ({ drawing }) => drawing.app.fit()),
-    key("+", "Nearer", ({ drawing }) => drawing.app.camera.zoom(1.25)),
-    key("-", "Farther", ({ drawing }) => drawing.app.camera.zoom(0.8), "−"),
+    key("+", "Nearer", ({ drawing }) => drawing.app.camera.zoom(ZOOM_STEP)),
+    key("-", "Farther", ({ drawing }) => drawing.app.camera.zoom(1 / ZOOM_STEP), "−"),
     key("Escape", "Clear the selection", () => store.selection.set(null), "Esc"),
   ];
 }

@@ -1,4 +1,5 @@
 // Key bindings of the Network tab, as listed in the help.
+import { ARROWS, PAN_PX, ZOOM_STEP } from "../../camera/camera_keys";
 import type { KeyBinding } from "../key_bindings";
 import type { NetworkPresenter } from "./presenter";
 import { neighbour } from "./scene/unit_grid";
@@ -7,13 +8,7 @@ import { savedViews } from "./settings";
 import { seek, currentPosition, stepBy } from "./panels/time_bar";
 import { moveTo, togglePlay } from "./values/timeline";
 
-const ARROWS = [
-  { name: "ArrowLeft", right: -1, down: 0 },
-  { name: "ArrowRight", right: 1, down: 0 },
-  { name: "ArrowUp", right: 0, down: -1 },
-  { name: "ArrowDown", right: 0, down: 1 },
-];
-const [TURN, PAN] = [14, 40]; // pixels of an equivalent drag
+const TURN_PX = 14; // of an equivalent drag
 
 /** The bindings that are active on the Network tab. */
 export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
@@ -31,13 +26,13 @@ export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
     ),
     key("f", "Fit the network into the window", () => withScene(presenter, (scene) => scene.fit())),
     key("r", "Reset the camera", () => withScene(presenter, (scene) => scene.reset())),
-    key("+", "Nearer", () => zoom(presenter, 0.85)),
-    key("-", "Farther", () => zoom(presenter, 1 / 0.85), "−"),
+    key("+", "Nearer", () => zoom(presenter, 1 / ZOOM_STEP)),
+    key("-", "Farther", () => zoom(presenter, ZOOM_STEP), "−"),
     ...[0, 1, 2, 3].map((n) => key(String(n + 6), `Saved view ${n + 1}`, () => goToView(presenter, n))),
     key("l", "Names of layers on or off", () => presenter.settings.patch({ labels: !presenter.settings.get().labels })),
     key("a", "Arrows on or off", () => presenter.settings.patch({ arrows: !presenter.settings.get().arrows })),
     key("v", "Next variable", () => nextVariable(presenter)),
-    ...ARROWS.map(({ name, right, down }, n) =>
+    ...Object.entries(ARROWS).map(([name, [right, down]], n) =>
       key(
         name,
         n ? "" : "To the unit beside the selected one; where none is, turn the picture",
@@ -45,11 +40,11 @@ export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
         "← → ↑ ↓",
       ),
     ),
-    ...ARROWS.map(({ name, right, down }, n) =>
+    ...Object.entries(ARROWS).map(([name, [right, down]], n) =>
       key(
         `Shift+${name}`,
         n ? "" : "Move the picture",
-        () => moveCamera(presenter, "pan", right * PAN, down * PAN),
+        () => moveCamera(presenter, "pan", right * PAN_PX, down * PAN_PX),
         "Shift ← → ↑ ↓",
       ),
     ),
@@ -103,7 +98,7 @@ function moveCamera(presenter: NetworkPresenter, motion: "turn" | "pan", right: 
 function moveSelection(presenter: NetworkPresenter, right: number, down: number): void {
   const selected = presenter.store.selection.get();
   const placed = presenter.store.net.get()?.layers.find(({ layer }) => layer.name === selected?.layer);
-  if (!selected || !placed) return moveCamera(presenter, "turn", right * TURN, down * TURN);
+  if (!selected || !placed) return moveCamera(presenter, "turn", right * TURN_PX, down * TURN_PX);
   const unit = neighbour(placed.grid, placed.units, selected.unit, right, down);
   if (unit !== selected.unit) presenter.select({ layer: selected.layer, unit });
 }

@@ -13,6 +13,8 @@ import { Scene, type Appearance, type Unit } from "./scene/scene";
 import { saveSettings, rangeSetting, loadSettings, type Settings } from "./settings";
 import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
+import { LayerNumbers } from "../colouring/layer_amounts";
+import { slabColours, type SlabColours } from "../colouring/slab_colours";
 import { Folding } from "./fold/folding";
 import { findFaults, nonFiniteLayers } from "./fold/faults";
 import { lastMember, type TreeNode } from "./fold/scene_tree";
@@ -46,6 +48,8 @@ export class NetworkPresenter {
   readonly displayed = new Signal<DisplayedState>(NOTHING_DISPLAYED);
   readonly hovered = new Signal<HoverTarget | null>(null);
   readonly isPlaying = new Signal(false);
+  readonly numbers: LayerNumbers;
+  readonly colours = new Signal<SlabColours | null>(null); // of slabs that are coloured by a number
   readonly folding = new Folding();
   searchField: HTMLInputElement | null = null; // the field that finds a layer
   readonly isContextLost = new Signal(false); // the browser dropped the WebGL context, and may restore it
@@ -71,10 +75,12 @@ export class NetworkPresenter {
     this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
     if (this.scene instanceof Scene) this.scene.onLabelClick = (key) => this.clickLabel(key);
     this.values = new ExactValues(store);
+    this.numbers = new LayerNumbers(store);
     this.scene.canvas.addEventListener("webglcontextlost", () => this.isContextLost.set(true));
     this.scene.canvas.addEventListener("webglcontextrestored", () => this.isContextLost.set(false));
     this.folding.visible.subscribe((visible) => this.showNet(visible));
     this.receiveNet(store.net.get());
+    this.colourSlabs();
     this.scene.select(store.selection.get());
     this.unsubscribers.push(
       store.net.subscribe((net) => this.receiveNet(net)),
@@ -84,6 +90,9 @@ export class NetworkPresenter {
       store.selection.subscribe((unit) => this.showSelection(unit)),
       store.tab.subscribe(() => this.isSelectionPending && this.showSelection(store.selection.get())),
       store.alerts.subscribe(() => this.markFaults()),
+      ...[store.colourBy, store.tables, store.alerts, this.numbers.ofPass, this.folding.visible].map((signal) =>
+        (signal.subscribe as (watcher: () => void) => () => void).call(signal, () => this.colourSlabs()),
+      ),
       store.viewSettings.subscribe(() => this.scene.setAppearance(this.appearance())),
       this.settings.subscribe((settings) => this.receiveSettings(settings)),
       theme.subscribe(() => this.scene.setAppearance(this.appearance())),
@@ -216,9 +225,18 @@ export class NetworkPresenter {
     this.shownStep =
       this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
     const { frames } = this.scene;
-    if (visible && this.scene instanceof Scene)
-      this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
+    if (visible) this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
     this.store.setBadLayers(nonFiniteLayers(frames));
+  }
+
+  private colourSlabs(): void {
+    const [quantity, visible] = [this.store.colourBy.get(), this.folding.visible.get()];
+    if (quantity === "kind" && !this.colours.get()) return;
+    const amounts = this.numbers.amounts()[quantity];
+    const colours = quantity !== "kind" && visible ? slabColours(visible, quantity, amounts ?? new Map()) : null;
+    this.colours.set(colours);
+    this.scene.setTints(colours?.slabs ?? null);
+    this.numbers.ask(quantity).catch((error: Error) => this.store.notice(`No numbers to colour by: ${error.message}`));
   }
 
   // What an alert, a table, the graph or a key selects may be folded away, or out of sight.

@@ -27,8 +27,8 @@ export function exposeTestHooks(presenter: NetworkPresenter): () => void {
     arrows: () =>
       presenter.folding.visible.get()?.net.projections.map(({ sender, receiver, type }) => [sender, receiver, type]) ??
       [],
-    faults: () =>
-      scene instanceof Scene ? Object.fromEntries([...scene.faults].map(([layer, { text }]) => [layer, text])) : {},
+    faults: () => Object.fromEntries([...scene.faults].map(([layer, { text }]) => [layer, text])),
+    tints: () => (scene.tints ? Object.fromEntries(scene.tints) : null),
     tokens: () => (scene instanceof Scene ? scene.tokens.shown.map(({ text, angle }) => [text, angle]) : []),
     pose: () => ({ ...presenter.pose() }),
     memory: () => (scene instanceof Scene ? scene.memory() : {}),

@@ -9,6 +9,7 @@ import type { NetworkPresenter, HoverTarget } from "../presenter";
 import { findColourMap, buildRamp } from "../values/colour_maps";
 import { unravelUnit, tileName, cellAt } from "../scene/unit_grid";
 import { nonFiniteIn } from "../values/value_ranges";
+import { QuantityLegend } from "./colour_by";
 import { pixelFraction, pixelValues } from "../scene/rgb_picture";
 import type { PlacedLayer } from "../../messages";
 
@@ -19,6 +20,7 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   const net = useValue(presenter.store.net);
   const selection = useValue(presenter.store.selection);
   const canvas = useRef<HTMLCanvasElement>(null);
+  const colours = useValue(presenter.colours);
   const { map, mode } = presenter.range(true);
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
@@ -26,12 +28,19 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
     if (!context || !pixels) return;
     pixels.data.set(buildRamp(findColourMap(map)));
     context.putImageData(pixels, 0, 0);
-  }, [map, !net?.layers.length]);
+  }, [map, !net?.layers.length, !colours]);
   if (!net?.layers.length) return null;
   const isPerLayer = mode === "layer";
   const name = selection?.layer ?? net.layers[net.layers.length - 1]?.layer.name;
   const [lo, hi] = presenter.scene.ranges.get(name ?? "") ?? [-1, 1];
   const types = [...new Set(net.projections.map(({ type }) => arrowType(type)))];
+  const title = presenter.numbers.choices().find(({ quantity }) => quantity === colours?.scale.quantity)?.title ?? "";
+  if (colours)
+    return (
+      <div class="network-legend">
+        <QuantityLegend title={title} colours={colours} />
+      </div>
+    );
   return (
     <div class="network-legend">
       <div
@@ -55,7 +64,7 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
         {isPerLayer && <small>each layer by itself; these are of {name}</small>}
       </div>
       <NonFiniteKey presenter={presenter} />
-      {arrows && types.length > 1 && (
+      {arrows && presenter.webgl && types.length > 1 && (
         <ul class="types" aria-label="Arrows">
           {types.map((type) => (
             <li key={type} class={type}>

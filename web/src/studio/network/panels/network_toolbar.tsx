@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { Icon } from "../../shell/icons";
 import { useValue } from "../../store";
 import type { NetworkPresenter } from "../presenter";
+import { ColourBy } from "./colour_by";
 import { CameraButtons } from "./camera_buttons";
 import { findColourMap, COLOUR_MAPS } from "../values/colour_maps";
 import { pngOf } from "../picture_export";
@@ -27,6 +28,7 @@ export function NetworkToolbar({ presenter }: { presenter: NetworkPresenter }) {
   return (
     <div class="network-tools" role="toolbar" aria-label="Network view">
       <VariableGroup presenter={presenter} />
+      <ColourBy presenter={presenter} />
       <ModeGroup presenter={presenter} />
       <RangeGroup presenter={presenter} />
     </div>
@@ -88,12 +90,18 @@ function VariableGroup({ presenter }: { presenter: NetworkPresenter }) {
 function ModeGroup({ presenter }: { presenter: NetworkPresenter }) {
   const { mode, raster } = useValue(presenter.store.viewSettings);
   const { rasterLength } = useValue(presenter.settings);
+  const modes = presenter.webgl ? VIEW_MODES : VIEW_MODES.filter(({ value }) => value !== "bars"); // flat cells have no height
   const choose = (value: string): void =>
     presenter.store.viewSettings.patch({ mode: value, raster: value === "raster" ? rasterLength : 0 });
   return (
     <div class="group">
-      <div class="joined" role="radiogroup" aria-label="Mode" onKeyDown={(event) => walkModes(event, mode, choose)}>
-        {VIEW_MODES.map(({ value, title, doc }) => (
+      <div
+        class="joined"
+        role="radiogroup"
+        aria-label="Mode"
+        onKeyDown={(event) => walkModes(event, modes, mode, choose)}
+      >
+        {modes.map(({ value, title, doc }) => (
           <button
             key={value}
             role="radio"
@@ -127,7 +135,12 @@ function ModeGroup({ presenter }: { presenter: NetworkPresenter }) {
 }
 
 // Arrow keys move to the next mode and choose it, as in any radio group.
-function walkModes(event: KeyboardEvent, mode: string, choose: (value: string) => void): void {
+function walkModes(
+  event: KeyboardEvent,
+  modes: typeof VIEW_MODES,
+  mode: string,
+  choose: (value: string) => void,
+): void {
   const step = ["ArrowRight", "ArrowDown"].includes(event.key)
     ? 1
     : ["ArrowLeft", "ArrowUp"].includes(event.key)
@@ -135,8 +148,8 @@ function walkModes(event: KeyboardEvent, mode: string, choose: (value: string) =
       : 0;
   if (!step || !(event.currentTarget instanceof HTMLElement)) return;
   event.preventDefault();
-  const index = (VIEW_MODES.findIndex(({ value }) => value === mode) + step + VIEW_MODES.length) % VIEW_MODES.length;
-  choose(VIEW_MODES[index].value);
+  const index = (modes.findIndex(({ value }) => value === mode) + step + modes.length) % modes.length;
+  choose(modes[index].value);
   event.currentTarget.querySelectorAll("button")[index].focus();
 }
 
@@ -222,19 +235,21 @@ function AppearanceGroup({ presenter }: { presenter: NetworkPresenter }) {
   const { labels, arrows, height, lean } = useValue(presenter.settings);
   return (
     <div class="group">
-      <label title="How high bars are">
-        <span>Height</span>
-        <input
-          id="network-height"
-          type="range"
-          min="0.2"
-          max="2.5"
-          step="0.1"
-          value={height}
-          aria-valuetext={`${height} times`}
-          onInput={({ currentTarget }) => presenter.settings.patch({ height: Number(currentTarget.value) })}
-        />
-      </label>
+      {presenter.webgl && (
+        <label title="How high bars are">
+          <span>Height</span>
+          <input
+            id="network-height"
+            type="range"
+            min="0.2"
+            max="2.5"
+            step="0.1"
+            value={height}
+            aria-valuetext={`${height} times`}
+            onInput={({ currentTarget }) => presenter.settings.patch({ height: Number(currentTarget.value) })}
+          />
+        </label>
+      )}
       <button
         class="toggle"
         aria-pressed={labels}
@@ -243,22 +258,26 @@ function AppearanceGroup({ presenter }: { presenter: NetworkPresenter }) {
       >
         Labels
       </button>
-      <button
-        class="toggle"
-        aria-pressed={arrows}
-        title="Arrows between the layers (A)"
-        onClick={() => presenter.settings.patch({ arrows: !arrows })}
-      >
-        Arrows
-      </button>
-      <button
-        class="toggle"
-        aria-pressed={lean}
-        title="A stack of layers leans to fill the window"
-        onClick={() => presenter.settings.patch({ lean: !lean })}
-      >
-        Lean
-      </button>
+      {presenter.webgl && (
+        <>
+          <button
+            class="toggle"
+            aria-pressed={arrows}
+            title="Arrows between the layers (A)"
+            onClick={() => presenter.settings.patch({ arrows: !arrows })}
+          >
+            Arrows
+          </button>
+          <button
+            class="toggle"
+            aria-pressed={lean}
+            title="A stack of layers leans to fill the window"
+            onClick={() => presenter.settings.patch({ lean: !lean })}
+          >
+            Lean
+          </button>
+        </>
+      )}
       <button aria-label="Save picture as PNG" title="Save picture as PNG" onClick={() => void savePicture(presenter)}>
         <Icon name="down" /> PNG
       </button>

@@ -16,10 +16,14 @@ import { pickResult, type PickResult } from "./picking";
 import { pictureOf, pixelValues, sentPixels, type RgbPicture } from "./rgb_picture";
 import { computeRange, fractionIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Appearance, Unit } from "./scene";
+import type { SlabColour } from "../../colouring/slab_colours";
+import type { Fault } from "../fold/faults";
 import type { SceneItem, VisibleNet } from "../fold/visible_net";
 
 const TITLE_PX = 18; // pixels above each layer
 const SPACING_PX = 22;
+const LEGEND_PX = 96; // kept free below, whatever the legend says: layers must not move when it grows
+const MIN_FREE_PX = 120; // below, what lies over the picture may cover it
 
 interface Plate {
   placed: PlacedLayer;
@@ -35,6 +39,9 @@ export class FlatScene {
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
   drawCount = 0;
+  faults: ReadonlyMap<string, Fault> = new Map();
+  tints: ReadonlyMap<string, SlabColour> | null = null;
+  private spaceKey = "";
   private readonly resizeObserver: ResizeObserver;
   private plates: Plate[] = [];
   private net: Net | null = null;
@@ -84,6 +91,18 @@ export class FlatScene {
   }
 
   hover(): void {}
+
+  /** Mark layers with something wrong. */
+  setFaults(faults: ReadonlyMap<string, Fault>): void {
+    this.faults = faults;
+    this.requestDraw();
+  }
+
+  /** Colour each layer by one colour in place of its values; null: by its values. */
+  setTints(tints: ReadonlyMap<string, SlabColour> | null): void {
+    this.tints = tints;
+    this.requestDraw();
+  }
 
   pickAt(x: number, y: number): PickResult | null {
     const plate = this.plates.find(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height); // prettier-ignore
@@ -149,12 +168,26 @@ export class FlatScene {
   private arrange(): void {
     const layers = this.net?.layers ?? [];
     let scale = 80;
-    do this.plates = arrangePlates(layers, (scale *= 0.9), this.host.clientWidth);
-    while (scale > 1 && this.plates.some(({ top, height }) => top + height + 8 > this.host.clientHeight));
+    const { top, bottom } = this.freeSpace();
+    do this.plates = arrangePlates(layers, (scale *= 0.9), this.host.clientWidth, top);
+    while (scale > 1 && this.plates.some((plate) => plate.top + plate.height + 8 > bottom));
     this.requestDraw();
   }
 
+  // Between what lies over the picture: breadcrumbs and notices above, the legend below.
+  private freeSpace(): { top: number; bottom: number } {
+    const over = (names: string): HTMLElement[] => [...(this.host.parentElement?.querySelectorAll<HTMLElement>(`:scope > :is(${names})`) ?? [])]; // prettier-ignore
+    const above = over(".network-way, .network-over, .network-flat").map(({ offsetTop, offsetHeight }) => offsetTop + offsetHeight); // prettier-ignore
+    const { clientHeight } = this.host;
+    const [top, bottom] = [Math.max(0, ...above), clientHeight - LEGEND_PX];
+    return bottom - top > MIN_FREE_PX ? { top, bottom } : { top: 0, bottom: clientHeight };
+  }
+
   draw(): void {
+    if (JSON.stringify(this.freeSpace()) !== this.spaceKey) {
+      this.spaceKey = JSON.stringify(this.freeSpace()); // the legend or a notice has come
+      this.arrange();
+    }
     cancelAnimationFrame(this.frameRequest);
     this.frameRequest = 0;
     const context = this.canvas.getContext("2d")!;
@@ -171,15 +204,16 @@ export class FlatScene {
     const { layer } = plate.placed;
     context.fillStyle = this.appearance.palette.plane;
     context.fillRect(plate.left - 3, plate.top - 3, plate.width + 6, plate.height + 6);
+    this.drawFault(context, plate);
     if (this.appearance.labels) {
       context.fillStyle = this.appearance.dark ? "#e6e9ee" : "#1c2127";
       context.font = "600 12px system-ui, sans-serif";
-      context.fillText(
-        this.items.get(layer.name)?.title ?? layer.name,
-        plate.left - 2,
-        plate.top - 7,
-        Math.max(plate.width, 60),
-      );
+      context.fillText(this.titleOf(layer.name), plate.left - 2, plate.top - 7, Math.max(plate.width, 60));
+    }
+    const tint = this.tints?.get(layer.name);
+    if (this.tints) {
+      context.fillStyle = tint?.fill || this.appearance.palette.plane;
+      return context.fillRect(plate.left, plate.top, plate.width, plate.height);
     }
     const layout = this.layout(plate);
     if (layout.picture) return this.drawPicture(context, plate, layout.picture);
@@ -194,6 +228,21 @@ export class FlatScene {
       const y = plate.top + ((top + bottom) / 2) * plate.height - high / 2;
       context.drawImage(image, 0, tile * rows, across, down, x, y, wide, high);
     }
+  }
+
+  // "h.0–3 ×4 +", with its number or fault.
+  private titleOf(name: string): string {
+    const item = this.items.get(name);
+    const more = this.tints?.get(name)?.text || this.faults.get(name)?.text;
+    return `${item?.title ?? name}${item?.canOpen ? " +" : ""}${more ? ` · ${more}` : ""}`;
+  }
+
+  private drawFault(context: CanvasRenderingContext2D, { placed, left, top, width, height }: Plate): void {
+    const fault = this.faults.get(placed.layer.name);
+    if (!fault) return;
+    context.strokeStyle = this.appearance.palette.wrong;
+    context.lineWidth = fault.isFirst ? 4 : 2;
+    context.strokeRect(left - 3, top - 3, width + 6, height + 6);
   }
 
   private drawPicture(context: CanvasRenderingContext2D, plate: Plate, picture: RgbPicture): void {
@@ -250,8 +299,8 @@ function packColour([red, green, blue]: readonly number[]): number {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
-function arrangePlates(layers: readonly PlacedLayer[], scale: number, maxWidth: number): Plate[] {
-  let [left, top, rowHeight] = [SPACING_PX, SPACING_PX, 0];
+function arrangePlates(layers: readonly PlacedLayer[], scale: number, maxWidth: number, from: number): Plate[] {
+  let [left, top, rowHeight] = [SPACING_PX, from + SPACING_PX / 2, 0];
   return layers.map((placed) => {
     const [width, height] = [placed.size[0] * scale, placed.size[1] * scale];
     if (left > SPACING_PX && left + width > maxWidth - SPACING_PX)

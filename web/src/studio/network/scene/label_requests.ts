@@ -31,6 +31,7 @@ export function labelRequests(
   isSelected: boolean,
   item?: SceneItem,
   fault?: Fault,
+  amount = "", // the number that it is coloured by
 ): LabelRequest[] {
   const { layer, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
@@ -43,7 +44,7 @@ export function labelRequests(
   if (Math.max(wide, high) < MIN_NAMED_PX) return tiles;
   const emptyText = viewport.hasValues && !layerMesh.frame ? " · no values" : "";
   const isShort = (viewport.isCrowded || viewport.width < NARROW_PX) && !isSelected;
-  const detail = isShort ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
+  const detail = amount ? amount : isShort ? "" : `${item?.detail ?? layer.shape.join(" × ")}${emptyText}`;
   const request = {
     key: layer.name,
     title: shortTitle(item?.title ?? layer.name),

@@ -62,6 +62,8 @@ export class LayerMesh {
   private readonly copies: Mesh<BufferGeometry, ShaderMaterial>[] = [];
   private readonly uniforms: ReturnType<typeof layerUniforms>;
   private texture: DataTexture;
+  private palette: ScenePalette | null = null;
+  private tint: string | null = null;
 
   constructor(
     readonly placed: PosedLayer,
@@ -127,8 +129,8 @@ export class LayerMesh {
   /** Switch between bars and cells. */
   setForm(form: LayerForm): void {
     this.form = form;
-    this.bars.visible = form === "bars";
-    this.cells.visible = form === "cells";
+    this.bars.visible = form === "bars" && this.tint === null;
+    this.cells.visible = form === "cells" && this.tint === null;
     this.showPicture();
   }
 
@@ -139,12 +141,20 @@ export class LayerMesh {
     if (picture) this.uniforms.shades.value.set(...picture.shades);
   }
 
+  /** Show one colour in place of the values; "" for none that is known, null for the values. */
+  setTint(tint: string | null): void {
+    this.tint = tint;
+    this.setForm(this.form);
+    if (this.palette) this.setPalette(this.palette);
+  }
+
   setBarHeight(barHeight: number): void {
     this.barHeight = barHeight;
     this.uniforms.tall.value = barHeight;
   }
 
   setPalette(palette: ScenePalette): void {
+    this.palette = palette;
     const set = (uniform: IUniform<Vector3>, colour: string): void => {
       const [red, green, blue] = parseColour(colour);
       uniform.value.set(red / 255, green / 255, blue / 255);
@@ -153,7 +163,8 @@ export class LayerMesh {
     for (const name of ["blank", "nan", "plus", "minus"] as const) set(this.uniforms[name], palette[name]);
     set(this.uniforms.green, palette.green);
     const { fill, rim, glow, wrong } = this.plane.material.uniforms as Record<string, IUniform<Vector3>>;
-    set(fill, palette.plane);
+    set(fill, this.tint || palette.plane);
+    this.plane.material.uniforms.cover.value = this.tint ? 0.96 : 0.62;
     set(rim, palette.rim);
     set(glow, palette.accent);
     set(wrong, palette.wrong);

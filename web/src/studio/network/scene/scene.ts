@@ -1,6 +1,7 @@
 // The network in 3D; it renders only when something has changed.
 import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vector2, Vector3, WebGLRenderer, type Ray } from "three"; // prettier-ignore
 import type { Net } from "../../messages";
+import { Flight } from "../../../camera/flight";
 import { buildArrows } from "./arrows";
 import { OrbitCamera, type Pose } from "./orbit_camera";
 import { findColourMap, buildRamp } from "../values/colour_maps";
@@ -9,11 +10,12 @@ import { Labels, type LabelRequest } from "./labels";
 import { leanStack, canLean } from "./stack_lean";
 import { footprint, scenePoint } from "./layer_pose";
 import { LayerMesh, type ScenePalette } from "./layer_mesh";
-import { interpolatePose, CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
+import { CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
 import { labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
 import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Fault } from "../fold/faults";
+import type { SlabColour } from "../../colouring/slab_colours";
 import type { SceneItem, VisibleNet } from "../fold/visible_net";
 import { FrameBoxes } from "./frame_boxes";
 import { TokenLabels, tokenLabelsOf } from "./token_labels";
@@ -51,6 +53,7 @@ export class Scene {
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
   faults: ReadonlyMap<string, Fault> = new Map();
+  tints: ReadonlyMap<string, SlabColour> | null = null;
   drawCount = 0; // number of renders so far
   onLabelClick: (key: string) => void = () => {};
   private readonly renderer: WebGLRenderer;
@@ -72,7 +75,7 @@ export class Scene {
   private selected: Unit | null = null;
   private hovered: PickResult | null = null;
   private frameRequest = 0;
-  private flightRequest = 0;
+  private readonly flight = new Flight<Pose>((pose) => this.orbit.set(pose));
   private leanAspect = 1; // the window aspect that the stack leans for
   private isUntouched = true; // until the user moves the camera, it is fitted again on resize
   private readonly drawCallbacks: (() => void)[] = [];
@@ -122,6 +125,7 @@ export class Scene {
     for (const placed of net?.layers ?? []) {
       const view = new LayerMesh({ ...placed }, this.ramp, this.items.get(placed.layer.name)?.count);
       view.setPalette(this.appearance.palette);
+      view.setTint(this.tints ? (this.tints.get(placed.layer.name)?.fill ?? "") : null);
       this.layerMeshes.set(placed.layer.name, view);
       this.root.add(view.group);
     }
@@ -148,6 +152,13 @@ export class Scene {
   setFaults(faults: ReadonlyMap<string, Fault>): void {
     this.faults = faults;
     for (const [name, view] of this.layerMeshes) view.setFault(faults.get(name) ?? null);
+    this.requestDraw();
+  }
+
+  /** Colour each layer by one colour in place of its values; null: by its values. */
+  setTints(tints: ReadonlyMap<string, SlabColour> | null): void {
+    this.tints = tints;
+    for (const [name, view] of this.layerMeshes) view.setTint(tints ? (tints.get(name)?.fill ?? "") : null);
     this.requestDraw();
   }
 
@@ -248,21 +259,13 @@ export class Scene {
 
   /** Note that the user moves the camera. */
   markTouched(): void {
-    cancelAnimationFrame(this.flightRequest);
+    this.flight.cancel();
     this.isUntouched = false;
   }
 
   /** Move to a pose, animated unless the user prefers reduced motion. */
   moveTo(pose: Pose, animate: boolean): void {
-    cancelAnimationFrame(this.flightRequest);
-    if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) return this.orbit.set(pose);
-    const [from, start] = [this.orbit.pose, performance.now()];
-    const step = (now: number): void => {
-      const progress = Math.min(1, Math.max(0, (now - start) / 260));
-      this.orbit.set(interpolatePose(from, pose, progress * progress * (3 - 2 * progress)));
-      if (progress < 1) this.flightRequest = requestAnimationFrame(step);
-    };
-    this.flightRequest = requestAnimationFrame(step);
+    this.flight.start(this.orbit.pose, pose, animate);
   }
 
   /** Request a render; `done` is called after it. */
@@ -279,7 +282,7 @@ export class Scene {
 
   dispose(): void {
     cancelAnimationFrame(this.frameRequest);
-    cancelAnimationFrame(this.flightRequest);
+    this.flight.cancel();
     this.resizeObserver.disconnect();
     this.setNet(null);
     cancelAnimationFrame(this.frameRequest);
@@ -461,6 +464,7 @@ export class Scene {
           this.selected?.layer === name || this.hovered?.layer === name,
           this.items.get(name),
           this.faults.get(name),
+          this.tints?.get(name)?.text,
         ),
       );
     }

@@ -1,6 +1,5 @@
 // Geometry helpers of the scene, and detection of WebGL.
 import { Vector3 } from "three";
-import type { Pose } from "./orbit_camera";
 import type { LayerMesh } from "./layer_mesh";
 
 /** The corners of a box. */
@@ -14,12 +13,6 @@ export function detectWebgl(): { webgl: boolean; software: boolean } {
   const name = String(context.getParameter(info ? info.UNMASKED_RENDERER_WEBGL : context.RENDERER));
   context.getExtension("WEBGL_lose_context")?.loseContext();
   return { webgl: true, software: /swiftshader|llvmpipe|softpipe|software|basic render/i.test(name) };
-}
-
-/** Interpolate between two poses. */
-export function interpolatePose(start: Pose, end: Pose, progress: number): Pose {
-  const mix = (name: keyof Pose): number => start[name] + (end[name] - start[name]) * progress;
-  return { x: mix("x"), y: mix("y"), z: mix("z"), azimuth: mix("azimuth"), elevation: mix("elevation"), distance: mix("distance") }; // prettier-ignore
 }
 
 /** The diagonal of the bounding box of points. */
