@@ -21,7 +21,7 @@ NAMES = ["the", "cat", "sat"]
 
 def test_a_list_of_names_holds_for_every_item_of_the_batch() -> None:
     assert check_token_names(NAMES) == (("the", "cat", "sat"),)
-    assert check_token_names(None) == ()
+    assert check_token_names(None) == check_token_names([]) == ()
 
 
 def test_a_list_of_lists_names_each_item_of_the_batch() -> None:

@@ -296,7 +296,7 @@ def fills(page: Any) -> list[str]:
 def colour_by_each(page: Any, names: dict[str, str]) -> None:
     """Choose each way to colour: the legend says so, and boxes look different."""
     page.locator(READY).wait_for()
-    choice, by_kind = page.get_by_label("Colour by"), fills(page)
+    choice, by_kind = page.locator(".graph-host").get_by_label("Colour by"), fills(page)
     for quantity, words in names.items():
         choice.locator(f"option[value={quantity}]:not([disabled])").wait_for(state="attached")
         choice.select_option(quantity)

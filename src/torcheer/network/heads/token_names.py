@@ -24,7 +24,7 @@ def check_token_names(names: Any) -> TokenNames:
         near = f"; did you mean {names.split()[:4]!r}?" if isinstance(names, str) else ""
         raise BadArgument(f"token_names is {type(names).__name__}: {_FORMS}{near}")
     listed = list(names)
-    items = [listed] if all(isinstance(name, str) for name in listed) else listed
+    items = [listed] if listed and all(isinstance(name, str) for name in listed) else listed
     checked = tuple(_item(item, number) for number, item in enumerate(items))
     if sum(map(len, checked)) > _MOST_NAMES:
         raise BadArgument(f"token_names has {sum(map(len, checked))} names; at most {_MOST_NAMES} can be shown")
