@@ -32,7 +32,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import studio_page
-import studio_runs
+import studio_run_list
 import torch
 from processes import KEEPS_MEMORY, processor
 from report import table, write_section
@@ -315,7 +315,7 @@ def main() -> None:
     machine = f"{processor()}, torch {torch.__version__}"
     parts = [table(header, rows), f"{machine}, one thread, CPU time of the process that trains."] if rows else []
     if "runs" in wanted:
-        counts = studio_runs.rows(500 if chosen.quick else 10_000)
+        counts = studio_run_list.rows(500 if chosen.quick else 10_000)
         parts.append(table(["a folder", "what", "CPU time", "floor"], counts))
     if of_page := [name for name in wanted if name in studio_page.NAMES]:
         parts.append(table(studio_page.HEADER, studio_page.rows(of_page, chosen.quick)))

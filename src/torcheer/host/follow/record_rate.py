@@ -7,7 +7,7 @@ from typing import Final
 
 from torcheer.control.control_records import Every, Wants
 
-SHARE: Final = 125  # "auto": after a record that took c seconds, the next is due 125·c later: 0.8% of the time
+SHARE: Final = 150  # "auto": after a record that took c seconds, the next is due 150·c later: 0.7% of the time
 LEAST_SECS: Final = 0.05  # "auto": between two records, 20 a second
 
 _MOST_WAITING: Final = 3  # wall time over CPU time on a busy machine; beyond that it was a stall
