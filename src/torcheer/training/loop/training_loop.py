@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Running = list[tuple[PipelineRunner, Iterator[Any]]]  # pipelines, each with the rest of its batches
 NEVER = 1 << 62
-SHARE, LEAST_SECS = 100.0, 2.0  # saving after epochs may take 1/100 of the time, at most once in 2 s
+SHARE, LEAST_SECS = 100.0, 5.0  # saving after epochs may take 1/100 of the time, at most once in 5 s
 
 
 class TrainingLoop:
