@@ -301,10 +301,10 @@ def colour_by_each(page: Any, names: dict[str, str]) -> None:
         choice.locator(f"option[value={quantity}]:not([disabled])").wait_for(state="attached")
         choice.select_option(quantity)
         expect(page.locator(".legend")).to_contain_text(words)
-        assert fills(page) != by_kind, quantity
+        wait_until(lambda: fills(page) != by_kind, quantity, page=page)
     choice.select_option("kind")
     expect(page.locator(".legend")).to_contain_text("linear, embedding")
-    assert fills(page) == by_kind
+    wait_until(lambda: fills(page) == by_kind, "the colours of before", page=page)
 
 
 def test_each_way_to_colour_a_pass_changes_boxes_and_has_a_legend(open_page: Pages, shown: str) -> None:

@@ -75,7 +75,9 @@ function Pictures({ store, layer, comparison, heads }: PicturesProps) {
             range={variable === "Difference" ? (blocks[2].block?.range() ?? null) : range}
             cursor={isSameShape ? cursor : undefined}
             onCursor={isSameShape ? setCursor : undefined}
-            onEnter={(cell) => isSameShape && enter(leading, choice, blocks[place].block!, cell, setChoice)}
+            onEnter={(cell) =>
+              isSameShape && setChoice(axes.entered(choice, leading, blocks[place].block!, cell) ?? choice)
+            }
             onLeave={() => setChoice(axes.firstChoice(leading, item))}
           />
         ))}
@@ -107,19 +109,6 @@ function useSlice({ store, layer, choice: shared, leading, item }: SlicePlace, h
   const asked = useAnswer(question, (next) => askSlice(store, next), null);
   const isCurrent = asked && choice && axes.ROLES.every((role) => asked.question[role] === choice[role]);
   return { block: isCurrent ? asked.value : null, choice, problem: asked?.problem ?? "" };
-}
-
-// One level in: a tile alone, or the part around a cell that stands for several.
-function enter(
-  head: TensorHead,
-  choice: axes.AxisChoice,
-  block: SliceBlock,
-  cell: BlockCell,
-  setChoice: (choice: axes.AxisChoice) => void,
-): void {
-  if (choice.tiles >= 0 && head.shape[choice.tiles] > 1)
-    setChoice(axes.openedTile(choice, block.spansOf(cell)[0].first));
-  else if (block.isReduced) setChoice(axes.zoomedTo(choice, head, block, cell));
 }
 
 interface PictureProps {

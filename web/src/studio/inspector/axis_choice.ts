@@ -85,6 +85,12 @@ export function openedTile(choice: AxisChoice, tile: number): AxisChoice {
   return { ...withPosition(choice, choice.tiles, tile), tiles: -1, zoom: null };
 }
 
+/** One level in from a cell: its tile alone, or what is around it; null where it is all there is. */
+export function entered(choice: AxisChoice, head: TensorHead, block: SliceBlock, cell: BlockCell): AxisChoice | null {
+  if (choice.tiles >= 0 && head.shape[choice.tiles] > 1) return openedTile(choice, block.spansOf(cell)[0].first);
+  return block.isReduced ? zoomedTo(choice, head, block, cell) : null;
+}
+
 /** The index of a cell in the tensor, with a span on an axis where it stands for several. */
 export function indexOfCell(choice: AxisChoice, block: SliceBlock, cell: BlockCell): (number | Span)[] {
   const spans = block.spansOf(cell);

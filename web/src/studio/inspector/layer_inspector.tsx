@@ -229,10 +229,8 @@ function enter(
   cell: BlockCell,
   setChoice: (choice: axes.AxisChoice) => void,
 ): void {
-  if (choice.tiles >= 0 && head.shape[choice.tiles] > 1) {
-    return setChoice(axes.openedTile(choice, block.spansOf(cell)[0].first));
-  }
-  if (block.isReduced) return setChoice(axes.zoomedTo(choice, head, block, cell));
+  const inside = axes.entered(choice, head, block, cell);
+  if (inside) return setChoice(inside);
   const unit = unitOf(layer, head, axes.indexOfCell(choice, block, cell));
   if (unit !== null) presenter.select({ layer: layer.name, unit });
 }
