@@ -1,16 +1,18 @@
 # On a fresh machine `make demo` and `make test` do all the set-up themselves.
 
 export PYTHON3 ?= python3
-# One more than CI's cores: tests of other processes wait for them most of their time.
-WORKERS ?= 3
+# Two more than CI's cores: tests of other processes wait for them most of their time. Browsers do not wait.
+WORKERS ?= 4
+BROWSERS ?= 3
 
 python := .venv/bin/python
 # The folder counts too: an environment that was moved still points at the old one.
-stamp := .stamp-$(shell { pwd; cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
+stamp := .stamp-$(shell { pwd; cat pyproject.toml constraints.txt .ci/environment .ci/torchvision_import.py; } | cksum | cut -d' ' -f1)
+docs_stamp := .stamp-$(shell { pwd; cat docs/_site/requirements.txt; } | cksum | cut -d' ' -f1)
 # The peers' environment holds all that .venv holds, and the peers.
 bench_python = $(if $(wildcard .venv-peers/$(stamp)),.venv-peers/bin/python,$(python))
-# Node and npm, wherever .ci/node finds them; asked when a recipe needs them.
-with_node = node=$$(.ci/node) && PATH="$${node%/*}:$$PATH"
+# Node and npm, wherever .ci/node.py finds them; asked when a recipe needs them.
+with_node = node=$$($(PYTHON3) .ci/node.py) && PATH="$${node%/*}:$$PATH"
 node_modules := web/node_modules/.package-lock.json
 page := src/torcheer/studio/page/studio.js
 page_sources := $(shell find web/src -type f) web/build.mjs web/bundle.mjs
@@ -27,8 +29,8 @@ demo: setup ## train a small conv net on handwritten digits, with the studio, a 
 unexport PYTHONDONTWRITEBYTECODE
 
 # Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
-test test-python test-forking test-browser test-slow test-faults: export PYTHONHASHSEED = 0
-test test-python test-forking test-browser: export OMP_NUM_THREADS = 1
+test test-python test-forking test-browser test-slow test-faults test-dist test-integrations: export PYTHONHASHSEED = 0
+test test-python test-forking test-browser test-dist test-integrations: export OMP_NUM_THREADS = 1
 
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
@@ -42,20 +44,32 @@ test-page: setup $(node_modules) ## the page's own tests
 	@$(with_node) node web/test.mjs
 
 test-python: setup ## the fast tests that need no browser
-	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "not browser and not slow and not faults" --ignore-glob='*$(forking)'
+	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "not browser and not slow and not faults and not dist and not integrations" --ignore-glob='*$(forking)'
 
 test-forking: setup
 	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) tests/$(forking)
 
 test-browser: setup ## the fast tests that need a browser
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
-	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults" $(browser_files)
+	@$(python) -m pytest -q -n $(BROWSERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults and not dist and not integrations" $(browser_files)
 
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow
 
 test-faults: setup ## kills, full disks and damage by the hundred
 	@$(python) -m pytest -q -m faults
+
+# An environment of its own: Ray, an S3 server and FUSE are large, and nothing else needs them.
+test-dist: setup .venv-ray/$(stamp) ## two and four processes that train or extract together, killed ranks and nodes, Ray, S3, network storage
+	@.venv-ray/bin/python -m pytest -q -m dist
+
+# A gigabyte and some minutes for each; one environment at a time, removed again. VERSIONS="2.15@3.11 2.9@3.11" runs some.
+test-versions: setup ## the wheel beside every torch from 2.9 on, and on every Python: the table of docs/versions.md
+	@$(python) benchmarks/versions.py $(VERSIONS)
+
+# An environment of its own: mlflow asks for another pyarrow than we test with.
+test-integrations: setup .venv-integrations/$(stamp) ## others' loops and trackers, with the real packages: Lightning, transformers, Accelerate, W&B, TensorBoard, MLflow, captum
+	@.venv-integrations/bin/python -m pytest -q -m integrations
 
 # A round takes as long as the property tests of `make test`; SEED=… ROUNDS=1 draws again what a round drew.
 ROUNDS ?= 5
@@ -67,12 +81,18 @@ fuzz: setup ## the property tests on fresh random examples, ROUNDS times; says t
 	    $(python) -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; \
 	done
 
-check: check-python check-map check-page ## formatting, lint, types, import map, the bundled pages
+check: check-python check-map check-page check-types ## formatting, lint, types, import map, the bundled pages
 
 check-python: setup
 	@$(python) -m ruff format --check .
 	@$(python) -m ruff check .
+	@mkdir -p build && $(python) .ci/readme_program.py >build/readme_program.py
 	@$(python) -m mypy
+
+# What a user's editor says of our types; mypy reads the same two programs.
+check-types: setup $(node_modules)
+	@mkdir -p build && $(python) .ci/readme_program.py >build/readme_program.py
+	@$(with_node) node web/node_modules/pyright/index.js --pythonpath $(python) tests/typed_user.py build/readme_program.py
 
 # Collects every test: pytest compiles them here once, where each worker of `make test` would.
 check-map: setup
@@ -83,6 +103,13 @@ check-page: setup $(node_modules)
 	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
 	@$(with_node) && cd web && node node_modules/eslint/bin/eslint.js .
 	@$(with_node) node web/build.mjs --check
+
+# twine comes into an environment that is removed again.
+check-metadata: setup ## what package indexes say of a wheel and an sdist: twine's own check
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	    $(python) -m hatchling build -d "$$folder/dist" >/dev/null && $(PYTHON3) -m venv "$$folder/twine" && \
+	    "$$folder/twine/bin/python" -m pip -qq --disable-pip-version-check install twine && \
+	    "$$folder/twine/bin/python" -m twine check --strict "$$folder"/dist/*
 
 web: .venv/$(stamp) $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs
@@ -105,14 +132,26 @@ bench-archive: setup ## what values on disk cost, beside plain files; what extra
 bench-training: setup ## what a training step costs, beside a hand-written loop; with the peers after `make setup-peers`
 	@$(bench_python) benchmarks/training.py
 
+bench-ranks: setup ## what a training step costs on two processes; with Lightning and Accelerate after `make setup-peers`
+	@$(bench_python) benchmarks/training_ranks.py
+
 bench-watch: setup ## what watching costs the process that trains, beside W&B and TensorBoard after `make setup-peers`
 	@$(bench_python) benchmarks/watch.py
 
 bench-studio: setup ## what the studio costs the process that trains, and how long a person waits for its page
 	@$(python) benchmarks/studio.py
 
-pictures: setup ## take the pictures of docs/studio-networks.md anew; BEFORE=folder has those of an older torcheer
+pictures: setup ## take the pictures of docs/studio-networks.md anew; those of before stay, or come from BEFORE=folder
 	@$(python) benchmarks/studio_pictures.py --write docs/pictures/networks $(if $(BEFORE),--before $(BEFORE))
+
+# Not torcheer's environment: the pages are made of its sources. 12 MB under build/site, which opens without a server.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: .venv-docs/$(docs_stamp) ## build the documentation: build/site/index.html, searchable, without the network
+	@.venv-docs/bin/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+notebooks: setup ## execute the notebooks of docs/notebooks, with their outputs
+	@$(python) docs/_site/run_notebooks.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
@@ -133,9 +172,23 @@ clean: ## remove what tools and the demo left; the environments stay
 	@.ci/environment .venv
 	@rm -f .venv/.stamp-* && touch $@
 
+.venv-docs/$(docs_stamp):
+	@echo "documentation: making .venv-docs"
+	@$(PYTHON3) -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip -qq --no-input --disable-pip-version-check install -r docs/_site/requirements.txt
+	@touch $@
+
 .venv-peers/$(stamp):
 	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz pytorch-ignite
 	@rm -f .venv-peers/.stamp-* && touch $@
+
+.venv-ray/$(stamp):
+	@.ci/environment .venv-ray ray==2.60.0 s3fs 'moto[server]' mfusepy
+	@rm -f .venv-ray/.stamp-* && touch $@
+
+.venv-integrations/$(stamp):
+	@.ci/environment .venv-integrations mlflow captum matplotlib
+	@rm -f .venv-integrations/.stamp-* && touch $@
 
 .venv-contexts/$(stamp):
 	@.ci/environment .venv-contexts diffusers==0.42.1 peft==0.21.2 torch_geometric==2.8.1 kornia==0.9.0 snntorch==1.0.0 \
@@ -152,4 +205,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations check-metadata docs notebooks

@@ -442,6 +442,7 @@ def main() -> None:
     parser.add_argument("--peer-rounds", type=int, default=0, help="in how many of the rounds, in place of all")
     parser.add_argument("--samples", type=int, default=0, help="how many, in place of the default of each model")
     parser.add_argument("--only", default="", choices=["", "residual", "resnet"], help="one of the two models")
+    parser.add_argument("--reading", action="store_true", help="only the shuffled reading of the residual streams")
     parser.add_argument("--disk", default=tempfile.gettempdir(), help="a folder on the disk")
     parser.add_argument("--write", default="", help="put the table into this file")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
@@ -452,9 +453,9 @@ def main() -> None:
     places = {"RAM disk": RAM_DISK, "disk": Path(chosen.disk)}
     made_rows: list[list[str]] = []
     for key, make in {"residual": residual_streams, "resnet": resnet}.items():
-        if chosen.only in ("", key):
+        if chosen.only in ("", key) and (key == "residual" or not chosen.reading):
             workload = make(chosen.device, chosen.samples)
-            for where, place in places.items():
+            for where, place in places.items() if not chosen.reading else ():
                 made_rows += rows(workload, where, place, chosen.rounds, chosen.peer_rounds or chosen.rounds)
             if key == "residual":
                 made_rows += reading_rows(workload, places["disk"], chosen.rounds)

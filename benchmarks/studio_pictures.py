@@ -3,8 +3,8 @@
     python benchmarks/studio_pictures.py [--only llama,unet] [--tab network] [--to FOLDER] [--write FOLDER]
 
 Each network is opened by `tl.show` and photographed in Chromium, light and dark, 1440, 1024 and 390 pixels wide, as
-PNG files in `--to`. `--write` joins those of a network to one small WebP file. `--before FOLDER` takes the files that
-this script has made with an older torcheer (PYTHONPATH), for the picture on the left.
+PNG files in `--to`. `--write` joins those of a network to one small WebP file. The picture on the left, of an older
+torcheer, stays that of the file which is there, or is taken from `--before FOLDER`: what this script has made with it.
 """
 
 from __future__ import annotations
@@ -95,16 +95,26 @@ def join(name: str, source: Path, target: Path, before: Path | None) -> Path:
         image = Image.open(folder / f"{name}-{theme}-{window}.png").convert("RGB")
         return image.resize((round(image.width * SCALE), round(image.height * SCALE)), Image.Resampling.LANCZOS)
 
-    old = [] if before is None else [picture(before, "light", "1440")]
+    path = target / f"{name}.webp"
+    old = [picture(before, "light", "1440")] if before is not None else _first_picture(path)
     rows = [
         [*old, picture(source, "light", "1440"), *([] if old else [picture(source, "dark", "1440")])],
         [picture(source, *key) for key in (("dark", "1440"), ("dark", "1024"), ("light", "390"), ("dark", "390"))],
     ]
     sheet = _sheet(rows)
     target.mkdir(parents=True, exist_ok=True)
-    path = target / f"{name}.webp"
     sheet.save(path, quality=50, method=6)
     return path
+
+
+def _first_picture(sheet: Path) -> list[Any]:
+    """The picture at the upper left of a sheet that was joined before."""
+    from PIL import Image
+
+    if not sheet.exists():
+        return []
+    width, height = (round(side * SCALE) for side in WINDOWS["1440"])
+    return [Image.open(sheet).convert("RGB").crop((0, 0, width, height))]
 
 
 def _sheet(rows: list[list[Any]]) -> Any:
@@ -136,7 +146,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--themes", default=",".join(THEMES))
     parser.add_argument("--to", type=Path, default=Path("build/pictures"))
     parser.add_argument("--write", type=Path, help="folder of the joined files")
-    parser.add_argument("--before", type=Path, help="folder of an older torcheer's PNG files")
+    parser.add_argument(
+        "--before", type=Path, help="folder of an older torcheer's PNG files, for other pictures on the left"
+    )
     parser.add_argument("--join-only", action="store_true", help="join the files that are there")
     return parser.parse_args()
 

@@ -78,6 +78,7 @@ def load() -> Any:
         for name in ("nms", "qnms"):
             if not hasattr(torch.ops.torchvision, name):
                 _library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"torchvision::{name}", "CPU"):
                 _library.impl(name, _nms, "CPU")
     import torchvision
     import torchvision.ops.boxes

@@ -49,6 +49,8 @@ def array(entry: dict, data: bytes):
     need(len(part) == entry["stored"] and zlib.crc32(part) == entry["crc32"], f"{entry['layer']} is damaged")
     kind = np.dtype(BITS.get(entry["type"].removeprefix("float8_"), entry["type"])).newbyteorder("<")
     held = np.dtype(entry["as"]["type"]).newbyteorder("<") if "as" in entry else kind
+    if "zlib" in entry:
+        part = zlib.decompress(part)
     if "zstd" in entry:
         import zstandard
 

@@ -93,7 +93,7 @@ def held(sample: Sample, codec: str) -> bytes:
     about, stored = pack(codec, kind, payload)
     scale = about.get("as", {}).get("scale", 1.0)
     lossy = about.get("as", {}).get("type", "")
-    name = "+".join(filter(None, [lossy, "zstd" if "zstd" in about else ""])) or "raw"
+    name = "+".join(filter(None, [lossy, *(name for name in ("zstd", "zlib") if name in about)])) or "raw"
     return bytes(unpack(name, scale, kind, shape, memoryview(stored)))
 
 

@@ -7,6 +7,8 @@ import random
 import re
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import numpy
 import pytest
@@ -75,10 +77,18 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Leave what stands now, millions of objects, out of every later collection and search of a test's garbage."""
+    """Leave what stands now, millions of objects, out of every later collection and search of a test's garbage.
+
+    And what `torch.manual_seed` does for devices that are not there.
+    """
     gc.collect()
     gc.freeze()
     gc.get_freeze_count = lambda: 1  # which each drawing asks for: counting them takes a tenth of a second
+    import torch  # not before: the process that hands out the tests has no use for it
+
+    for kind in (torch.cuda, torch.xpu, torch.mtia):
+        if not kind.is_available():
+            kind.manual_seed_all = lambda seed: None  # `torch.manual_seed` takes a traceback for each: a millisecond
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -87,9 +97,7 @@ def pytest_runtest_setup(item):
     import torch  # which begins with another seed in every process
 
     seed = int(item.config.getoption("--hypothesis-seed", None) or 0) % 2**32
-    # Torch's own function takes a traceback for each kind of device that is not there: a millisecond a test.
-    sow_torch = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    for sow in (random.seed, numpy.random.seed, sow_torch):
+    for sow in (random.seed, numpy.random.seed, torch.manual_seed):
         sow(seed)
 
 
@@ -130,3 +138,13 @@ def doubles():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def torchvision_without_its_compiled_half():
+    """Libraries import torchvision where it is installed, which has no compiled half for this build of torch."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    with suppress(ImportError):
+        import zoo_torchvision
+
+        zoo_torchvision.load()

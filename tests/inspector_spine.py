@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -82,13 +81,6 @@ def watched(diary: Diary, plan: Plan = QUIET, **settings: Any) -> Link:
 def balanced(account: Account) -> bool:
     """Whether every value that was offered is accounted for."""
     return account.offered == account.handled + sum(account.dropped.values()) + account.lost + account.damaged
-
-
-def traces() -> tuple[int, int, int, int]:
-    """What this process holds: descriptors, threads, children, parts of its memory that are shared by a ring."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    maps = Path("/proc/self/maps").read_text().count("torcheer-ring")
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(children), maps
 
 
 @pytest.fixture(params=["isal", "without isal"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import threading
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,11 +11,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from browser import _awake
+from PIL import Image
+from studio_serving import serving
 from studio_stage import Stage, StagePlace, stage
-from waiting import WAIT_SECS, wait_until
+from waiting import WAIT_SECS
 
 from torcheer.studio.connections.auth import Keys
-from torcheer.studio.server import listen, server_of, url_of
 
 OPEN = ".connection.open"
 FILLED = {"plots": ".readout b", "tables": ".grid"}  # what a tab has when its first rows are drawn
@@ -48,6 +47,10 @@ class Pages:
     def stage(self, source: Stage | None = None, **options: Any) -> tuple[str, Stage]:
         """A stage that stands until all pages are closed: they would complain of its going."""
         return self._stages.enter_context(stage(source, **options))
+
+    def until_closed(self, server: Any) -> Any:
+        """Enter a server's context, which lasts until all pages are closed."""
+        return self._stages.enter_context(server)
 
     def close(self) -> None:
         """Close them, and fail where one complained."""
@@ -107,20 +110,11 @@ def served(
 
 @contextmanager
 def running(
-    source: Stage, keys: Keys | None = None, port: int = 0, place: StagePlace | None = None
+    source: Stage | None, keys: Keys | None = None, port: int = 0, place: StagePlace | None = None
 ) -> Iterator[tuple[str, Keys, Any]]:
     """The same, and uvicorn's server itself."""
-    listener, made = listen(port=port)
-    keys = keys or made
-    server = server_of(place or StagePlace(source), keys)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
-    thread.start()
-    wait_until(lambda: server.started, "the server")
-    try:
-        yield url_of(listener, keys), keys, server
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    with serving(place or StagePlace(source or Stage()), keys, port) as served:
+        yield served
 
 
 def settled(page: Any) -> Any:
@@ -134,18 +128,6 @@ def settled(page: Any) -> Any:
     return page
 
 
-def pixels(page: Any, png: bytes) -> Any:
-    """The colours of a PNG's pixels, row by row (pixels, 3); the browser itself reads it."""
-    script = """async (data) => {
-        const bytes = Uint8Array.from(atob(data), (sign) => sign.charCodeAt(0));
-        const bitmap = await createImageBitmap(new Blob([bytes]));
-        const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
-        context.drawImage(bitmap, 0, 0);
-        const numbers = context.getImageData(0, 0, bitmap.width, bitmap.height).data;
-        let text = "";
-        for (let at = 0; at < numbers.length; at += 32768)
-            text += String.fromCharCode(...numbers.subarray(at, at + 32768));
-        return btoa(text);
-    }"""
-    flat = base64.b64decode(page.evaluate(script, base64.b64encode(png).decode()))
-    return np.frombuffer(flat, np.uint8).reshape(-1, 4)[:, :3].astype(int)
+def pixels(png: bytes) -> Any:
+    """The colours of a PNG's pixels, row by row (pixels, 3)."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), int).reshape(-1, 3)

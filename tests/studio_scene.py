@@ -72,7 +72,7 @@ class View:
         """The colour in the middle of a unit."""
         x, y = self.spot(layer, unit)
         clip = {"x": round(x) - 1, "y": round(y) - 1, "width": 3, "height": 3}
-        return tuple(int(part) for part in pixels(self.page, self.page.screenshot(clip=clip))[4])
+        return tuple(int(part) for part in pixels(self.page.screenshot(clip=clip))[4])
 
     def until_colour(self, layer: str, unit: int, wanted: tuple[int, ...], near: int = 10) -> None:
         """Wait for a unit to be drawn in a colour."""
@@ -91,7 +91,7 @@ class View:
     def changed(self, before: bytes) -> int:
         """How many pixels below the buttons look other than in an earlier picture; a shade of the ground is nothing."""
         wide = round(self.box["width"]) * 50
-        apart = pixels(self.page, self.picture())[wide:] - pixels(self.page, before)[wide:]
+        apart = pixels(self.picture())[wide:] - pixels(before)[wide:]
         return int((np.abs(apart).max(1) >= 8).sum())
 
     @property

@@ -8,9 +8,7 @@ Its values are computed from (moment, layer, variable, unit), so every answer ca
 from __future__ import annotations
 
 import argparse
-import asyncio
 import math
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from waiting import wait_until
+from studio_serving import serving
 
 from torcheer.control.control_records import ACTIONS, Change, Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen, Moment
@@ -118,7 +116,7 @@ class Stage:
         self.title, self.kind = ("a stage" if kind == "live" else f"a {kind}"), kind
         self.home: Path | None = None
         self.samples = SampleIndex()
-        self.comparison = None
+        self.comparison = self.ranks = None
         layers = (*LAYERS, Layer(MARKUP, (3, 3), MARKUP)) if markup else LAYERS
         layers = (*layers, *(Layer(f"More{number}", (4, 4)) for number in range(more)))
         self.net: Net | None = net_of(Network(MARKUP if markup else "Stage", layers, PROJECTIONS, VARIABLES))
@@ -427,19 +425,9 @@ class StagePlace:
 @contextmanager
 def stage(source: Stage | None = None, *, port: int = 0, **options: Any) -> Iterator[tuple[str, Stage]]:
     """The real server around a `Stage`, in a thread; yields the URL with its token, and the stage."""
-    from torcheer.studio.server import listen, server_of, url_of
-
     source = source or Stage(**options)
-    listener, keys = listen(port=port)
-    server = server_of(StagePlace(source), keys)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
-    thread.start()
-    wait_until(lambda: server.started)
-    try:
-        yield url_of(listener, keys), source
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    with serving(StagePlace(source), port=port) as (url, _, _):
+        yield url, source
 
 
 def main() -> None:

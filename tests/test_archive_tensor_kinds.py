@@ -3,6 +3,7 @@
 import copy
 import json
 
+import numpy as np
 import pytest
 import torch
 from children import run_python, run_ranks
@@ -126,8 +127,8 @@ def test_the_notes_of_a_history_saved_twice_do_not_grow(tmp_path):
         second["output_2"].tensor_contents  # noqa: B018
 
 
-@pytest.mark.slow
-def test_a_distributed_tensor_is_kept_where_this_process_has_all_of_it_and_named_elsewhere(tmp_path):
+@pytest.mark.dist  # in `make test` a watch does
+def test_ranks_save_their_shards_and_a_reader_puts_them_together_without_torch(tmp_path):
     program = """
 import json, os, sys, torch, torch.distributed as dist, warnings
 from torch import nn
@@ -136,27 +137,41 @@ import torcheer as tl
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet", rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
-x = torch.arange(8.0).reshape(4, 2)
+x = torch.arange(10.0).reshape(5, 2)
 class Gives(nn.Module):
     def forward(self, x):
-        return distribute_tensor(x, mesh, [Replicate()]), distribute_tensor(x, mesh, [Shard(0)])
+        whole, part = (distribute_tensor(x, mesh, [placement]) for placement in (Replicate(), Shard(0)))
+        return whole, part * 2, DTensor.from_local(x, mesh, [Partial()])
 history = tl.log_forward_pass(Gives(), x)
+with torch.profiler.profile() as profile:
+    path = history.save("kept", ranks="all")
+assert not [event.name for event in profile.events() if event.name.startswith("c10d::")], "saving communicates"
+assert str(path) == ("kept@rank1" if rank else "kept"), path
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    path = history.save(f"kept{rank}")
-assert any("Shard" in str(one.message) for one in said), [str(one.message) for one in said]
-loaded = tl.load(path)
-assert torch.equal(loaded["output_1"].tensor_contents, x)
-try:
-    loaded["output_2"].tensor_contents
-except LookupError as error:
-    assert "Shard" in str(error) and "full_tensor" in str(error), error
-else:
-    raise AssertionError("half of a value was given for all of it")
+    history.save("first")
+texts = [str(one.message) for one in said]
+assert texts == (["history.save: rank 1 saves nothing: ranks=0; history.save(…, ranks='all') saves every rank's"]
+                 if rank else []), texts
 with open(f"told{rank}.json", "w") as file:
     json.dump("kept", file)
 """
     assert run_ranks(program, tmp_path) == ["kept", "kept"]
+    assert sorted(path.name for path in tmp_path.glob("*/archive.json")) == ["archive.json"] * 3
+    x = np.arange(10.0, dtype=np.float32).reshape(5, 2)
+    loaded = tl.load(tmp_path / "kept")
+    assert np.array_equal(loaded["output_1"].tensor_contents, x)
+    assert np.array_equal(loaded["output_2"].tensor_contents, 2 * x)
+    with pytest.raises(ValueUnavailable, match="each holds a summand"):
+        loaded["output_3"].tensor_contents  # noqa: B018
+    with pytest.raises(
+        ValueUnavailable, match=r"lacks 4 of its 10 numbers: of 2 ranks there is only rank 0 \[0:3, 0:2\]"
+    ):
+        tl.load(tmp_path / "first")["output_2"].tensor_contents  # noqa: B018
+    reader = (
+        "import sys, torcheer as tl; print(tl.load('kept')['output_2'].tensor_contents.sum(), 'torch' in sys.modules)"
+    )
+    assert run_python("-c", reader, cwd=tmp_path).stdout.split() == ["90.0", "False"]
 
 
 def test_without_torch_a_value_of_torchs_own_kind_says_that_it_needs_torch(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ def through(codec: str, array: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np
     return about, from_bytes(kind, shape, unpack(name, scale, kind, shape, memoryview(stored)))
 
 
+LOSSLESS = ("raw", "zstd", "zlib")
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_an_entry_says_how_it_is_stored_and_a_reader_that_shares_no_code_agrees(tmp_path: Path, codec: str) -> None:
     array = np.repeat(SMOOTH, 4, axis=0)
@@ -55,7 +59,7 @@ def test_an_entry_says_how_it_is_stored_and_a_reader_that_shares_no_code_agrees(
     assert (entry.stored < array.nbytes) == (codec != "raw")
     ((_, _, _, _, theirs),) = read_archive.read(str(tmp_path / "a"))
     assert theirs.dtype == values.dtype and theirs.tobytes() == values.tobytes()
-    if codec in ("raw", "zstd"):
+    if codec in LOSSLESS:
         assert values.tobytes() == array.tobytes()
 
 
@@ -150,7 +154,7 @@ def test_a_function_picks_a_codec_for_each_value(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "int8+", "", None, lambda sample: "float8"])
 def test_an_unknown_codec_is_told_which_there_are(codec: Any, tmp_path: Path) -> None:
-    with pytest.raises(BadArgument, match=r"use one of raw, zstd, float16, int8, float16\+zstd, int8\+zstd"):
+    with pytest.raises(BadArgument, match=r"use one of raw, zstd, zlib, float16, int8, float16\+zstd, int8\+zstd"):
         kept(tmp_path / "a", SMOOTH, codec)
 
 
@@ -186,7 +190,7 @@ def test_a_history_is_saved_with_a_codec(codec: str, tmp_path: Path) -> None:
     again = tl.load(history.save(tmp_path / "net", codec=codec))
     one, two = (found["linear_1"].tensor_contents.detach() for found in (again, history))
     assert one.dtype == two.dtype and torch.allclose(one, two, atol=float(two.abs().max()) / 250)
-    assert torch.equal(one, two) == (codec in ("raw", "zstd"))
+    assert torch.equal(one, two) == (codec in LOSSLESS)
 
 
 ENTRY = {"layer": "x", "variable": "value", "item": -1, "type": "float32", "shape": [4], "offset": 0, "stored": 16}
@@ -207,6 +211,11 @@ ENTRY = {"layer": "x", "variable": "value", "item": -1, "type": "float32", "shap
         {"as": {"type": "int8", "scale": 1.0}, "type": "int32", "stored": 4},
         {"as": "float16", "stored": 8},
         {"as": None},
+        {"zlib": 16, "stored": 0},
+        {"zlib": 17},
+        {"zlib": True},
+        {"shape": [2**40], "zlib": 2**42},
+        {"zlib": 16, "as": {"type": "float16"}},
         {"zstd": 16, "stored": 0},
         {"zstd": 17},
         {"zstd": 16.0},
@@ -239,3 +248,7 @@ def test_compressed_bytes_that_say_another_size_are_damage() -> None:
     for stored in (b"", b"garbage", small[:-1], small + b"x", unsaid):
         with pytest.raises(TorcheerError):
             unpack("zstd", 1.0, "uint8", (16,), memoryview(stored))
+    deflated = zlib.compress(bytes(16))
+    for stored, size in ((deflated, 15), (deflated, 17), (deflated[:-1], 16), (deflated + b"x", 16), (b"garbage", 16)):
+        with pytest.raises(ArchiveDamaged):
+            unpack("zlib", 1.0, "uint8", (size,), memoryview(stored))

@@ -287,6 +287,8 @@ def test_an_edit_that_cannot_be_is_refused_and_torch_is_left_as_it_was(case: str
         (lambda: tl.Edit(plus, head="all"), "head='all'; give a whole number or several"),
         (lambda: tl.Edit(plus, positions=[0.5]), r"positions=[0.5]; give a whole number or several, or a slice"),
         (lambda: tl.Edit(plus, positions=[]), "positions=[]; give"),
+        (lambda: tl.Edit(plus, output=-1), "output=-1; give the number of a tensor, from 0"),
+        (lambda: tl.edits.patch(torch.zeros(2)), "a Tensor is no history; tl.edits.replace puts a tensor there"),
     ],
 )
 def test_an_edit_is_checked_when_it_is_made(made: Any, says: str) -> None:

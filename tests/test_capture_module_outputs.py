@@ -98,6 +98,8 @@ def test_wrong_layers_and_inputs_are_refused_by_name():
         flat(net(), "Conv*")
     with pytest.raises(WrongInputs, match="forward"):
         flat(net(), "0", (X, X, X))
+    with pytest.raises(BadArgument, match="structure='no': give True, or False to record only"):
+        tl.log_forward_pass(net(), X, layers_to_save="0", structure="no")
 
 
 def test_a_module_that_was_not_called_is_named():

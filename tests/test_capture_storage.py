@@ -49,7 +49,7 @@ def test_memory_that_is_freed_and_comes_back_is_not_read_in_between():
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"), [(150, "same"), pytest.param(6000, "fresh", marks=pytest.mark.slow)], ids=["some", "many more"]
+    ("count", "seed"), [(50, "same"), pytest.param(6000, "fresh", marks=pytest.mark.slow)], ids=["some", "many more"]
 )
 def test_programs_that_free_resize_exchange_and_hand_out_memory_hold(tmp_path, count, seed):
     last = tmp_path / "last_program"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +19,8 @@ from torcheer.capture.torch_probes import PROBES, failed
 from torcheer.capture.torch_state import NAMES, SWAPS, Swaps
 from torcheer.errors import UnsupportedTorch
 
+HERE = Path(__file__).parent
+
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_every_private_name_behaves_as_assumed_in_this_torch():
@@ -24,8 +29,59 @@ def test_every_private_name_behaves_as_assumed_in_this_torch():
 
 
 def test_every_private_name_has_a_probe():
-    imported = {"torch.utils._pytree", "torch.utils._python_dispatch.TorchDispatchMode"}  # by their users
-    assert set(PROBES) == {*NAMES, *torch_state.ATTRIBUTES, *imported}
+    assert set(PROBES) == {*NAMES, *torch_state.ATTRIBUTES, *torch_state.IMPORTED}
+
+
+def test_every_private_name_is_checked_before_a_feature_that_leans_on_it():
+    leaned_on = {name for feature in torch_state.FEATURES.values() for name in feature.names}
+    assert leaned_on | set(torch_state.SUBSTITUTED) == set(PROBES)
+
+
+def broken(*names: str) -> list[dict[str, Any]]:
+    """What each part does where one of these names is broken (`broken_torch.py`)."""
+    return [json.loads(line) for line in run_python(HERE / "broken_torch.py", *names).stdout.splitlines()]
+
+
+def test_a_broken_name_gives_the_right_result_or_one_sentence_that_names_it():
+    gradients, pooling = "torch._C._current_graph_task_id", "torch._jit_internal.boolean_dispatched"
+    for outcome in broken(gradients, pooling):
+        parts = outcome["parts"]
+        assert parts["validate"] == parts["backward"] == "right"
+        if outcome["name"] == gradients:
+            assert (
+                gradients in parts["gradients"]
+                and "gradients of recorded values cannot be saved" in (parts["gradients"])
+            )
+            assert parts["capture"] == "right" and "\n" not in parts["gradients"]
+        elif outcome["way"] == "change":  # said once, by the first capture
+            assert parts["capture"].startswith("right / torch._jit_internal.boolean_dispatched of torch 2.")
+            assert "max_pool and its like are recorded by their inner function" in parts["capture"]
+            assert parts["gradients"] == "right"
+
+
+@pytest.mark.slow
+def test_whatever_name_is_broken_no_result_is_wrong():
+    """With `cond`, for which dynamo is loaded."""
+    outcomes = broken("--cond")
+    assert {outcome["name"] for outcome in outcomes} == set(PROBES)
+    for outcome in outcomes:
+        for text in outcome["parts"].values():
+            assert text.startswith("right") or (outcome["name"] in text and "install a version of torch" in text), (
+                outcome
+            )
+
+
+def test_the_checks_draw_no_random_numbers_and_see_no_mode_of_the_caller():
+    text = answer("""
+        import torch, torcheer as tl
+        torch.manual_seed(0)
+        before = torch.get_rng_state()
+        model, x = torch.nn.Identity(), torch.ones(2)
+        with torch.inference_mode(), torch.device("meta"), torch.autocast("cpu"):
+            tl.log_forward_pass(model, x)
+        print(torch.equal(before, torch.get_rng_state()))
+    """)
+    assert text == "True"
 
 
 def test_a_name_that_behaves_otherwise_is_reported_by_its_probe(monkeypatch):
@@ -53,8 +109,11 @@ def test_a_torch_without_a_name_says_which_one_where_it_is_needed_and_works_else
             print(type(error).__name__, error)
     """)
     assert text.splitlines()[0] == "torch._C._current_graph_task_id torch._nested_tensor_from_mask"
-    assert "UnsupportedTorch torch 2." in text and "which torcheer needs to tell one backward call from" in text
-    assert "(2.11, 2.13)" in text
+    assert (
+        "UnsupportedTorch torch._C._current_graph_task_id of torch 2." in text
+        and "so gradients of recorded values cannot be saved" in text
+    )
+    assert "(2.9 to 2.15)" in text
 
 
 @pytest.mark.parametrize("use", [lambda name: name(1), lambda name: name.attribute, lambda name: name["key"], list])

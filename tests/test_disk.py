@@ -358,10 +358,35 @@ def test_a_fork_may_not_lock_what_its_parent_has_locked(tmp_path: Path) -> None:
 def test_a_lock_that_the_system_cannot_give_is_an_error_and_left_open_by_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No locks"):
-        patch.setattr(disk.fcntl, "lockf", refusing(errno.ENOLCK))
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
+        patch.setattr(disk.fcntl, "lockf", refusing(errno.EIO))
         lock_folder(tmp_path)
     lock_folder(tmp_path).close()
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:40 / /people rw,relatime - nfs server:/people rw,vers=3,nolock,local_lock=all,addr=10.0.0.1
+31 22 0:41 / /data rw,relatime - nfs4 server:/data rw,vers=4.2,local_lock=none,addr=10.0.0.1
+32 22 0:42 / /lustre/my\\040scratch rw,localflock - lustre mgs:/scratch rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "option"),
+    [
+        ("/x", ""),
+        ("/people/me", "nolock"),
+        ("/peoples", ""),
+        ("/data/run", ""),
+        ("/lustre/my scratch/run", "localflock"),
+    ],
+)
+def test_locks_that_hold_on_one_machine_only_are_known_by_the_mount(tmp_path: Path, folder: str, option: str) -> None:
+    (tmp_path / "mountinfo").write_text(MOUNTS)
+    assert disk.local_lock_option(Path(folder), tmp_path / "mountinfo") == option
+    is_shared = folder not in ("/x", "/peoples")
+    assert disk.is_network_storage(Path(folder), tmp_path / "mountinfo") == is_shared
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -217,9 +217,10 @@ def test_a_wrong_answer_of_a_style_is_said_plainly(answer: dict[str, Any]) -> No
         tl.draw(nn.Linear(5, 2), X, style=lambda node: answer)
 
 
-def test_several_inputs_are_numbered() -> None:
+def test_several_inputs_have_the_names_of_forwards_parameters() -> None:
     class Two(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return x - y
+        def forward(self, words: torch.Tensor, *masks: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
+            return words - masks[0] + more["bias"]
 
-    assert {"input 1", "input 2"} <= set(words(tl.draw(Two(), (X, X))))
+    assert {"words", "masks.0", "bias"} <= set(words(tl.draw(Two(), (X, X), input_kwargs={"bias": X})))
+    assert "input" in set(words(tl.draw(nn.Linear(5, 2), X)))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import torcheer as tl
@@ -102,3 +106,40 @@ def _first_frame(path: Path) -> Any:
 
     with av.open(str(path)) as video:
         return next(video.decode(video=0)).to_ndarray(format="rgb24")
+
+
+SHOWN = """
+import json, sys
+from pathlib import Path
+from torcheer.studio.files.checkpoint_weights import Checkpoints
+from torcheer.studio.comparison.compared_passes import ComparedPasses
+from torcheer.studio.sources.open_source import open_source
+
+passed, run = map(Path, sys.argv[1:])
+checkpoints = Checkpoints(run)
+checkpoints.refresh()
+numbers = {"checkpoint": checkpoints.weights(5, "weight")}
+numbers |= {f"{name} {variable}": value.array for (name, variable), value in open_source(passed).values(0).items()}
+compared = ComparedPasses(passed, passed, ("a", "b"))
+list(compared.rows())
+numbers["compared"] = compared.array("weight", "First")
+assert "torch" not in sys.modules
+print(json.dumps({name: array.tolist() for name, array in numbers.items()}))
+"""
+
+
+def test_without_ml_dtypes_a_viewer_shows_the_numbers_of_a_checkpoint_a_pass_and_a_comparison(
+    tmp_path: Path, without_ml_dtypes: None
+) -> None:
+    model, run = nn.Linear(3, 2).to(torch.bfloat16), tmp_path / "run"
+    history = tl.log_forward_pass(model, torch.ones(1, 3, dtype=torch.bfloat16))
+    history.save(tmp_path / "pass", parameters=True)
+    (run / "checkpoints" / "5").mkdir(parents=True)
+    (run / "checkpoints" / "5" / "MANIFEST.json").write_text("{}")
+    save_file(model.state_dict(), run / "checkpoints" / "5" / "model.safetensors")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "shim")}
+    command = [sys.executable, "-c", SHOWN, str(tmp_path / "pass"), str(run)]
+    shown = json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+    weight = model.weight.float().tolist()
+    assert shown.pop("checkpoint") == weight and shown.pop("compared") == weight
+    assert weight in shown.values() and history[-1].tensor_contents.float().tolist() in shown.values()

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from torcheer.extraction.batch_values import _few_threads
 from torcheer.extraction.batches import Batches
 from torcheer.extraction.collation import Collate
+from torcheer.extraction.values.batch_values import _few_threads
 
 LARGE = (3, 300, 300)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import torcheer as tl
-from torcheer.extraction import batch_values as taking
+from torcheer.extraction.values import batch_values as taking
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -98,6 +98,7 @@ def test_a_text_of_padding_alone_is_an_empty_row(tmp_path: Path) -> None:
         (3, "give the key of a batch"),
         (lambda batch: batch["attention_mask"].flatten(), "rows of positions"),
         (lambda batch: batch["attention_mask"][:, :1], "no layer begins so"),
+        (lambda batch: None, "mask gives a NoneType for a batch of 3; it needs a tensor with 3 rows of positions"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_told(tmp_path: Path, mask: Any, message: str) -> None:
@@ -173,6 +174,13 @@ def test_any_data_is_kept_in_memory(data: Any) -> None:
     options = {} if isinstance(data, DataLoader) else {"batch_size": 4}
     kept: Any = tl.extract(nn.Sequential(nn.Identity()), data, layers=["0"], to=None, progress=False, **options)
     assert torch.equal(kept["0"], torch.arange(10.0)[:, None].expand(10, 4)) and kept.ids == list(range(10))
+
+
+@pytest.mark.parametrize("data", [Labelled(), Stream()])
+def test_what_is_extracted_in_inference_mode_is_kept_as_ordinary_tensors(data: Any) -> None:
+    with torch.inference_mode():
+        kept: Any = tl.extract(nn.Sequential(nn.Identity()), data, layers=["0"], to=None, progress=False, batch_size=4)
+    assert torch.equal(kept["0"], torch.arange(10.0)[:, None].expand(10, 4)) and not kept["0"].is_inference()
 
 
 def test_batches_of_different_shapes_are_a_list_in_memory() -> None:

@@ -24,7 +24,7 @@ from torcheer.errors import BadArgument, CannotWrite, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
 from torcheer.extraction.extraction_plan import ExtractionPlan
 from torcheer.extraction.extraction_run import _count_lanes
-from torcheer.extraction.value_rows import BatchValues
+from torcheer.extraction.values.value_rows import BatchValues
 from torcheer.extraction.writers.writer_threads import WriterThreads
 from torcheer.records import Sample
 
@@ -205,7 +205,7 @@ def test_two_checksums_make_one(first: bytes, second: bytes) -> None:
 
 
 def test_without_isal_the_same_bytes_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.writers import shards
+    from torcheer.extraction.writers import shard_writer
 
     rows = torch.rand(40, 1 << 13, generator=torch.Generator().manual_seed(0))  # values of 128 kB: written at once
     whole = run(tmp_path / "whole", rows)
@@ -216,17 +216,17 @@ def test_without_isal_the_same_bytes_are_written(tmp_path: Path, monkeypatch: py
         used.append(len(data))
         return real(self, data, first)
 
-    monkeypatch.setattr(shards, "has_fast_crc32", lambda: False)
+    monkeypatch.setattr(shard_writer, "has_fast_crc32", lambda: False)
     monkeypatch.setattr(parallel_checksums, "_PIECE_BYTES", 1 << 14)
     monkeypatch.setattr(ParallelChecksum, "start", counted)
     assert files_of(run(tmp_path / "x", rows).path) == files_of(whole.path) and used == [1 << 17] * 10
 
 
 def test_values_go_to_the_disk_while_their_shard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.writers import shards
+    from torcheer.extraction.writers import shard_writer
 
     synced: list[int] = []
-    monkeypatch.setattr(shards, "_SYNC_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(shard_writer, "_SYNC_BYTES", 3 * 4 * 8)
     monkeypatch.setattr(Writer, "sync_values", lambda writer: synced.append(writer.value_bytes))
     run(tmp_path / "x", shard_samples=32, writers=1)
     assert len(synced) == 7, "once for every two of 8 and of 6 batches"
@@ -234,12 +234,12 @@ def test_values_go_to_the_disk_while_their_shard_is_written(tmp_path: Path, monk
 
 def test_a_disk_that_fails_meanwhile_ends_the_extraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torcheer.archive.format.archive_folder import Segment
-    from torcheer.extraction.writers import shards
+    from torcheer.extraction.writers import shard_writer
 
     def fail(segment: Segment) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(shards, "_SYNC_BYTES", 1)
+    monkeypatch.setattr(shard_writer, "_SYNC_BYTES", 1)
     monkeypatch.setattr(Segment, "sync_values", fail)
     with pytest.raises(CannotWrite, match="Input/output error"):
         run(tmp_path / "x")

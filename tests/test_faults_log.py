@@ -107,6 +107,7 @@ def killed_often(nursery: Nursery, folder: Path, whole: Path, count: int, seed: 
     return kills
 
 
+@pytest.mark.faults  # in `make test` test_runlog_log.py kills writers
 def test_a_few_kills_leave_the_log_of_an_undisturbed_run(nursery: Nursery, tmp_path: Path, whole: Path) -> None:
     assert killed_often(nursery, tmp_path, whole, 2) >= 2
 

@@ -287,19 +287,47 @@ def test_compiled_kernels_that_were_not_run_are_said_not_to_be_compared() -> Non
     assert re.search("Note on (the second|both): compiled code ran as the eager program", str(comparison))
 
 
-def test_a_history_of_some_modules_is_compared_where_it_has_values() -> None:
+@pytest.mark.parametrize("partial_first", [True, False])
+@pytest.mark.parametrize("structure", [True, False])
+@pytest.mark.parametrize("both", [True, False])
+def test_a_history_of_some_modules_is_compared_where_it_has_values(
+    partial_first: bool, structure: bool, both: bool
+) -> None:
     model, inputs = reference("fused")
+    layers = {"layers_to_save": ["norm2", "norm1"], "structure": structure}
     for eps, agrees in ((1e-5, True), (1e-2, False)):
         other = copy.deepcopy(model)
         other.norm2.eps = eps
         with torch.no_grad():
-            some = tl.log_forward_pass(other, inputs, layers_to_save=["norm1", "norm2"], structure=False)
-        comparison = record(model, inputs).compare(some)
+            histories = [
+                tl.log_forward_pass(model, inputs, **(layers if both or partial_first else {})),
+                tl.log_forward_pass(other, inputs, **(layers if both or not partial_first else {})),
+            ]
+        comparison = histories[0].compare(histories[1])
         assert comparison.agrees == agrees, str(comparison)
-        assert "recorded with structure=False" in str(comparison)
+        assert both or structure or "recorded with structure=False" in str(comparison)
         if not agrees:
             assert comparison.divergence is not None and comparison.divergence.other_op is not None
             assert comparison.divergence.other_op.module == "norm2"
+
+
+def test_a_value_of_one_module_is_compared_with_the_same_modules_not_with_the_first_of_its_class() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), torch.rand(3, 4)
+    wrong = copy.deepcopy(model)
+    wrong[2].weight.data.neg_()
+    some = tl.log_forward_pass(model, x, layers_to_save=["2"], structure=False)
+    parted = some.compare(tl.log_forward_pass(wrong, x)).divergence
+    assert parted is not None and parted.other_op is not None and parted.other_op.module == "2"
+    assert some.compare(tl.log_forward_pass(model, x)).agrees
+
+
+def test_runs_without_a_value_saved_in_both_are_not_said_to_agree() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(3, 4)
+    none = tl.log_forward_pass(model, x, layers_to_save="none")
+    for other in (none, tl.log_forward_pass(model, x)):
+        comparison = none.compare(other)
+        assert not comparison.agrees and not comparison.divergences
+        assert str(comparison).startswith("Nothing could be compared")
 
 
 # On a GPU. TF32 is off in torch by default for products, and on for convolutions.

@@ -1,13 +1,9 @@
-"""A history over a trace that grows, and its doors into other rooms."""
+"""A history over a trace that grows."""
 
 from __future__ import annotations
 
-import sys
-
-import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
 
-from torcheer.errors import TorcheerError
 from torcheer.history import ModelHistory
 
 
@@ -57,18 +53,3 @@ def test_a_reader_gets_every_operation() -> None:
     seen: list[int] = []
     small_network().history().follow(lambda op: seen.append(op.index))
     assert seen == list(range(7))
-
-
-@pytest.mark.parametrize(("verb", "room"), [("save", "torcheer.archive"), ("draw", "torcheer.drawing")])
-def test_a_door_to_a_room_that_is_not_built_says_so(verb: str, room: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, room, None)
-    with pytest.raises(TorcheerError) as caught:
-        getattr(small_network().history(), verb)("somewhere")
-    assert f"is not part of this version of torcheer: {room} does not offer it yet" in str(caught.value)
-
-
-def test_an_error_inside_a_room_that_is_built_passes_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.history.doors import _door
-
-    with pytest.raises(ModuleNotFoundError, match="nothing_of_ours"), _door("saving", "torcheer.archive"):
-        import nothing_of_ours  # type: ignore[import-not-found]  # noqa: F401

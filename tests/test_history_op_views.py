@@ -199,7 +199,7 @@ ATTRIBUTES = sorted(name for name in {*dir(ONCE), *dir(OFTEN)} if not name.start
 PER_PASS = {
     "below", "child_layers", "children", "elapsed_secs", "grad_contents", "gradients", "index", "inputs", "lookup_keys",
     "modules", "output_of", "parent_layers", "parents", "pass_number", "record", "tensor_contents", "written_contents",
-    "edges",
+    "edges", "variables",
 }  # fmt: skip
 
 

@@ -169,10 +169,10 @@ def test_a_way_around_is_a_skip_and_a_module_called_twice_has_two_layers(look: A
 
 
 @ALL
-def test_two_inputs_have_a_layer_each(look: Any) -> None:
+def test_two_inputs_have_a_layer_each_with_the_name_of_their_parameter(look: Any) -> None:
     network = look(Branches(), torch.rand(3, 4), torch.rand(3, 6))
-    assert shapes(network)["Input"] == (4,) and shapes(network)["Input:2"] == (6,)
-    assert {("Input", "left", "forward"), ("Input:2", "right", "forward")} <= arrows(network)
+    assert shapes(network)["a"] == (4,) and shapes(network)["b"] == (6,)
+    assert {("a", "left", "forward"), ("b", "right", "forward")} <= arrows(network)
     assert {("left", "join", "forward"), ("right", "join", "forward")} <= arrows(network)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +29,7 @@ COMMON = {
     "terminal",
     "disk",
     "lazy_names",
+    "ranks",
     "numpy",
 }
 ROOMS = {
@@ -35,7 +39,9 @@ ROOMS = {
     "safetensors_header": set(),
     "samples": set(),
     "terminal": set(),
-    "disk": set(),
+    "disk": {"ranks"},
+    "remote": {"wire"},
+    "ranks": set(),
     "lazy_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
     "inputs": set(),
@@ -48,7 +54,7 @@ ROOMS = {
     "autograd": {"torch", "capture", "history"},
     "network": {"history", "wire"},
     "drawing": {"history", "network", "selection"},
-    "archive": {"history", "selection"},
+    "archive": {"history", "selection", "remote", "wire"},
     "modelfiles": {"history", "(computed)"},  # a reader is looked up by its file's ending
     "runlog": {"archive", "history", "network", "selection"},
     "wire": set(),
@@ -58,16 +64,22 @@ ROOMS = {
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
     "extraction": {"torch", "selection", "roles", "models", "capture", "tap", "archive", "history", "config",
-                   "data_workers", "inputs", "wire", "runlog"},  # the last: PNG files, for a gallery
-    "host": {"torch", "selection", "models", "capture", "network", "tap", "wire", "control", "runlog", "history"},
+                   "data_workers", "inputs", "wire", "remote", "runlog"},  # the last: PNG files, for a gallery
+    "memory": {"torch", "models", "inputs", "tap", "capture", "training", "config"},  # the last two: plan CONFIG
+    "host": {"torch", "selection", "inputs", "models", "capture", "network", "tap", "wire", "control", "runlog",
+             "history"},
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
-                 "archive", "history", "config", "data_workers",
+                 "archive", "history", "config", "data_workers", "remote", "modelfiles",
                  "host", "wire"},  # the last two: a session is shown as a live loop is
     "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control", "modelfiles"},
+    "mcp_server": {"verbs", "archive", "history", "runlog", "studio"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
     "interpret": {"torch", "selection", "roles", "models", "inputs", "capture", "history", "network", "drawing"},
     "demo": {"torch", "verbs", "training", "config", "runlog"},
-    "cli": {"verbs", "(computed)"},  # it looks its commands up in a table
+    "integrations": {"torch", "capture", "history", "host", "monitor", "network", "runlog", "tap", "training", "wire",
+                     "studio"},  # the last: the name and the tags of a run
+    "commands": {"cli", "verbs", "training", "config", "torch"},
+    "cli": {"verbs", "commands", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip
 ALL = {"torch", "verbs", *ROOMS}
 ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
@@ -76,6 +88,7 @@ LATE = {
     "interpret": {"pandas"},
     "tap": {"triton"},
     "terminal": {"rich"},
+    "remote": {"fsspec"},
     "history": {"pandas", "pyarrow", "rich"},
     "runlog": {"PIL", "pandas", "pyarrow", "torch", "yaml"},  # PIL, yaml: pictures and settings in others' logs
     "monitor": {"cloudpickle"},
@@ -86,8 +99,10 @@ LATE = {
     "encoding": {"isal", "ml_dtypes"},
     "etorch": {"safetensors"},
     "config": {"yaml"},
-    "extraction": {"cloudpickle", "safetensors"},
-    "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
+    "mcp_server": {"mcp", "uvicorn"},
+    "extraction": {"cloudpickle", "ray", "safetensors"},
+    "training": {"PIL", "mlflow", "onnx", "ray", "rich", "tensorboard", "wandb"},
+    "integrations": {"PIL", "accelerate", "captum", "lightning", "matplotlib", "pytorch_lightning", "transformers"},
     "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
 # Files that only a function imports: triton compiles functions of a module, with the module's globals.
@@ -96,12 +111,12 @@ LATE_FILES = {PACKAGE / "tap" / "reduction" / "triton_programs.py"}
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = (
-    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "config",
+    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "ranks", "config",
     "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "modelfiles",
 )  # fmt: skip
 VERBS = (
     "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
-    "patch_sweep", "report",
+    "patch_sweep", "plan", "report",
 )  # fmt: skip
 VERBS_TODAY = set(VERBS)
 
@@ -157,12 +172,18 @@ def strays(source: str, file: Path) -> Iterator[str]:
     """Say each import of `source` that its room may not make."""
     room = room_of(file)
     allowed = {room, *COMMON, *ROOMS.get(room, ())}
-    for line, target, late in imports(ast.parse(source), file):
+    for line, target, late in imports(parsed(source), file):
         also = LATE.get(room, set()) if late or file in LATE_FILES else set()
         if late and file in DOORS:
             also = set(ROOMS)
         if target not in sys.stdlib_module_names and target not in allowed | also:
             yield f"{file.relative_to(PACKAGE)}:{line}: {room} may not import {target}{' here' * (not late)}"
+
+
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """A file's tree, which several rules go through."""
+    return ast.parse(source)
 
 
 def room_of(file: Path) -> str:
@@ -237,7 +258,7 @@ def test_no_file_is_called_like_a_module_of_the_standard_library() -> None:
 
 
 def test_a_folder_has_no_more_files_than_can_be_taken_in() -> None:
-    folders = Counter(file.parent for file in FILES if file.stem != "__init__")
+    folders = Counter(file.parent for file in FILES if file.stem not in ("__init__", "__main__"))
     assert {str(folder.relative_to(PACKAGE)): count for folder, count in folders.items() if count > MOST_FILES} == {}
 
 
@@ -245,7 +266,7 @@ def test_no_private_name_is_imported_from_another_file() -> None:
     private = [
         f"{file.relative_to(PACKAGE)}: {name.name}"
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(parsed(file.read_text()))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torcheer")
         for name in node.names
         if name.name.startswith("_") and not name.name.startswith("__")
@@ -282,7 +303,7 @@ ELSEWHERE = {
     "torch._make_per_tensor_quantized_tensor": {"archive"},
     "torch._make_per_channel_quantized_tensor": {"archive"},
     "torch.utils._pytree": {"training"},
-    "torch.utils._python_dispatch.TorchDispatchMode": {"tap"},  # to notice a collective before it waits
+    "torch.utils._python_dispatch.TorchDispatchMode": {"memory", "tap"},  # memory counts storages; tap sees collectives
 }
 TORCH_STATE = [PACKAGE / "capture" / name for name in ("torch_state.py", "torch_probes.py")]
 
@@ -314,7 +335,7 @@ def test_a_private_name_of_torch_is_noticed(source: str, names: list[str], tmp_p
 def private_reads(file: Path) -> Iterator[str]:
     """The private names of torch in a file, and the attributes of torch that it replaces."""
     text = file.read_text()
-    nodes = list(ast.walk(ast.parse(text))) if re.search(r"\btorch\b", text) else []
+    nodes = list(ast.walk(parsed(text))) if re.search(r"\btorch\b", text) else []
     homes = {"torch": "torch"}  # rooms that do not import it look it up in sys.modules
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
@@ -358,7 +379,7 @@ def test_capture_reads_no_private_attribute_of_a_tensor_or_module_that_has_no_pr
         node.attr
         for file in FILES
         if room_of(file) == "capture" and file not in TORCH_STATE
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(parsed(file.read_text()))
         if isinstance(node, ast.Attribute) and node.attr in theirs and ast.unparse(node.value) not in ("self", "cls")
     }
     assert read == {name.split(".")[1] for name in ATTRIBUTES}
@@ -367,7 +388,7 @@ def test_capture_reads_no_private_attribute_of_a_tensor_or_module_that_has_no_pr
 def hidden(package: Path) -> Iterator[str]:
     """The names in `__all__` that a file or folder beside it has too, and that are not that very module."""
     beside = {path.stem for path in package.parent.iterdir() if path.suffix == ".py" or path.is_dir()}
-    tree = ast.parse(package.read_text())
+    tree = parsed(package.read_text())
     public = {
         constant.value
         for node in tree.body
@@ -387,39 +408,13 @@ def hidden(package: Path) -> Iterator[str]:
 # What importing does
 
 
-def test_importing_and_capturing_load_nothing_but_torch_and_numpy() -> None:
-    loaded = answer("""
-        import sys, numpy, torch
-        before = set(sys.modules)
-        import torcheer as tl
-        verbs = [getattr(tl, name) for name in tl.__all__]
-        tl.log_forward_pass(torch.nn.Linear(2, 2), torch.ones(1, 2))
-        print(*sorted(set(sys.modules) - before))
-    """).split()
-    ours = {"torcheer", "torch", "numpy", *sys.stdlib_module_names}
-    assert "torcheer" in loaded
-    assert [name for name in loaded if name.split(".")[0] not in ours] == []
-    assert [name for name in loaded if name.startswith(("torch._dynamo", "torch._inductor", "torch.onnx"))] == []
-
-
-def test_importing_starts_no_thread_and_no_process() -> None:
-    before, after = answer("""
-        import threading, torch
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Any]:
+    """What a fresh interpreter that has torch says before and after it imports torcheer, and loads for a capture."""
+    facts: dict[str, Any] = json.loads(
+        answer("""
+        import json, sys, threading, types, numpy, torch
         from pathlib import Path
-        def running():
-            tasks = list(Path("/proc/self/task").glob("*"))
-            return threading.active_count(), len(tasks), [(task / "children").read_text() for task in tasks]
-        print(running())
-        import torcheer as tl
-        verbs = [getattr(tl, name) for name in tl.__all__]
-        print(running())
-    """).splitlines()
-    assert before == after
-
-
-def test_importing_patches_nothing_in_torch() -> None:
-    changed = answer("""
-        import types, torch
         places = torch, torch.Tensor, torch.nn.Module, torch.nn.functional, torch.functional, torch.overrides
         def names():
             return {
@@ -428,13 +423,35 @@ def test_importing_patches_nothing_in_torch() -> None:
                 for name, thing in vars(place).items()
                 if not isinstance(thing, types.ModuleType)  # a submodule may be loaded
             }
-        before = names()
+        def running():
+            tasks = list(Path("/proc/self/task").glob("*"))
+            return threading.active_count(), len(tasks), [(task / "children").read_text() for task in tasks]
+        modules, before, ran = set(sys.modules), names(), running()
         import torcheer as tl
         verbs = [getattr(tl, name) for name in tl.__all__]
-        after = names()
-        print([key for key in before | after if before.get(key, names) is not after.get(key, names)])
+        after, runs = names(), running()
+        patched = [key for key in before | after if before.get(key, names) is not after.get(key, names)]
+        tl.log_forward_pass(torch.nn.Linear(2, 2), torch.ones(1, 2))
+        loaded = sorted(set(sys.modules) - modules)
+        print(json.dumps({"patched": patched, "ran": ran, "runs": runs, "loaded": loaded}))
     """)
-    assert changed == "[]"
+    )
+    return facts
+
+
+def test_importing_and_capturing_load_nothing_but_torch_and_numpy(imported: dict[str, Any]) -> None:
+    loaded, ours = imported["loaded"], {"torcheer", "torch", "numpy", *sys.stdlib_module_names}
+    assert "torcheer" in loaded
+    assert [name for name in loaded if name.split(".")[0] not in ours] == []
+    assert [name for name in loaded if name.startswith(("torch._dynamo", "torch._inductor", "torch.onnx"))] == []
+
+
+def test_importing_starts_no_thread_and_no_process(imported: dict[str, Any]) -> None:
+    assert imported["ran"] == imported["runs"] and imported["ran"][0] == 1
+
+
+def test_importing_patches_nothing_in_torch(imported: dict[str, Any]) -> None:
+    assert imported["patched"] == []
 
 
 @pytest.mark.timing
@@ -448,7 +465,8 @@ def test_importing_adds_60_ms_to_the_second_that_torch_takes(monkeypatch: pytest
         gc.collect()  # or a collection of all that torch made may fall due in between
         start = time.process_time()
         import torcheer as tl
-        verbs = [getattr(tl, name) for name in tl.__all__]
+        rooms = ("autograd", "inspector", "training")
+        verbs = [getattr(tl, name) for name in tl.__all__ if name not in rooms]
         print((time.process_time() - start) / torch_secs)
     """
     assert any(float(answer(code)) < 0.06 for _ in range(5))
@@ -523,11 +541,20 @@ README = (ROOT / "README.md").read_text()
 
 
 PAGES = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if "```python" in page.read_text()]
+# Pages whose blocks need other packages run with those, `make test-integrations`; pages that take many seconds with the
+# slow tests: the README runs a little of each.
+MARKS = {"integrations": pytest.mark.integrations} | dict.fromkeys(
+    ("getting-started", "memory", "studio", "watching"), pytest.mark.slow
+)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_in_the_documents_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name, marks=MARKS.get(page.stem, ())) for page in PAGES])
+def test_the_python_in_the_documents_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(tmp_path)
+    if page.stem == "integrations":
+        request.getfixturevalue("torchvision_without_its_compiled_half")
     text = page.read_text()
     names: dict[str, object] = {"__name__": page.stem}
     blocks = list(re.finditer(r"```python\n(.*?)```", text, re.DOTALL))

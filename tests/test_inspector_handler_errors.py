@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from leftovers import nothing_added, traces
 from torch import nn
 from waiting import wait_until
 
@@ -230,6 +231,7 @@ def test_a_killed_child_is_started_again_and_the_training_does_not_notice(tmp_pa
     assert handler.accounts[0].restarts == 1
 
 
+@pytest.mark.timing
 def test_children_that_hang_are_ended_together_when_the_time_is_over():
     handler, model = ParallelHandler(None, timeout=3.0), nn.ReLU()
     processes = [handler.track_model(-1, {"model": model})[3][0] for _ in range(3)]
@@ -254,17 +256,13 @@ def test_stop_without_waiting_lets_the_children_finish_by_themselves(tmp_path):
     assert videos(tmp_path) == {"model_cpu_0_1": 20}
 
 
-def descriptors():
-    return sorted(os.listdir("/proc/self/fd"))
-
-
 def test_starting_and_stopping_leaves_nothing_behind():
     model = nn.Linear(2, 2)
     _cycle(model)
-    before = descriptors(), threading.active_count(), sorted(os.listdir("/dev/shm"))
+    before = traces()
     for _ in range(8):
         _cycle(model)
-    assert (descriptors(), threading.active_count(), sorted(os.listdir("/dev/shm"))) == before
+    assert nothing_added(traces(), before)
     assert not model._forward_hooks
     assert not model.weight._backward_hooks
 

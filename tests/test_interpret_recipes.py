@@ -99,6 +99,19 @@ class Twice(nn.Module):
         return self.blocks[0](self.blocks[0](x))
 
 
+class Headless(Decoder):
+    """What `AutoModel` loads: it returns streams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Identity()
+
+
+class Classifier(Decoder):
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids)[:, -1]
+
+
 @pytest.mark.parametrize(
     ("model", "inputs", "settings", "says"),
     [
@@ -106,6 +119,8 @@ class Twice(nn.Module):
         (Decoder, X, {"positions": 9}, "position 9 is not there; the sequence has 6"),
         (Decoder, X, {"layers": "mlp[0].hidden"}, "have that"),
         (Decoder, X, {"tokenizer": 3}, "tokenizer is a int"),
+        (Headless, X, {}, "returned no logits but a Tensor; give a model with a head"),
+        (Classifier, X, {}, "logits of shape (2, 50); they need samples, positions and words"),
     ],
 )
 def test_a_lens_that_cannot_be_is_refused(model: Any, inputs: Tensor, settings: dict[str, Any], says: str) -> None:
@@ -227,12 +242,26 @@ def test_a_heat_map_marks_what_is_no_number() -> None:
         ({"metric": lambda out: out}, "metric returned a tensor of (1, 6, 50)"),
         ({"metric": lambda out: metric(out).item(), "method": "gradient"}, "must be a tensor of one number"),
         ({"layers": "mlp[*]", "heads": "all"}, "mlp[0] has no heads"),
+        ({"metric": None}, "metric is a NoneType; give a function from the model's output to one number"),
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused(settings: dict[str, Any], says: str) -> None:
     chosen = {"clean": CLEAN, "corrupted": CORRUPTED, "metric": metric} | settings
     with pytest.raises(BadArgument, match=re.escape(says)):
         tl.patch_sweep(Decoder(), **chosen)
+
+
+def test_a_cell_whose_metric_is_no_number_stays_in_the_table() -> None:
+    sweep = tl.patch_sweep(Decoder(), CLEAN, CORRUPTED, metric=lambda out: float("nan"))
+    assert len(sweep.rows) == sweep.values.size and all(np.isnan(row["value"]) for row in sweep.rows)
+
+
+def test_a_gradient_sweep_runs_in_inference_mode() -> None:
+    model = Decoder().eval()
+    with torch.inference_mode():
+        inside = tl.patch_sweep(model, CLEAN, CORRUPTED, metric=metric, method="gradient")
+    outside = tl.patch_sweep(model, CLEAN, CORRUPTED, metric=metric, method="gradient")
+    assert np.array_equal(inside.values, outside.values)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
@@ -279,6 +308,25 @@ def test_recomputed_weights_equal_those_that_transformers_returns(name: str) -> 
     assert found.recomputed == (name not in ("bloom", "gemma2"))
     for weights in (found.weights, eager.attention("attn[1]").weights):
         assert torch.allclose(torch.as_tensor(weights)[seen], expected[seen], atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [(), (2,)])
+@pytest.mark.parametrize("additive", [True, False])
+def test_a_row_that_may_look_at_no_key_has_zeros_as_the_fused_operation_has(
+    heads: tuple[int, ...], additive: bool
+) -> None:
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
+            mask = torch.zeros(allowed.shape).masked_fill(~allowed, -np.inf) if additive else allowed
+            return functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+    x, allowed = torch.rand(3, *heads, 4, 8), torch.rand(3, *(1 for _ in heads), 4, 4) > 0.3
+    allowed[0, ..., 1, :] = False
+    history = tl.log_forward_pass(Masked(), (x, allowed))
+    weights = torch.as_tensor(history.attention("scaleddotproductattention_1").weights)
+    assert weights.shape == (3, *(heads or (1,)), 4, 4) and not weights[0, :, 1].any()
+    out = history["scaleddotproductattention_1"].tensor_contents
+    assert torch.allclose((weights @ x.view(3, *weights.shape[1:3], 8)).view_as(out), out, atol=1e-6)
 
 
 def test_weights_say_what_they_need() -> None:

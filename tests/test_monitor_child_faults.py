@@ -157,6 +157,7 @@ def test_a_child_that_cannot_be_started_again_is_told_of_and_that_is_all(
 # -- a child that does not answer ------------------------------------------------------------------------------------
 
 
+@pytest.mark.timing
 def test_a_stopped_child_does_not_hold_up_the_end(diary: Diary) -> None:
     link = watched(diary)
     offer(link, np.ones(1), 1)
@@ -246,6 +247,7 @@ def killed_parent(diary: Diary, *arguments: object) -> Iterator[tuple[int, float
         yield child, time.monotonic()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("more", ["", "fork"])
 def test_when_the_parent_is_killed_the_child_finishes_and_goes(diary: Diary, more: str) -> None:
     before = set(os.listdir("/dev/shm"))
@@ -256,6 +258,7 @@ def test_when_the_parent_is_killed_the_child_finishes_and_goes(diary: Diary, mor
     assert set(os.listdir("/dev/shm")) == before
 
 
+@pytest.mark.timing
 def test_when_the_parent_is_killed_all_that_was_sent_is_in_the_log(tmp_path: Path) -> None:
     with killed_parent(Diary(tmp_path / "diary"), 0, 30, f"to={tmp_path / 'watch'}") as (child, begun):
         wait_until(lambda: has_ended(child))
@@ -263,6 +266,7 @@ def test_when_the_parent_is_killed_all_that_was_sent_is_in_the_log(tmp_path: Pat
     assert open_watch(tmp_path / "watch")["a", "output"].mean.tolist() == list(range(30))
 
 
+@pytest.mark.timing
 def test_an_orphan_with_too_much_to_do_leaves_the_rest(diary: Diary) -> None:
     with killed_parent(diary, 0.05, 1000) as (child, begun):
         wait_until(lambda: has_ended(child))

@@ -13,7 +13,7 @@ import torch
 from children import LEAVE_GROUP, run_python
 
 import torcheer as tl
-from torcheer.errors import BadArgument
+from torcheer.errors import BadArgument, ValueUnavailable
 from torcheer.inspector import open_watch
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
@@ -87,34 +87,109 @@ def test_of_replicas_the_first_one_is_watched(tmp_path: Path) -> None:
     assert np.allclose(gradient, first["gradient"]) and np.allclose(gradient, second["gradient"])
 
 
-def test_of_shards_every_process_watches_its_own(tmp_path: Path) -> None:
-    told = run(
-        tmp_path,
-        """
-        import copy
+SHARDED = """
         from torch.distributed.fsdp import fully_shard
         def sharded(model):
             for part in (model[0], model[2]):
                 fully_shard(part)
             return fully_shard(model)
-        plain = train(sharded(copy.deepcopy(model)))
-        model = sharded(model)
         what = ("output", "grad", "weight", "weight_grad", "update")
-        with tl.watch(model, what=what, every=2, to="run", keep="*", transport=Transport(8 << 20, drain_secs=60)) as w:
-            shard = model[2].weight.to_local().tolist()
-            watched = train(model)
-        tell(same=plain == watched, problems=w.problems, shard=shard, to=str(w.to))
+        def collectives(profile):
+            return sorted(event.name for event in profile.events() if event.name.startswith("c10d::"))
+"""
+
+
+def test_ranks_log_shards_without_a_collective_and_the_reader_makes_them_whole(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        SHARDED
+        + """
+        import copy
+        with torch.profiler.profile() as unwatched:
+            plain = train(sharded(copy.deepcopy(model)))
+        model = sharded(model)
+        with tl.watch(model, what=what, every=2, to="run", keep="*", ranks="all",
+                      transport=Transport(8 << 20, drain_secs=60)) as w:
+            with torch.profiler.profile() as profile:
+                watched = train(model)
+        before = collectives(profile)
+        whole = model[2].weight.full_tensor().tolist()  # as it is after the last step
+        tell(same=plain == watched, problems=w.problems, whole=whole, to=str(w.to), losses=watched,
+             collectives=before, usual=collectives(unwatched), local=model[2].weight.to_local().tolist())
         """,
     )
-    for rank, one in enumerate(told):
-        assert one["same"] and one["problems"] == []
-        found = open_watch(tmp_path / "run" / f"rank{rank}")
-        assert one["to"] == str(found.path)
-        name = f"2.weight@rank{rank}"
-        assert found[name, "weight"].values[0].tolist() == one["shard"]
-        assert found[name, "update"].steps.tolist() == found[name, "weight_grad"].steps.tolist() == [0, 2, 4]
-        assert found["2", "grad"].steps.tolist() == [0, 2, 4]
-        assert np.any(found[name, "update"].values[2] != 0)
+    for rank in told:
+        assert rank["same"] and rank["problems"] == [] and rank["to"] == str(tmp_path / "run")
+        assert rank["collectives"] == rank["usual"] != []
+    logs = sorted(path.name for path in (tmp_path / "run" / "log").iterdir())
+    assert logs == ["watch", "watch@rank1"]
+    watched, single = open_watch(tmp_path / "run"), open_watch(tmp_path / "run" / "log" / "watch@rank1")
+    assert sorted(watched.ranks) == [0, 1] and watched.problems == []
+    update, before = watched["2.weight", "update"], watched["2.weight", "weight"]
+    assert update.steps.tolist() == watched["2.weight", "weight_grad"].steps.tolist() == [0, 2, 4]
+    assert np.allclose(before.values[4] + update.values[4], told[0]["whole"])
+    for step, array in before.values.items():
+        place = before.steps.tolist().index(step)
+        assert before.count[place] == array.size and before.minimum[place] == array.min()
+        assert np.isclose(before.mean[place], array.mean()) and np.isclose(before.std[place], array.std())
+        assert np.isclose(before.norm[place], np.linalg.norm(array))
+        assert before.histogram[place].sum() == array.size
+    outputs = [watched.ranks[rank]["2", "output"] for rank in (0, 1)]
+    merged = watched["2", "output"]
+    both = np.concatenate([outputs[rank].values[2] for rank in (0, 1)])
+    assert merged.count[1] == both.size and np.isclose(merged.std[1], both.std())
+    assert (merged.histogram == outputs[0].histogram + outputs[1].histogram).all()
+    with pytest.raises(ValueUnavailable, match="have each its own, of their own batches"):
+        merged.values[2]
+    with pytest.raises(ValueUnavailable, match="lacks 8 of its 16 numbers: of 2 ranks there is only rank 0"):
+        del watched._rows._sources[watched._rows.places["2.weight", "weight"][0]][1:]
+        before.values[0]
+    assert np.array_equal(single["2.weight", "weight"].values[0].shape, (1, 8))
+    rows = watched.board.rows
+    assert [row.rank for row in rows] == [0, 1] and all(row.step == 4 and row.step_secs > 0 for row in rows)
+    assert all(row.forward_secs <= row.step_secs and not row.differs for row in rows)
+
+
+@pytest.mark.dist
+def test_of_shards_rank_0_logs_its_own_part_and_says_so(tmp_path: Path) -> None:
+    first, second = run(
+        tmp_path,
+        SHARDED
+        + """
+        model = sharded(model)
+        with tl.watch(model, every=2, to="run", tell=lambda text: None) as w:
+            train(model)
+        tell(problems=w.problems, offered=w.account.offered)
+        """,
+    )
+    assert "4 weights are sharded over 2 processes" in first["problems"][0] and "ranks='all'" in first["problems"][0]
+    assert first["offered"] and not second["offered"] and second["problems"] == []
+    assert [path.name for path in (tmp_path / "run" / "log").iterdir()] == ["watch"]
+    assert repr(open_watch(tmp_path / "run")).endswith("ended, rank 0 of 2>")
+
+
+@pytest.mark.dist
+def test_a_rank_whose_weights_differ_is_an_alert_of_the_merged_log(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        with tl.watch(wrapped, every=1, to="run", ranks="all", rules=None) as w:
+            train(wrapped, 3)
+            if rank == 1:
+                with torch.no_grad():
+                    model[2].bias[0] += 1e-6
+            train(wrapped, 3)
+        tell(alerts=[str(alert) for alert in w.alerts])
+        """,
+    )
+    watched = open_watch(tmp_path / "run")
+    (alert,) = [alert for alert in watched.alerts if alert.rule == "different_weights"]
+    assert (alert.step, alert.layer, alert.values["ranks"]) == (3, "2.bias", [1])
+    assert "rank 1 has other weights than rank 0: 2.bias" in alert.what
+    assert watched["2.bias", "weight"].count.tolist() == [2] * 6  # replicas are counted once
+    assert watched["2", "output"].count.tolist() == [12] * 6  # batches are not
+    assert [row.differs for row in watched.board.rows] == ["", "other weights than rank 0 since step 3: 2.bias"]
 
 
 def test_ending_one_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

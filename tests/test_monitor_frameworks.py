@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import sys
 import warnings
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import torcheer as tl
 from torcheer.inspector import open_watch
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(autouse=True)
-def torchvision_without_its_compiled_half() -> None:
-    """Both import torchvision, where it is installed."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    with suppress(ImportError):
-        import zoo_torchvision
-
-        zoo_torchvision.load()
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("torchvision_without_its_compiled_half"),
+]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")

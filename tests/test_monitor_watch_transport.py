@@ -78,6 +78,7 @@ def test_values_that_came_damaged_are_not_waited_for() -> None:
     assert told[-1].endswith("1 lost") and not [text for text in told if "wait for the watching process" in text]
 
 
+@pytest.mark.timing
 def test_a_child_that_is_stopped_does_not_hold_up_the_end_of_a_watch() -> None:
     told: list[str] = []
     model = small()

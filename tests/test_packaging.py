@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import tarfile
 import zipfile
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 
 import pytest
+from children import run_python
 from packages import NEEDS_PAGE, ROOT, built, unpacked
 
 pytestmark = NEEDS_PAGE
@@ -56,6 +61,40 @@ def test_the_wheel_carries_every_module_and_nothing_else(wheel: dict[str, bytes]
 def test_the_licences_of_the_font_and_of_the_digits_go_with_it(wheel: dict[str, bytes]) -> None:
     licences = {Path(name).name for name in wheel if ".dist-info/licenses/" in name}
     assert licences == {"LICENSE", "OFL.txt", "ABOUT-THE-DIGITS.txt"}
+
+
+def about(wheel: dict[str, bytes]) -> Message:
+    text = next(text for name, text in wheel.items() if name.endswith(".dist-info/METADATA"))
+    return message_from_string(text.decode())
+
+
+def test_indexes_are_told_what_it_is_and_no_newer_torch_is_refused(wheel: dict[str, bytes]) -> None:
+    told = about(wheel)
+    needs = [need for need in told.get_all("Requires-Dist") or [] if "extra ==" not in need]
+    assert needs == ["numpy", "torch>=2.9"]
+    assert "pytorch" in told["Keywords"] and "Typing :: Typed" in (told.get_all("Classifier") or [])
+
+
+def test_the_readme_of_an_index_links_to_nothing_that_is_only_in_the_repository(wheel: dict[str, bytes]) -> None:
+    text = str(about(wheel).get_payload())
+    assert "# torcheer" in text and "history = tl.log_forward_pass(model, x)" in text
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", prose) if not link.startswith(("http", "#"))] == []
+
+
+@pytest.mark.slow
+def test_pip_builds_the_page_from_a_bare_checkout_without_node(wheel: dict[str, bytes], tmp_path: Path) -> None:
+    """As `pip install git+…` does; Node comes from pip, and needs an index."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "git").symlink_to(shutil.which("git") or "")
+    source = f"git+file://{ROOT}"
+    options = ("-m", "pip", "-qq", "wheel", "--no-deps", "-w", tmp_path / "built", source)
+    run_python(*options, env={"PATH": str(tools)}, secs=1200)
+    built_here = files_of(next((tmp_path / "built").glob("*.whl")))
+    page = {name: text for name, text in built_here.items() if name.startswith("torcheer/studio/page/")}
+    assert {Path(name).name for name in page} == {"index.html", "studio.js", "studio.css", "icon.svg"}
+    assert len(page["torcheer/studio/page/studio.js"]) > 500_000
 
 
 def test_the_sdist_carries_what_makes_tests_and_documents_it(sdist: Path) -> None:

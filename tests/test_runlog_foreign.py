@@ -73,6 +73,26 @@ def test_histograms_are_counted_in_the_bins_of_a_watch() -> None:
         assert max(abs(EDGES[used[0] + 1]), abs(EDGES[used[-1]])) <= step + 1
 
 
+def test_sound_is_a_sample_with_its_rate_and_what_is_none_says_so(tmp_path: Path) -> None:
+    writer = pytest.importorskip("torch.utils.tensorboard").SummaryWriter(str(tmp_path))
+    tone = np.sin(np.arange(800) / 5).astype(np.float32)
+    writer.add_audio("<b>tone</b>", tone[None], 5, sample_rate=8000)
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    broken = Summary.Value(tag="broken", audio=Summary.Audio(encoded_audio_string=b"RIFF no sound"))
+    writer.file_writer.add_summary(Summary(value=[broken]), 9)
+    writer.close()
+    shown = open_source(tmp_path).samples.heads(0, 9)
+    assert [(head.name, head.kind, head.step) for head in shown] == [
+        ("<b>tone</b>", "audio", 5),
+        ("broken", "audio", 9),
+    ]
+    sound, broken = read_event_run(tmp_path).samples
+    assert sound.rate == 8000 and sound.array.shape == (1, 800) and np.abs(sound.array[0] / 32767 - tone).max() < 1e-3
+    with pytest.raises(ArchiveDamaged, match="no sound that can be decoded"):
+        _ = broken.array
+
+
 def test_images_and_text_are_samples() -> None:
     words, picture, large = read_event_run(WRITTEN).samples
     assert (words.name, words.kind, words.step, words.text) == ("words", "text", 2, "hello <b>*world*</b>")

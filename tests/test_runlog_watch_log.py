@@ -24,7 +24,7 @@ from torcheer.records import Sample
 from torcheer.runlog.log_frames import COUNTS, LAYER, STATISTICS, about_log
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.runlog.watch_reader import open_watch
-from torcheer.samples import BINS, Alert, Delivery
+from torcheer.samples import Alert, Delivery
 
 
 def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Delivery:
@@ -50,7 +50,7 @@ def test_a_step_is_one_frame_with_a_row_for_each_key(tmp_path: Path) -> None:
     assert shapes == {
         "statistics": ("float64", (5, len(STATISTICS))),
         "counts": ("int64", (5, len(COUNTS))),
-        "histogram": ("uint32", (5, BINS)),
+        "bins": ("uint32", (6 + 5 * 3,)),  # where five rows begin and end; three bins of each
     }
     assert {entry.layer for entry in archive.entries} == {LAYER}
     assert archive.frames[0]["about"]["values"][1] == ["layer1", "output", "float64", [4]]

@@ -34,7 +34,9 @@ RUN_QUESTIONS: dict[str, dict[str, Any]] = {
     "ask_run_details": {"runs": [0]},
     "ask_curves": {"runs": [0], "series": ["loss"]},
     "note_run": {"run": 1, "name": "best", "tags": [], "note": ""},
+    "tag_runs": {"runs": [1, 7], "add": ["paper"]},
     "delete_runs": {"runs": [2]},
+    "restore_runs": {"places": ["nowhere/sweep-2"]},
 }
 
 

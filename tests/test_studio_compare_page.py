@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Iterator
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from compared_runs import HOSTILE, run_with_checkpoints, two_files
 from folder_runs import logged, sweep
 from playwright.sync_api import expect
+from safetensors.numpy import load_file, save_file
 from studio_pages import Pages, opened, settled  # noqa: F401
+from studio_serving import serving
 from studio_stage import Stage
+from torch import nn
 from waiting import wait_until
 
+import torcheer as tl
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.comparison.open_comparison import ComparisonCatalog
 from torcheer.studio.connections.source_pages import SourceCatalog
-from torcheer.studio.server import listen, server_of, url_of
 from torcheer.studio.sources.open_source import open_catalog
 
-
-class Served:
-    """Serves catalogs until the test ends."""
-
-    def __init__(self) -> None:
-        self._ends: list[tuple[Any, threading.Thread]] = []
-
-    def __call__(self, catalog: SourceCatalog) -> str:
-        listener, keys = listen()
-        server = server_of(catalog, keys)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
-        thread.start()
-        wait_until(lambda: server.started, "the server")
-        self._ends.append((server, thread))
-        return url_of(listener, keys)
-
-    def close(self) -> None:
-        for server, thread in self._ends:
-            server.should_exit = True
-            thread.join(20)
+Served = Callable[[SourceCatalog], str]
 
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """Serves catalogs until the test ends."""
     monkeypatch.setenv("TORCHEER_STATE", str(tmp_path / "state"))
-    served = Served()
-    yield served
-    served.close()
+    with ExitStack() as servers:
+        yield lambda catalog: servers.enter_context(serving(catalog))[0]
 
 
 def side(page: Any, name: str) -> Any:
@@ -118,6 +106,9 @@ def _checkpoints(page: Any) -> None:
     page.get_by_role("button", name="Compare…").click()
     options = page.get_by_label("Checkpoint of the first").locator("option")
     expect(options).to_have_text(["step 20 · latest · best", "step 10"])
+    page.get_by_label("Checkpoint of the first").select_option("20")
+    expect(page.locator("dialog")).to_contain_text("Choose two different steps.")
+    page.get_by_label("Checkpoint of the first").select_option("10")
     page.locator("dialog").get_by_role("button", name="Compare", exact=True).click()
     expect(page.locator(".compare-names b")).to_have_text(["trained step 10", "trained step 20"])
     expect(page.locator(".compare-heading .soft")).to_have_text("3 tensors: 2 equal, 1 differ")
@@ -126,7 +117,12 @@ def _checkpoints(page: Any) -> None:
 
 
 def test_two_files_stand_side_by_side_with_what_differs(served: Served, open_page: Pages, tmp_path: Path) -> None:
-    page = open_page(served(ComparisonCatalog(*two_files(tmp_path))))
+    files = two_files(tmp_path)
+    for place, file in enumerate(files):  # more numbers than a picture has cells
+        wide = np.arange(40_000, dtype=np.float32).reshape(200, 200) * 1e-9
+        wide[150, 60] += place * 1e-3
+        save_file({**load_file(file), "wide.weight": wide}, file)
+    page = open_page(served(ComparisonCatalog(*files)))
     expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".compare-pair h2")).to_have_text("conv.bias")  # the first that differs
     assert page.locator(".grid tr.first-difference td").first.inner_text() == "conv.bias"
@@ -134,16 +130,21 @@ def test_two_files_stand_side_by_side_with_what_differs(served: Served, open_pag
     _sorted_and_filtered(page)
     _side_by_side(page)
     _what_one_side_lacks(page)
+    _looked_at_closely(page)
 
 
 def _sorted_and_filtered(page: Any) -> None:
     page.locator(".grid th", has_text="Max").get_by_role("button").dblclick()
     wait_until(lambda: table(page, ".compare-tab")[0][0] == "head.weight", "the largest difference first", page=page)
     page.get_by_label("Differences only").check()
-    expect(page.get_by_role("region", name="Differences").locator(".count")).to_have_text("5 of 6 rows")
+    expect(page.get_by_role("region", name="Differences").locator(".count")).to_have_text("6 of 7 rows")
     page.get_by_label("Filter layers").fill("Max>0.1")
     wait_until(lambda: [row[0] for row in table(page, ".compare-tab")] == ["head.weight"], "filtered", page=page)
-    page.locator(".grid tbody tr:not(.spare)").focus()
+    with page.expect_download() as download:
+        page.get_by_role("region", name="Differences").get_by_role("button", name="CSV").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert len(lines) == 2 and lines[1].startswith("head.weight,")
+    page.locator(".grid tbody tr:not(.spare)").press("Enter")
     expect(page.locator(".compare-pair h2")).to_have_text("head.weight")
 
 
@@ -175,6 +176,33 @@ def _what_one_side_lacks(page: Any) -> None:
     expect(page.locator(".compare-pair h2")).to_have_text("conv.bias")
 
 
+def _looked_at_closely(page: Any) -> None:
+    """A click, or Enter, goes to the same part of all three pictures; a button, or Escape, shows the whole."""
+    page.locator(".grid tr", has_text="wide.weight").click()
+    pictures, whole = page.locator(".compare-picture canvas"), page.get_by_role("button", name="Show the whole")
+    readings = page.locator(".compare-picture .tensor-reading")
+    expect(readings.nth(2)).to_contain_text("click to look closer")
+    size = pictures.nth(2).bounding_box()
+    spot = {"x": size["width"] * 60.5 / 200, "y": size["height"] * 150.5 / 200}
+    for closer, back in (
+        (lambda: pictures.nth(2).click(position=spot), whole.click),
+        (
+            lambda: pictures.nth(2).press("Enter"),
+            lambda: (pictures.first.press("Escape"), pictures.first.press("Escape")),
+        ),
+    ):
+        pictures.nth(2).hover(position=spot)
+        expect(readings.nth(2)).to_contain_text("farthest from 0: 0.001")
+        closer()
+        for place in range(3):
+            expect(pictures.nth(place)).to_have_attribute("aria-label", re.compile("1 × 48 × 48 cells"))
+        pictures.nth(2).press("Home")
+        expect(readings.first).to_contain_text(" = ")
+        back()
+        expect(pictures.first).not_to_have_attribute("aria-label", re.compile("1 × 48 × 48 cells"))
+        expect(whole).to_have_count(0)
+
+
 def test_ridgelines_are_read_by_keys_and_pointer(open_page: Pages) -> None:
     columns = (
         Column("Step", "int", plotted=False), Column("mean"),
@@ -204,3 +232,39 @@ def test_ridgelines_are_read_by_keys_and_pointer(open_page: Pages) -> None:
     box = page.locator(".ridge").nth(2).bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.83, box["y"] + box["height"] * 0.7)  # inside of its outline
     expect(reading).to_have_text("Step 30")
+
+
+FILLS = """boxes => boxes.map((box) =>
+    [box.textContent, getComputedStyle(box.querySelector("rect:not(.sheet):not(.badge)")).fill])"""
+
+
+def test_graph_and_3d_view_have_the_same_colours_of_the_differences(
+    served: Served, open_page: Pages, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(OrderedDict(same=nn.Linear(4, 6), other=nn.Linear(6, 3))), torch.rand(2, 4)
+    changed = deepcopy(model)
+    with torch.no_grad():
+        changed.other.weight[0] *= 1.1
+    sides = [tl.log_forward_pass(side, x).save(tmp_path / name) for side, name in ((model, "a"), (changed, "b"))]
+    page = open_page(served(ComparisonCatalog(*sides)))
+    page.get_by_role("tab", name="Network").click()
+    assert page.locator("#network-colour-by").input_value() == "difference"
+
+    def tints() -> dict[str, dict[str, str]]:
+        return {layer: tint for layer, tint in (page.evaluate("window.__studio.tints()") or {}).items() if tint["text"]}
+
+    wait_until(lambda: {"same", "other"} <= set(tints()), "colours of the slabs", page=page)
+    slabs = tints()
+    assert float(slabs["same"]["text"]) == 0 < float(slabs["other"]["text"]) < 1
+    assert slabs["same"]["fill"] != slabs["other"]["fill"]
+    assert "0.000001" in page.locator(".network-legend").inner_text()
+    page.get_by_role("tab", name="Graph").click()
+    for layer in ("same", "other"):
+
+        def has_its_colour(layer: str = layer) -> bool:
+            boxes = page.locator("svg.drawing .leaf").evaluate_all(FILLS)
+            red, green, blue = bytes.fromhex(slabs[layer]["fill"][1:])
+            return f"rgb({red}, {green}, {blue})" in [fill for text, fill in boxes if layer in text]
+
+        wait_until(has_its_colour, f"the colour of {layer} in the graph", page=page)

@@ -144,7 +144,7 @@ WAYS = {
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of one epoch."""
-    folder = project(tmp_path_factory.mktemp("trained"))
+    folder = project(tmp_path_factory.mktemp("trained"), batch=80)
     command = ["-m", "torcheer", "train", "training.yaml", "session_dir=runs/first", "train.epochs=1", "--no-control"]
     run_python(*command, cwd=folder)
     return folder
@@ -214,7 +214,7 @@ def test_below_the_cell_of_a_notebook_the_network_is_drawn(browser: tuple[Any, A
         assert wait_until(lambda: len(page.frames) > 1 and page.frames[1].evaluate(drawn), "a state", page=page)
         frame = page.frame_locator("iframe")
         expect(frame.get_by_text("Hidden1", exact=True).first).to_be_visible()
-        colours = pixels(page, frame.locator(".network-picture").screenshot())
+        colours = pixels(frame.locator(".network-picture").screenshot())
         strong = colours.max(1) - colours.min(1) > 100  # neither paper nor text
         assert 0.01 < strong.mean() < 0.9
         page.close()

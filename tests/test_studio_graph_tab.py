@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +180,9 @@ def test_the_graph_is_part_of_the_page_can_be_moved_and_follows_the_dark(open_pa
     scale = [float(re.search(r"scale\(([\d.]+)\)", text)[1]) for text in (moved, nearer)]  # type: ignore[index]
     assert scale[1] > scale[0]
 
-    assert pixels(page, page.locator(".screen").screenshot()).mean() > 200
+    assert pixels(page.locator(".screen").screenshot()).mean() > 200
     page.keyboard.press("d")
-    wait_until(lambda: pixels(page, page.locator(".screen").screenshot()).mean() < 70, "a dark drawing", page=page)
+    wait_until(lambda: pixels(page.locator(".screen").screenshot()).mean() < 70, "a dark drawing", page=page)
     page.get_by_role("tab", name="Network").click()
     page.keyboard.press("4")
     expect(page.get_by_role("tab", name="Graph")).to_have_attribute("aria-selected", "true")
@@ -188,6 +190,43 @@ def test_the_graph_is_part_of_the_page_can_be_moved_and_follows_the_dark(open_pa
     page.locator(".screen").press("/")
     page.keyboard.type("dd")
     assert page.get_by_placeholder("Search name").input_value() == "dd", "typed, not taken for a key of the page"
+
+
+@pytest.mark.slow  # the same toolbar on a page of its own: test_drawing_html_page.py
+def test_every_button_of_the_drawing_works_in_the_studio(open_page: Pages, shown: str) -> None:
+    page = open_page(shown, tab="graph")
+    page.locator(READY).wait_for()
+    boxes, world = page.locator("svg.drawing [id^='box-']"), page.locator("svg.drawing > g").first
+    bar = page.get_by_role("toolbar", name="Drawing")
+
+    def press(name: str, changes: Callable[[], Any]) -> None:
+        before = changes()
+        bar.get_by_role("button", name=name, exact=True).click()
+        wait_until(lambda: changes() != before, name, page=page)
+
+    for name in ("Fold all", "+", "−", "Unfold all", "Fold all"):
+        press(name, boxes.count)
+    for name in ("Right", "Down"):
+        press(name, lambda: [boxes.first.bounding_box(), boxes.last.bounding_box()])
+        expect(bar.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("-")
+    press("Fit", lambda: world.get_attribute("transform"))
+    page.keyboard.press("-")
+    bar.locator("button.scale").click()
+    expect(bar.locator("button.scale")).to_have_text("100 %")
+    for ending in ("SVG", "PNG"):
+        with page.expect_download() as download:
+            bar.get_by_role("button", name=f"Save {ending}").click()
+        assert download.value.suggested_filename.endswith(ending.lower())
+    page.locator("h1").click()
+    page.keyboard.press("/")
+    expect(page.get_by_placeholder("Search name")).to_be_focused()
+    page.keyboard.type("head")
+    page.locator(".graph-host .results button, .graph-host [role=option]").first.click()
+    until_selected(page, "head")
+    near = world.get_attribute("transform")
+    page.locator(".crumbs button").first.click()
+    wait_until(lambda: world.get_attribute("transform") != near, "all of it", page=page)
 
 
 def test_one_selection_for_graph_and_3d_which_a_reload_keeps(open_page: Pages, shown: str) -> None:
@@ -214,8 +253,28 @@ def test_one_selection_for_graph_and_3d_which_a_reload_keeps(open_page: Pages, s
     page.locator(READY).wait_for()
     is_chosen(page, "first")
     until_selected(page, "h.2.first")
-    page.keyboard.press("Escape")
-    wait_until(lambda: chosen(page) is None and "layer=" not in page.url, "nothing selected", page=page)
+    _each_way_to_select_nothing(page)
+
+
+def _each_way_to_select_nothing(page: Any) -> None:
+    ways = {
+        "Graph": [
+            lambda: page.keyboard.press("Escape"),
+            page.locator(".crumbs button").first.click,
+            lambda: page.locator(".screen").press("Escape"),
+        ],
+        "Network": [page.locator(".network-way li button").first.click],
+    }
+    for tab, presses in ways.items():
+        for press in presses:
+            page.get_by_role("tab", name=tab).click()
+            press()
+            page.get_by_role("tab", name="Graph").click()
+            wait_until(lambda: chosen(page) is None and "layer=" not in page.url, "nothing selected", page=page)
+            page.get_by_placeholder("Search name").fill("h.2.first")
+            page.keyboard.press("Enter")
+            until_selected(page, "h.2.first")
+            is_chosen(page, "first")
 
 
 def test_what_is_wrong_is_marked_in_the_graph_and_an_alert_leads_to_its_layer_and_step(open_page: Pages) -> None:
@@ -314,9 +373,85 @@ def test_each_way_to_colour_a_pass_changes_boxes_and_has_a_legend(open_page: Pag
     )
 
 
-def test_a_stored_run_has_lines_in_its_boxes_and_each_of_its_colours(open_page: Pages, watched: str) -> None:
+def test_a_stored_run_has_lines_in_its_boxes_its_colours_and_statistics_over_time(
+    open_page: Pages, watched: str
+) -> None:
     page = open_page(watched, tab="graph")
     names = {"gradient": "norm of the gradient: ", "update": "size of the update: ", "nan": "NaN: none"}
     colour_by_each(page, names)
     expect(page.locator(".pictures .spark").first).to_be_attached()
     assert page.locator(".pictures image").count() == 0
+    page.get_by_placeholder("Search name").fill("head")
+    page.keyboard.press("Enter")
+    _statistics_over_time(page.get_by_role("region", name="Statistics over time"))
+
+
+def _statistics_over_time(section: Any) -> None:
+    """A logged table of a layer and a statistic are chosen; keys and pointer read its line, and its histogram."""
+    line, told = section.get_by_role("slider"), section.locator(".tensor-series output")
+    expect(line).to_have_attribute("aria-label", "mean over time")
+    assert section.get_by_label("Logged value").locator("option:checked").inner_text() == "head · output"
+    section.get_by_label("Logged value").select_option(label="head.weight · weight")
+    section.get_by_label("Statistic", exact=True).select_option("std")
+    expect(line).to_have_attribute("aria-label", "std over time")
+    readings = []
+    for key, place in (("End", 3), ("ArrowLeft", 2), ("Home", 0), ("ArrowRight", 1)):
+        line.press(key)
+        expect(line).to_have_attribute("aria-valuenow", str(place))
+        readings.append(told.inner_text())
+    assert len(set(readings)) == 4 and all(text.startswith("Step ") for text in readings)
+    line.hover(position={"x": 1, "y": 9})
+    expect(told).to_have_text(readings[2])
+    section.get_by_label("Statistic", exact=True).select_option("histogram")
+    expect(section.locator("canvas")).to_be_visible()
+
+
+def test_saturated_exploding_and_vanishing_layers_are_marked_in_3d_and_graph(open_page: Pages) -> None:
+    url, source = open_page.stage(paused=True, states=6)
+    rules = {"Hidden1": "saturation", "Hidden2": "exploding_gradient", "Output": "vanishing_gradient"}
+    for layer, rule in rules.items():
+        source.alert(f"{rule} of {layer}", layer=layer, rule=rule)
+    page, words = open_page(url, tab="network"), ["exploding", "saturated", "vanishing"]
+    marks = page.locator(".network-label:not([hidden]) em")
+    wait_until(lambda: sorted(marks.all_inner_texts()) == words, "marks of the slabs", page=page)
+    page.get_by_role("tab", name="Graph").click()
+    page.locator(READY).wait_for()
+    wait_until(lambda: sorted(page.locator("svg .fault").all_text_contents()) == words, "marks of the boxes", page=page)
+
+
+@pytest.fixture
+def poisoned(tmp_path: Path) -> Iterator[str]:
+    """A run that has ended, of two layers; in its last step the weights of the second are NaN."""
+    model = nn.Sequential(OrderedDict(first=nn.Linear(4, 8), second=nn.Linear(8, 3)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with (
+        tl.live(model, optimizer=optimizer, to=tmp_path / "run", browser=False),
+        tl.watch(model, to=tmp_path / "run", optimizer=optimizer, every=1),
+    ):
+        for step in range(3):
+            if step == 2:
+                model.second.weight.data.fill_(math.nan)
+            optimizer.zero_grad()
+            model(torch.rand(2, 4)).square().sum().backward()
+            optimizer.step()
+    viewer = tl.show(tmp_path / "run", browser=False, block=False)
+    yield viewer.url
+    viewer.close()
+
+
+def test_tables_and_plots_share_the_selection_and_mark_what_is_faulty(poisoned: str, open_page: Pages) -> None:
+    page = open_page(poisoned, tab="tables")
+    tables = page.get_by_role("radiogroup", name="Table")
+    expect(tables.locator("label.faulty", has_text="second").first).to_be_visible()
+    assert tables.locator("label.faulty", has_text="first").count() == 0
+    tables.locator("label", has_text="first").first.click()
+    until_selected(page, "first")
+    page.get_by_role("tab", name="Graph").click()
+    page.locator(READY).wait_for()
+    is_chosen(page, "first")
+    page.get_by_placeholder("Search name").fill("second")
+    page.keyboard.press("Enter")
+    until_selected(page, "second")
+    for tab in ("Tables", "Plots"):
+        page.get_by_role("tab", name=tab).click()
+        expect(tables.locator("label.on.marked.faulty")).to_contain_text("second")

@@ -54,7 +54,10 @@ def panel(open_page: Pages, recorded: Any) -> Iterator[Any]:
 def select(panel: Any, layer: str, tensor: str = "") -> None:
     search = panel.page.locator(".network-way input")
     search.fill(layer)
-    search.press("Enter")
+    if tensor:
+        panel.page.get_by_label("Layers found").get_by_role("button").first.click()
+    else:
+        search.press("Enter")
     wait_until(lambda: panel.locator("h2").inner_text() == layer, layer, page=panel.page)
     if tensor:
         panel.get_by_label("Tensor", exact=True).select_option(label=tensor)
@@ -93,12 +96,27 @@ def test_feature_maps_stand_as_tiles_and_keys_read_their_exact_numbers(panel: An
     reading(panel, f"[2, 1, 1, 0] = {number(values[2, 1, 1, 0])}")
     panel.get_by_role("button", name="All channels").click()
     cells(panel, "6 × 4 × 4 cells")
+    panel.get_by_label("batch", exact=True).fill("1")  # the slider
+    picture.focus()
+    picture.press("Home")
+    picture.press("Enter")
+    cells(panel, "1 × 4 × 4 cells")
+    picture.press("Escape")
+    cells(panel, "6 × 4 × 4 cells")
+    assert panel.get_by_label("batch, number").input_value() == "1"
 
 
 def test_dead_channels_are_named_and_lead_to_their_map(panel: Any) -> None:
     select(panel, "conv")
     facts = panel.get_by_label("Statistics", exact=True)
     wait_until(lambda: "1 of 6 channels are zero throughout" in facts.inner_text(), "the dead channel", page=panel.page)
+    histogram, told = facts.get_by_label("Histogram"), facts.locator(".tensor-histogram output")
+    histogram.press("End")
+    last = told.inner_text()
+    histogram.hover(position={"x": 1, "y": 5})
+    wait_until(lambda: " to " in told.inner_text() and told.inner_text() != last, "the first bar", page=panel.page)
+    panel.get_by_label("each by itself").check()
+    assert panel.locator(".tensor-scale").inner_text().split("\n")[0] == "least"
     facts.get_by_label("Show channel 4").click()
     cells(panel, "1 × 4 × 4 cells")
     assert panel.get_by_label("channel, number").input_value() == "4"
@@ -130,6 +148,8 @@ def test_what_is_not_kept_says_why_and_the_code_opens_what_is_shown(panel: Any, 
     panel.get_by_label("Tensor", exact=True).select_option(label="conv.weight")
     code = panel.get_by_label("Code that opens this slice")
     wait_until(lambda: "conv.weight" in code.inner_text(), "the code", page=panel.page)
+    panel.get_by_role("button", name="Copy as numpy code").click()
+    panel.page.get_by_text("Copied.", exact=True).wait_for()
     space: dict[str, Any] = {"history": recorded[1]}
     exec(code.inner_text().split("\n", 1)[1], space)  # its first line is the user's own history
     assert np.array_equal(space["array"], recorded[0].conv.weight.detach().numpy()[:, 0])

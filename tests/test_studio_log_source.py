@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import time
 import tracemalloc
 from dataclasses import asdict
 from pathlib import Path
@@ -302,10 +301,8 @@ def test_the_viewer_needs_no_torch(run: Path) -> None:
         "source = place.first(); source.poll(); assert source.moments and place.runs; "
         "assert source.units(source.moments[0].id, 'body.0', 'Act', 0) is not None; print('torch' in sys.modules)"
     )
-    began = time.monotonic()
     done = run_python("-c", code, run.parent)
     assert done.stdout == "False\n", done.stderr
-    assert time.monotonic() - began < 30
 
 
 def test_of_a_long_log_the_last_rows_are_there_at_once_and_the_others_soon(

@@ -1,4 +1,4 @@
-"""The page on a phone: nothing is wider than the screen, every button can be reached, fingers move the picture."""
+"""The page on phones and tablets: nothing is wider than the screen, every button can be reached, fingers move it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from browser import _awake
-from studio_pages import Pages
+from folder_runs import served_folder, sweep
+from studio_pages import Pages, settled
 from studio_scene import View
 from studio_stage import Stage
 from waiting import wait_until
+
+import torcheer as tl
 
 pytestmark = pytest.mark.browser
 WIDTH, HEIGHT = 390, 844
@@ -74,3 +78,36 @@ def test_two_fingers_move_the_picture_and_do_not_turn_it(phone: Any) -> None:  #
     after = phone.evaluate("window.__studio.pose()")
     assert (after["azimuth"], after["elevation"]) == (before["azimuth"], before["elevation"])
     assert max(abs(after[name] - before[name]) for name in "xyz") > 0
+
+
+@pytest.mark.parametrize("width", [1280, 768, WIDTH])
+def test_a_list_of_runs_and_all_tabs_of_a_run_are_as_wide_as_the_screen(folder_page: Any, width: int) -> None:
+    folder_page.set_viewport_size({"width": width, "height": HEIGHT})
+    for tab in folder_page.get_by_role("tab").all():
+        tab.click()
+        settled(folder_page)
+        assert folder_page.evaluate("document.documentElement.scrollWidth") == width, tab.inner_text()
+        assert folder_page.evaluate(OUTSIDE) == [], tab.inner_text()
+
+
+@pytest.fixture(scope="module")
+def folder_page(browser: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A folder with a run that has a long name, a network, plots, samples and an alert."""
+    loop, chromium = browser
+    folder = sweep(tmp_path_factory.mktemp("narrow") / "runs", 3)
+    model = torch.nn.Linear(2, 2)
+    with tl.live(model, to=folder / "a run with quite a long name", open_server=False) as live:
+        model(torch.ones(1, 2))
+        live.log(loss=1.0, text="hello", table=[{"a": 1}], image=torch.zeros(3, 8, 8))
+        live.alert("look at this")
+    with pytest.MonkeyPatch.context() as patch, served_folder(folder, patch) as url:
+        with _awake(loop):
+            pages = Pages(chromium)
+            page = pages(url)
+            page.locator(".runs-pane .grid tr", has_text="a run with").dblclick()
+            page.get_by_role("tab", name="Samples").wait_for()
+            tabs = page.get_by_role("tab").all_inner_texts()
+            assert tabs == ["Runs", "Network", "Plots", "Tables", "Samples", "Graph"]
+        yield page
+        with _awake(loop):
+            pages.close()

@@ -284,7 +284,7 @@ def test_a_unit_over_time_is_plotted_read_out_and_grows(open_page: Pages) -> Non
 
 
 def _blue(view: View, png: bytes) -> int:
-    found = pixels(view.page, png)
+    found = pixels(png)
     return int((found[:, 2] > found[:, 0] + 60).sum())
 
 
@@ -324,7 +324,7 @@ def _read(view: View, source: Stage, last: int, variable: str, of: tuple[str, in
     clip = {"x": found["at"][0], "y": found["at"][1], "width": 1, "height": 1}
     view.page.mouse.move(2, 2)
     wanted = ramp(COLD_HOT, (said + 1) / 2)
-    drawn = lambda: pixels(view.page, view.page.screenshot(clip=clip))[0]  # noqa: E731
+    drawn = lambda: pixels(view.page.screenshot(clip=clip))[0]  # noqa: E731
     wait_until(lambda: np.abs(drawn() - wanted).max() < 14, f"the colour of {said}", page=view.page)
     view.page.mouse.move(*found["at"])
     tip = view.page.locator(".network-tip")

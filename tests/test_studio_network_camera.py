@@ -251,9 +251,9 @@ def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     assert saved.suggested_filename == "Stage-Act-77.png"
     box = view.box
     wide, high = round(box["width"]), round(box["height"])
-    file = pixels(view.page, Path(saved.path()).read_bytes()).reshape(high, wide, 3)
+    file = pixels(Path(saved.path()).read_bytes()).reshape(high, wide, 3)
     clip = {"x": box["x"], "y": box["y"], "width": wide, "height": high}
-    screen = pixels(view.page, view.page.screenshot(clip=clip)).reshape(high, wide, 3)
+    screen = pixels(view.page.screenshot(clip=clip)).reshape(high, wide, 3)
     for one in (view.page.locator(".network-legend"), *view.page.locator(".network-label:visible").all()):
         place = wait_until(one.bounding_box, "its place", page=view.page)
         left, top = round(place["x"] - box["x"]), round(place["y"] - box["y"])
@@ -278,7 +278,7 @@ def test_dark_is_dark_and_follows_the_switch(open_page: Pages) -> None:
 
     def ground() -> int:
         clip = {"x": view.box["x"] + 30, "y": view.box["y"] + 60, "width": 2, "height": 2}
-        return int(pixels(view.page, view.page.screenshot(clip=clip))[0].sum())
+        return int(pixels(view.page.screenshot(clip=clip))[0].sum())
 
     assert wait_until(lambda: ground() < 150, "dark", page=view.page)
     view.click("Output", 4)

@@ -132,16 +132,45 @@ def test_names_of_all_that_is_open_are_there_and_none_covers_another(view: View)
     label(view, "h.0–11").click()
     blocks = [f"h.{number}" for number in range(12)]
     until(view, "Input", "stem", *blocks, "head")
+    all_named(view, *blocks)
+
+
+def all_named(view: View, *expected: str) -> None:
+    """Every slab has its name, and no name covers another."""
     names = view.page.locator(".network-label:not([hidden]):not(.frame)")
 
-    def named() -> list[str]:
-        return [text.split("\n")[0] for text in names.all_inner_texts()]
+    def named() -> set[str]:
+        return {text.split("\n")[0].removesuffix(" +") for text in names.all_inner_texts()}
 
-    wait_until(lambda: {*blocks} <= {name.removesuffix(" +") for name in named()}, "every name", page=view.page)
+    wait_until(lambda: {*expected} <= named(), f"names of {expected}, not {named()}", page=view.page)
     boxes = [box for box in (element.bounding_box() for element in names.all()) if box]
     for one, other in combinations(boxes, 2):
         apart = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
         assert apart or one["y"] + one["height"] <= other["y"] or other["y"] + other["height"] <= one["y"]
+
+
+class TwoNets(nn.Module):
+    """Two nets side by side and two inputs: on a phone slabs fill the width, and names must go between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = nn.Sequential(nn.ConvTranspose2d(4, 6, 4), nn.ReLU(), nn.ConvTranspose2d(6, 3, 4, 2, 1))
+        self.judge = nn.Sequential(nn.Conv2d(3, 4, 4, 2, 1), nn.Conv2d(4, 1, 4))
+
+    def forward(self, noise: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        return self.judge(real), self.judge(self.generator(noise))
+
+
+def test_on_a_phone_too_and_inputs_have_forwards_names(open_page: Pages) -> None:
+    inputs = torch.rand(1, 4, 1, 1), torch.rand(1, 3, 8, 8)
+    with tl.show(TwoNets(), inputs, browser=False, block=False) as viewer:
+        phone = {"width": 390, "height": 844}
+        view = View(open_page(viewer.url, viewport=phone, has_touch=True, reduced_motion="reduce"))
+        wait_until(lambda: view.moment >= 0, "values", page=view.page)
+        shown = titles(view)
+        assert {"noise", "real"} <= set(shown)
+        all_named(view, *shown)
+        view.page.close()
 
 
 def test_a_folded_block_shows_exactly_what_it_returned(open_page: Pages) -> None:

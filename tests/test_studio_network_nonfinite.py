@@ -105,7 +105,7 @@ def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None
     assert np.float32(tip.inner_text().split("Act")[1].split()[0]) == said
     page.mouse.move(2, 2)
     clip, wanted = {"x": x, "y": y, "width": 1, "height": 1}, ramp(COLD_HOT, (said + 1) / 2)
-    drawn = lambda: pixels(page, page.screenshot(clip=clip))[0]  # noqa: E731
+    drawn = lambda: pixels(page.screenshot(clip=clip))[0]  # noqa: E731
     assert wait_until(lambda: np.abs(drawn() - wanted).max() < 40, "near its colour: a cell is a few pixels", page=page)
 
 

@@ -80,11 +80,37 @@ def test_heads_stand_face_on_with_the_names_of_their_tokens_as_text(view: View) 
     picture.click(position={"x": 10, "y": 10})
     margins = view.page.locator(".token-margins .row")
     wait_until(lambda: margins.all_inner_texts() == NAMES, "names beside one head", page=view.page)
+    _selected_turned_and_left(view)
+
+
+def _selected_turned_and_left(view: View) -> None:
+    """Upright heads answer as other slabs do: a click, arrows, a drag, other forms, the way out."""
+    panel, stage = view.page.locator(".network-unit"), view.page.locator(".network-stage")
+    view.click("attention.weights", 16 + 4 * 1 + 2)
+    wait_until(lambda: "[1, 1, 2]" in panel.inner_text(), "a cell of the second head", page=view.page)
+    for key, index in (("ArrowDown", "[1, 2, 2]"), ("ArrowLeft", "[1, 2, 1]")):
+        stage.press(key)
+        wait_until(lambda index=index: index in panel.inner_text(), index, page=view.page)
+    left, top = view.spot("attention.weights", 16)
+    view.page.mouse.move(left, top)
+    view.page.mouse.down()
+    view.page.mouse.move(left + 80, top + 30, steps=3)
+    view.page.mouse.up()
+    wait_until(lambda: abs(view.ask("pose")["azimuth"]) > 0.1, "a turn", page=view.page)
+    assert view.ask("tokens"), "names turn along"
+    view.page.keyboard.press("r")
+    wait_until(lambda: view.ask("pose")["azimuth"] == 0, "face-on again", page=view.page)
+    for mode, form in (("Bars", "bars"), ("Auto", "cells")):
+        view.page.get_by_role("radio", name=mode).click()
+        wait_until(lambda form=form: view.ask("form", "attention.weights") == form, mode, page=view.page)
+    for _ in range(2):
+        stage.press("Escape")  # of the selection, then of the module
+    wait_until(lambda: abs(view.ask("pose")["azimuth"]) > 0.1, "the way out", page=view.page)
 
 
 def test_slabs_are_coloured_by_the_same_choice_as_the_boxes_of_the_graph(view: View) -> None:
     by = view.page.locator("#network-colour-by")
-    assert by.locator("option:disabled").all_text_contents() == ["update size", "NaN", "alerts"]
+    assert by.locator("option:disabled").all_text_contents() == ["update size", "NaN", "alerts", "difference"]
     by.select_option("flops")
     wait_until(lambda: (view.ask("tints") or {}).get("patches", {}).get("fill"), "its colour", page=view.page)
     tints = view.ask("tints")

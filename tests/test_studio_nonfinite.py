@@ -66,7 +66,7 @@ def picture(page: Any) -> Any:
         const over = document.querySelectorAll(".network-legend, .network-label");
         for (const one of over) one.style.visibility = "hidden";
     }""")
-    return pixels(page, page.locator(".network-stage canvas").first.screenshot())
+    return pixels(page.locator(".network-stage canvas").first.screenshot())
 
 
 @pytest.mark.parametrize("form", fast_first(["Bars", "Cells"]))

@@ -88,7 +88,7 @@ def test_how_often_the_view_is_updated_reaches_the_host(open_page: Pages) -> Non
 def ground(page: Any) -> list[int]:
     """The page's background in the middle of its first bar, as it was drawn."""
     picture = page.screenshot(clip={"x": 600, "y": 5, "width": 4, "height": 4})
-    return [int(part) for part in pixels(page, picture)[0]]
+    return [int(part) for part in pixels(picture)[0]]
 
 
 @pytest.mark.parametrize("scheme", fast_first(["light", "dark"]))

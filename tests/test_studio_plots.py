@@ -25,7 +25,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def drawn(page: Any, colour: tuple[int, int, int]) -> int:
     """How many pixels of the plot have a colour."""
-    seen = pixels(page, settled(page).locator(".chart").screenshot())
+    seen = pixels(settled(page).locator(".chart").screenshot())
     return int((np.abs(seen - np.array(colour)).max(1) <= 8).sum())
 
 
@@ -351,7 +351,7 @@ def test_exports_hold_what_is_drawn(open_page: Pages) -> None:
     assert (name, strokes.count("#0072b2"), strokes.count("#d55e00")) == ("train_epoch.svg", 2, 1)  # and its error bars
     assert {"Train epochs", "loss", "accuracy", "Epoch"} <= {one.text for one in picture.iter(f"{SVG}text")}
     name, content = saved(page, "PNG")
-    colours = pixels(page, content)
+    colours = pixels(content)
     assert name == "train_epoch.png"
     assert (np.abs(colours - np.array(BLUE)).max(1) < 8).sum() > 200
     assert tuple(colours[0]) == (255, 255, 255)  # on paper, not on nothing
@@ -452,7 +452,7 @@ def test_histograms_over_time_are_drawn_and_read_with_the_arrows(open_page: Page
     page.get_by_text("Histogram over time").click()
     canvas = page.locator(".histogram canvas")
     expect(canvas).to_be_visible()
-    seen = pixels(page, canvas.screenshot())
+    seen = pixels(canvas.screenshot())
     assert len(np.unique(seen, axis=0)) > 4  # paper, shares, text
     canvas.focus()
     page.keyboard.press("Home")
@@ -463,6 +463,11 @@ def test_histograms_over_time_are_drawn_and_read_with_the_arrows(open_page: Page
     name, data = saved(page, "CSV")
     assert name == "0 output_histogram.csv"
     assert data.decode().splitlines()[1:] == ["0,8,0,0", "10,2,4,2", "30,0,0,8"]
+    box = canvas.bounding_box()
+    canvas.hover(position={"x": box["width"] * 0.9, "y": box["height"] * 0.5})
+    expect(page.locator(".reading")).to_contain_text("Step 30: ")
+    name, data = saved(page, "PNG")
+    assert name.endswith(".png") and data.startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -177,6 +177,21 @@ def test_samples_are_in_the_report(run: Path, tmp_path: Path) -> None:
     assert len(heads) == 5 and blocks["sample", heads[-1]["id"]].startswith(b"TCHF")
 
 
+def test_samples_take_the_room_that_nothing_else_needs_the_newest_first(tmp_path: Path) -> None:
+    model, rng = nn.Identity(), np.random.default_rng(0)
+    with tl.live(model, to=tmp_path / "run", open_server=False) as live:
+        for _ in range(10):
+            model(torch.ones(1))
+            live.log(image=rng.integers(0, 255, (256, 256, 3), np.uint8))
+    whole = tl.report(tmp_path / "run", tmp_path / "whole.html")
+    assert whole.left_out == () and os.path.getsize(whole) > 3_000_000
+    part = tl.report(tmp_path / "run", tmp_path / "part.html", most_bytes=2_500_000)
+    steps = [head["step"] for head in Blocks(part).message("samples_came")["samples"]]
+    assert 2 <= len(steps) < 10 and steps == list(range(10 - len(steps), 10))
+    assert 2_000_000 < os.path.getsize(part) <= 2_500_000
+    assert part.left_out == (f"{10 - len(steps)} of 10 samples: there was no room for them.",)
+
+
 def test_names_cannot_break_out_of_the_file(tmp_path: Path) -> None:
     class Hostile(nn.Module):
         def __init__(self) -> None:
@@ -253,8 +268,11 @@ view.host._log.sync()
 os.kill(os.getpid(), signal.SIGKILL)
 """
     run_python("-c", program, status=-signal.SIGKILL)
-    facts = dict(Blocks(tl.report(tmp_path / "run", tmp_path / "a.html")).message("report_came")["facts"])
-    assert facts["State"].startswith("interrupted · ")
+    blocks = Blocks(tl.report(tmp_path / "run", tmp_path / "a.html"))
+    assert dict(blocks.message("report_came")["facts"])["State"].startswith("killed, or crashed · ")
+    outcome = blocks.message("outcome_came")
+    assert outcome["heading"].startswith("Training was killed, or has crashed after step ")
+    assert outcome["text"] == outcome["kept"] == outcome["command"] == ""  # it names no folder
 
 
 def test_a_history_of_module_outputs_alone_has_a_report(tmp_path: Path) -> None:

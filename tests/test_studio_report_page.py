@@ -119,7 +119,7 @@ def test_the_inspector_answers_from_the_file_and_says_what_it_does_not_keep(mode
 
 
 def test_the_report_of_the_demo_opens_from_disk(open_file: Any, tmp_path: Path) -> None:
-    run = project(tmp_path) / "run"
+    run = project(tmp_path, batch=80) / "run"
     run_python("-m", "torcheer", "train", "training.yaml", "session_dir=run", "train.epochs=1", cwd=tmp_path)
     report = tl.report(run, tmp_path / "demo.html")
     assert report.size_bytes < 5_000_000

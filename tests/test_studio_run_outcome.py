@@ -217,6 +217,8 @@ def test_a_page_on_a_terminal_outlives_a_killed_run_is_loaded_again_and_closes_t
                 re.compile(r"^Training was killed, or has crashed after step [\d,]+\. It is kept")
             )
             expect(banner.locator("code")).to_have_text(f"torcheer studio '{tmp_path / 'a run'}'")
+            banner.get_by_label("Copy: ").click()
+            expect(banner.get_by_title("Copied")).to_be_visible()
             assert chip_of(page) == "Gone" and Panel(page).until_moment() >= 0
             page.reload()
             page.wait_for_selector(".connection.open")

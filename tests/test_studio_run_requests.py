@@ -13,7 +13,7 @@ from waiting import wait_until
 from torcheer.disk import lock_folder
 from torcheer.errors import ArchiveBusy, BadArgument
 from torcheer.host.host import Host
-from torcheer.studio.runs.run_removal import move_to_trash
+from torcheer.studio.runs.run_removal import move_to_trash, take_back
 
 pytest.importorskip("uvicorn")
 from studio_socket import Page
@@ -47,6 +47,14 @@ def test_a_page_lists_runs_renames_and_tags_them_and_moves_one_to_the_trash(page
     page.until("runs_came", lambda came: came["total"] == 2)
     assert not (folder / "sweep-2").exists() and len(list((folder / ".trash").glob("*/sweep-2/run.json"))) == 1
     assert page.ask("ask_curves", 6, runs=[0, 1], series=["loss"])["curves"][1]["run"] == 1
+    assert page.ask("restore_runs", 7, places=moved["places"]) == {"restored": ["sweep-2"], "problems": []}
+    page.until("runs_came", lambda came: came["total"] == 3 and came["waiting"] == 0)
+    assert page.ask("ask_runs", 8, columns=["loss"])["ids"] == [0, 1, 2] and not (folder / ".trash").exists()
+    assert page.ask("tag_runs", 9, runs=[0, 1], add=["all"], remove=["paper"]) == {"count": 2, "problems": []}
+    page.until("runs_came", lambda came: came["waiting"] == 0)
+    assert page.ask("ask_runs", 10, columns=["Name", "Tags"])["columns"] == {
+        "Name": ["sweep-0", "best", "sweep-2"], "Tags": ["all", "all", ""]
+    }  # fmt: skip
 
 
 def test_questions_that_make_no_sense_are_answered_by_a_sentence(page: Page) -> None:
@@ -58,6 +66,33 @@ def test_questions_that_make_no_sense_are_answered_by_a_sentence(page: Page) -> 
     assert page.ask("delete_runs", 6, runs=[9])["problems"] == [
         "there is no run 9 in the list of 3; it may have been moved away"
     ]
+
+
+def test_what_comes_back_from_the_trash_replaces_nothing_and_comes_from_nowhere_else(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    place = str(move_to_trash(logged(folder / "deep" / "run"), folder, is_live=False).relative_to(folder / ".trash"))
+    again = logged(folder / "deep" / "run", steps=2)
+    with pytest.raises(BadArgument, match="is there again"):
+        take_back(place, folder)
+    again.rename(tmp_path / "elsewhere")
+    assert take_back(place, folder) == folder / "deep" / "run" and (folder / "deep" / "run" / "run.json").is_file()
+    (folder / ".trash" / "day").mkdir(parents=True)
+    (folder / ".trash" / "day" / "link").symlink_to(tmp_path / "elsewhere")
+    for wrong in (place, "", ".", "day", "day/link", "../../elsewhere", "day/../../../elsewhere", str(again)):
+        with pytest.raises(BadArgument, match="is not in"):
+            take_back(wrong, folder)
+    assert (tmp_path / "elsewhere").is_dir()
+
+
+def test_runs_of_others_are_not_deleted(folder: Path) -> None:
+    (folder / "theirs").mkdir()
+    (folder / "theirs" / "metrics.csv").write_text("epoch,step,loss\n0,1,0.5\n")
+    with start(folder, browser=False, quiet=True) as viewer, Page(viewer.url) as page:
+        wait_until(lambda: len(page.ask("ask_runs", 1, columns=["Name"])["ids"]) == 4, "all are read")
+        cells = page.ask("ask_runs", 1, columns=["Name"])
+        number = cells["ids"][cells["columns"]["Name"].index("theirs")]
+        assert "Lightning's, and only read here" in page.ask("delete_runs", 2, runs=[number])["problems"][0]
+        assert (folder / "theirs").is_dir()
 
 
 def test_one_run_alone_has_no_list(tmp_path: Path) -> None:

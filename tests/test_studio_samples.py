@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from studio_pages import Pages, opened  # noqa: F401
+from studio_serving import serving
 from test_runlog_logged_samples import log_to, put
 from waiting import wait_until
 
@@ -22,7 +21,6 @@ from torcheer.host.live import Live
 from torcheer.records import Sample
 from torcheer.runlog.log_frames import about_log
 from torcheer.runlog.log_writer import LogWriter
-from torcheer.studio.server import listen, server_of, url_of
 from torcheer.studio.sources.open_source import open_catalog
 
 MARKUP = "<img src=x onerror=alert(1)><b>bold</b>"
@@ -31,23 +29,16 @@ MARKUP = "<img src=x onerror=alert(1)><b>bold</b>"
 @contextmanager
 def served(run: Path) -> Iterator[str]:
     """The studio's server on a folder."""
-    listener, keys = listen(port=0)
-    server = server_of(open_catalog(run), keys)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
-    thread.start()
-    wait_until(lambda: server.started, "the server")
-    try:
-        yield url_of(listener, keys)
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    with serving(open_catalog(run)) as (url, _, _):
+        yield url
 
 
 def log_step(log: LogWriter, step: int) -> None:
     tone = np.sin(np.arange(1600) / 5).astype(np.float32)
     put(log, step, image=np.full((5, 6, 3), (step, 100, 200), np.uint8), text=f"step {step} {MARKUP}",
         tone=tl.Audio(tone, rate=16000, caption="a tone"), table={"word": [MARKUP, "dog"], "p": [0.25, float("nan")]},
-        confusion=tl.Confusion([[8 + step, 2], [0, 5]], names=("cat", MARKUP)))  # fmt: skip
+        confusion=tl.Confusion([[8 + step, 2], [0, 5]], names=("cat", MARKUP)), many=tl.Confusion(np.eye(30) * step),
+        long=tl.Audio(np.tile(tone, 100), rate=16000))  # fmt: skip
 
 
 def pixel(page: Any) -> list[int]:
@@ -82,8 +73,26 @@ def test_a_finished_run_shows_every_kind_and_one_slider_moves_them_all(open_page
         card(page, "confusion").get_by_label("Percent of each row").check()
         assert card(page, "confusion").locator("td").all_inner_texts() == ["80", "20", "0", "100"]
 
+        page.get_by_role("button", name="1 step on").click()
+        wait_until(lambda: pixel(page) == [10, 100, 200, 255], page=page)
+        page.locator(".step-bar .when").click()
+        page.keyboard.press(".")
+        wait_until(lambda: pixel(page) == [20, 100, 200, 255], page=page)
+        page.get_by_role("button", name="1 step back").click()
+        wait_until(lambda: pixel(page) == [10, 100, 200, 255], page=page)
+        before = card(page, "image").bounding_box()["width"]
+        card(page, "image").get_by_role("button").click()
+        wait_until(lambda: card(page, "image").bounding_box()["width"] > before, "a large picture", page=page)
+        matrix = card(page, "many").locator("canvas")
+        matrix.focus()
+        matrix.press("ArrowRight")
+        assert card(page, "many").locator(".reading").inner_text().startswith("true 0, predicted ")
+
         page.get_by_role("button", name="Newest").click()
         wait_until(lambda: pixel(page) == [20, 100, 200, 255], page=page)
+        card(page, "long").locator("canvas").click()  # plays from there: it is long
+        card(page, "long").get_by_role("button", name="Stop").click()
+        card(page, "long").get_by_role("button", name="Play").wait_for()
         card(page, "tone").get_by_role("button", name="Play a tone").click()
         card(page, "tone").get_by_role("button", name="Play a tone").wait_for()  # it is short: it has ended by itself
         page.close()

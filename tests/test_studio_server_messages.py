@@ -68,6 +68,8 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "ask_checkpoints", "question": 8, "runs": [0, 1]},
     {"kind": "note_run", "question": 9, "run": 1, "name": "best", "tags": ["paper"], "note": "why"},
     {"kind": "delete_runs", "question": 10, "runs": [1]},
+    {"kind": "tag_runs", "question": 12, "runs": [0, 1], "add": ["paper"], "remove": []},
+    {"kind": "restore_runs", "question": 13, "places": ["20261118-010101/run"]},
     {"kind": "close_studio"},
 ]
 

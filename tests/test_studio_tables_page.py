@@ -93,7 +93,7 @@ def test_tensors_are_little_pictures_with_values(open_page: Pages) -> None:
     assert (np.sign(warm[np.abs(right) > 0.2]) == np.sign(right[np.abs(right) > 0.2])).all()
     picture.hover(position={"x": 2, "y": 2})
     wait_until(lambda: picture.get_attribute("title") == f"[0, 0] = {right[0, 0]:.6g}", page=page)
-    shot = pixels(page, picture.screenshot())
+    shot = pixels(picture.screenshot())
     assert shot.std() > 20  # it is drawn, not only known
 
 

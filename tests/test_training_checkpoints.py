@@ -14,24 +14,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from children import Child
 from training_cases import session
 
+import torcheer as tl
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
 from torcheer.runlog.run_folder import begin_run, read_run
-from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
+from torcheer.studio.comparison.open_comparison import open_comparison
+from torcheer.studio.files.checkpoint_weights import Checkpoints
+from torcheer.training.checkpoints.checkpoint_files import (
+    MODEL,
+    OPTIM,
+    STATE,
+    Packed,
+    leave_part,
+    read_checkpoint,
+    write_checkpoint,
+)
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
 from torcheer.training.checkpoints.run_directory import locked
 from torcheer.training.checkpoints.state_codec import pack
 from torcheer.training.observe import metric_csv
 from torcheer.training.observe.metric_csv import EpochTables
+from torcheer.training.observe.run_contents import describe_run
 
 
 class Standing:
     """As much of a session as a CheckpointStore looks at."""
+
+    ranks = None
 
     def __init__(self) -> None:
         self.place = {"stage": 0, "epoch": 0, "round": 0, "step": 0, "ended": []}
@@ -375,3 +390,42 @@ def test_a_checkpoint_holds_no_pickle_and_no_name_of_code(tmp_path: Path) -> Non
         )
     tensors, _ = pack(read_checkpoint(path))
     assert tensors
+
+
+def leave_sharded_checkpoint(folder: Path) -> torch.Tensor:
+    """A checkpoint as two ranks write it, one weight split by rows and one by columns; returns what both are."""
+    whole = torch.arange(12.0).reshape(4, 3)
+    place = {"stage": 0, "epoch": 1, "round": 0, "step": 3, "ended": []}
+
+    def packed(rank: int) -> Packed:
+        rows, columns = (whole[:2], whole[:, :2]) if rank == 0 else (whole[2:], whole[:, 2:])
+        tensors = {"net.rows": rows, "net.columns": columns, "net.bias": torch.ones(3)}
+        pieces = {
+            "net.rows": {"shape": [4, 3], "begin": [2 * rank, 0], "is_saved": True},
+            "net.columns": {"shape": [4, 3], "begin": [0, 2 * rank], "is_saved": True},
+        }
+        return Packed({"models": tensors, "others": {}}, {}, {"models": pieces, "others": {}}, place, {})
+
+    folder.mkdir(parents=True)
+    leave_part(folder, packed(1), 1)
+    write_checkpoint(folder, packed(0), others=1)
+    return whole
+
+
+def test_a_sharded_checkpoint_is_read_whole_wherever_its_file_is_opened(tmp_path: Path) -> None:
+    whole = leave_sharded_checkpoint(tmp_path / "run" / "checkpoints" / "3").numpy()
+    file = tl.load(tmp_path / "run" / "checkpoints" / "3" / "model.safetensors")
+    assert repr(file).endswith("safetensors of 2 ranks: 3 tensors, 108 B)")
+    for name in ("net.rows", "net.columns"):
+        assert file[name].shape == (4, 3) and np.array_equal(file[name].numpy(), whole)
+        assert np.array_equal(file[name][1:3], whole[1:3]) and np.array_equal(file[name].mapped(), whole)
+    viewed = Checkpoints(tmp_path / "run")
+    viewed.refresh()
+    assert np.array_equal(viewed.weights(3, "columns"), whole)
+    compared = open_comparison(tmp_path / "run", tmp_path / "run" / "checkpoints" / "3")
+    assert [layer.shape for name in file if (layer := compared.layer(name))] == [(4, 3), (4, 3), (3,)]
+    begin_run(tmp_path / "run")
+    assert "27 numbers" in "\n".join(describe_run(tmp_path / "run"))
+    (tmp_path / "run" / "checkpoints" / "3" / "model-1.safetensors").unlink()
+    part = tl.load(tmp_path / "run" / "checkpoints" / "3" / "model.safetensors")
+    assert part["net.rows"].shape == (2, 3), "what the file has, where the others are gone"

@@ -216,6 +216,26 @@ def test_a_session_goes_on_in_the_same_process_after_the_disk_was_full(
     assert refusals > 3 and results(tmp_path / "full") == results(tmp_path / "whole")
 
 
+def test_the_last_checkpoint_is_written_by_the_next_run_where_the_disk_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("plain", tmp_path / "whole")
+    one, call = session("plain", tmp_path / "full"), os.rename
+
+    def refuse(*arguments: Any) -> None:
+        if one.place.stage == len(one.stages):
+            raise OSError(28, "No space left on device")
+        call(*arguments)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    for _ in range(2):  # the second has nothing left to train
+        with pytest.raises(CannotWrite):
+            list(one.run())
+    monkeypatch.undo()
+    list(one.run())
+    assert results(tmp_path / "full") == results(tmp_path / "whole")
+
+
 # Killed
 
 

@@ -193,6 +193,7 @@ def test_the_size_of_the_ring_and_what_gives_way_are_settings_too(tmp_path: Path
         ({"stop_on": ["nan"]}, "Did you mean 'nan_inf'?"),
         ({"transport": {"byte": 1}}, "transport: no setting 'byte'; use Transport"),
         ({"transport": {"policy": "lates"}}, "transport: no policy 'lates'.* Did you mean 'latest'?"),
+        ({"log_bytes": 10}, "log_bytes=10: a number of bytes from 100,000 on is needed, such as 1e9, or None"),
     ],
 )
 def test_a_watch_that_cannot_be_is_told_before_anything_is_trained(tmp_path: Path, watch: Any, said: str) -> None:
@@ -202,6 +203,51 @@ def test_a_watch_that_cannot_be_is_told_before_anything_is_trained(tmp_path: Pat
     assert one.place.step == 0
 
 
+def test_ranks_of_a_watch_that_cannot_be_are_told_when_the_session_is_made(tmp_path: Path) -> None:
+    with pytest.raises(BadArgument, match="ranks='evry': use a rank such as 0, a list of ranks, or 'all'"):
+        session(tmp_path / "a", watch={"ranks": "evry"})
+
+
+def test_a_watch_of_ranks_that_are_not_there_says_so_and_training_goes_on(tmp_path: Path) -> None:
+    events = list(session(tmp_path / "a", watch={"ranks": [2, 3]}).run())
+    told = [event.message for event in events if isinstance(event, Alert)]
+    assert "watch: nothing is watched, as ranks=[2, 3] names none of the 1 that train, from 0 on" in told
+    assert not (tmp_path / "a" / "log" / "watch").exists()
+
+
+def test_the_log_of_a_sessions_watch_keeps_within_its_bytes(tmp_path: Path) -> None:
+    list(session(tmp_path / "a", epochs=10, watch={"every": 1, "log_bytes": 100_000}).run())
+    size = sum(file.stat().st_size for file in (tmp_path / "a" / "log" / "watch").rglob("*.*"))
+    steps = open_watch(tmp_path / "a")["0", "output"].steps.tolist()
+    assert size < 150_000 and len(steps) < 100, (size, steps)
+    assert steps[0] < 20 and steps[-1] == 99, "older looks are thinned, not cut off"
+
+
+@pytest.mark.parametrize(
+    ("watch", "said"),
+    [
+        (
+            {"ranks": "evry"},
+            "watch.ranks = 'evry': this is a text, and a rank such as 0, a list of ranks, or 'all', is",
+        ),
+        ({"ranks": [0, -1]}, "watch.ranks.1 = -1: this is a number, and a whole number of 0 or more is needed here"),
+        ({"log_bytes": 10}, "watch.log_bytes = 10: this is a number, and a number of bytes from 100,000 on, such as"),
+        ({"log_byte": 10}, "Did you mean 'log_bytes'?"),
+    ],
+)
+def test_a_config_whose_watch_cannot_be_is_refused_at_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: Any, said: str
+) -> None:
+    from training_spec_cases import SMALL, Project
+
+    from torcheer.training.spec import check
+
+    monkeypatch.chdir(tmp_path)
+    config = Project(tmp_path).config(SMALL, lambda config: config.update(watch=watch))
+    (problem,) = check(config)
+    assert said in problem
+
+
 def test_a_config_may_ask_for_a_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from training_spec_cases import SMALL, Project
 
@@ -209,7 +255,13 @@ def test_a_config_may_ask_for_a_watch(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     project = Project(tmp_path)
-    asked = {"every": 1, "layers": "*", "transport": {"bytes": 1 << 20, "policy": "block", "block_ms": 5}}
+    asked = {
+        "every": 1,
+        "layers": "*",
+        "ranks": "all",
+        "log_bytes": 1e6,
+        "transport": {"bytes": 1 << 20, "policy": "block", "block_ms": 5},
+    }
     built = begin(understand(project.config(SMALL, lambda config: config.update(watch=asked))))
     list(built.session.run())
     assert json.loads(Path("run/spec.json").read_text())["watch"] == asked

@@ -182,9 +182,8 @@ class Best:
     assert type(asked.output_device).__name__ == "Printer"
 
 
-def test_inference_says_which_pipeline(project) -> None:
-    with pytest.raises(BadConfig, match="an inference config says which pipeline it runs"):
-        inference(reopen("run"))
+def test_inference_runs_the_pipeline_that_is_validated(project) -> None:
+    assert inference(reopen("run")).pipeline == "validation"  # what is validated, where nothing is said
 
 
 def test_what_was_saved_is_not_changed(project) -> None:

@@ -17,9 +17,9 @@ from training_cases import session as small
 from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.training.loop.events import Alert, StepDone
-from torcheer.training.observe import tracker_writers
 from torcheer.training.observe.layer_captures import capture_events
-from torcheer.training.observe.tracker_writers import write_metrics
+from torcheer.training.trackers import tracker_writers
+from torcheer.training.trackers.tracker_writers import write_metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -141,7 +141,7 @@ def test_a_missing_package_is_named_before_anything_is_trained(
 
 def test_an_unknown_writer_is_told_with_the_nearest(tmp_path: Path) -> None:
     session = small("plain", tmp_path, writers=("tensorbord",))
-    with pytest.raises(BadArgument, match=r"there are tensorboard, wandb\. Did you mean 'tensorboard'\?"):
+    with pytest.raises(BadArgument, match=r"there are tensorboard, wandb, mlflow\. Did you mean 'tensorboard'\?"):
         list(session.run())
 
 

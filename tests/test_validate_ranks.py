@@ -62,6 +62,13 @@ SCRIPT = """
     def fully_sharded_step():
         return step(sharded(net()), torch.randn(6, 4))
 
+    def fully_sharded_proof():
+        model, x = sharded(net()), torch.randn(6, 4)
+        model(x)
+        report = tl.validate(model, x)
+        assert report and report.equal == 4, report  # two linears, relu and the output: the proof kept whole weights
+        return tl.log_forward_pass(net(), x)
+
     def communicates_inside():
         a, b = (distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]) for _ in range(2))
         with tl.recording() as history:
@@ -103,7 +110,7 @@ SCRIPT = """
 
     told = {}
     for scene in (data_parallel, functional, tensor_parallel, communicates_inside, wrong_shard_on_one_rank,
-                  fully_sharded_forward, fully_sharded_step, communicates_only_unguarded):
+                  fully_sharded_forward, fully_sharded_step, fully_sharded_proof, communicates_only_unguarded):
         history = scene()
         report = history.validate()
         told[scene.__name__] = {
@@ -142,7 +149,8 @@ def test_functional_collectives_are_not_judged(told: list[dict[str, Any]]) -> No
 
 def test_the_collectives_of_a_tensor_parallel_step_are_not_judged(told: list[dict[str, Any]]) -> None:
     found = told[0]["tensor_parallel"]
-    assert "all_reduce" in found["unjudged"] and found["names"].count("linear") == 2
+    assert "redistribute" in found["unjudged"] and found["names"].count("linear") == 2
+    assert "unseen" not in found["names"][: found["names"].index("pow")]  # local tensors and DTensors are connected
 
 
 def test_an_operation_that_communicates_inside_is_not_run_again(told: list[dict[str, Any]]) -> None:
@@ -160,5 +168,12 @@ def test_a_wrong_shard_is_found_on_its_rank(told: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("scene", ["fully_sharded_forward", "fully_sharded_step"])
-def test_a_fully_sharded_model_shows_its_layers(told: list[dict[str, Any]], scene: str) -> None:
-    assert told[0][scene]["names"].count("linear") == 2
+def test_a_fully_sharded_model_shows_its_layers_and_nothing_of_fsdps(told: list[dict[str, Any]], scene: str) -> None:
+    names = told[0][scene]["names"]
+    assert names[:5] == ["input", "linear", "relu", "linear", "output" if scene == "fully_sharded_forward" else "pow"]
+    assert not {"unseen", "alias", "copy_", "all_gather_single", "reduce_scatter_single"} & set(names)
+    assert "2 not replayed: FSDP gathered a weight of it from the ranks" in told[0][scene]["text"]
+
+
+def test_a_proof_of_a_fully_sharded_model_keeps_the_weights_that_it_needs(told: list[dict[str, Any]]) -> None:
+    assert all(rank["fully_sharded_proof"]["held"] for rank in told)  # the script asserts it, and ended

@@ -68,6 +68,13 @@ def test_over_ssh_the_command_of_a_tunnel_is_printed() -> None:
     assert f"ssh -N -p 2222 -L 4321:127.0.0.1:4321 {getpass.getuser()}@10.0.0.5" in line
 
 
+def test_a_tunnel_to_another_local_port_is_printed_with_the_address_at_its_end() -> None:
+    ssh = {"SSH_CONNECTION": "10.0.0.9 5555 10.0.0.5 22"}
+    address, tunnel = ways_to(URL, PageAddress(allowed_hosts=("localhost:9000",)), ssh)
+    assert address == "through http://localhost:9000/?token=secret"
+    assert tunnel.endswith(f"ssh -N -L 9000:127.0.0.1:4321 {getpass.getuser()}@10.0.0.5")
+
+
 def test_in_vs_code_and_jupyterhub_their_links_are_printed_and_their_hosts_allowed() -> None:
     code = {"VSCODE_PROXY_URI": "https://code.example.org/proxy/{{port}}"}
     assert ways_to(URL, PageAddress(), code) == ["in VS Code: https://code.example.org/proxy/4321/?token=secret"]

@@ -8,7 +8,6 @@ import random
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +17,7 @@ from children import Child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspector_spine import PATH, SCRIPTS, all_of, checksums, offer, reader_of  # noqa: F401
+from leftovers import nothing_added, traces
 
 from torcheer.errors import BadArgument
 from torcheer.samples import Statistics
@@ -379,15 +379,14 @@ def test_a_closed_ring_still_knows_what_became_of_everything() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_closing_gives_back_every_descriptor_and_mapping(policy: str) -> None:
-    before = os.listdir("/proc/self/fd"), Path("/proc/self/maps").read_text().count("torcheer-ring")
+    before = traces()
     for _ in range(5):
         ring = Ring(SMALL, policy=policy)
         reader = reader_of(ring)
         offer(ring, np.ones(4))
         reader.take()
         reader.close(), ring.close()
-    after = os.listdir("/proc/self/fd"), Path("/proc/self/maps").read_text().count("torcheer-ring")
-    assert len(before[0]) == len(after[0]) and before[1] == after[1]
+    assert nothing_added(traces(), before)
 
 
 def test_values_offered_together_arrive_as_each_alone() -> None:

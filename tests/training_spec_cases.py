@@ -180,6 +180,12 @@ def changed(data: dict[str, Any], *changes: Change) -> dict[str, Any]:
     return data
 
 
+def epochs(count: int) -> str:
+    """The change on a command line that lets a session end after so many epochs, before or after it has begun."""
+    condition = {"class": "torcheer.training.stop_conditions.EpochsCompleted", "args": [count]}
+    return f"train.stages.0.stop_condition={json.dumps(condition)}"
+
+
 class Project:
     """A working directory with code in it, where configs are written and read."""
 

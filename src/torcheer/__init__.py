@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from torcheer.lazy_names import lazy_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names and the module each lives in; imported when first used, so that readers start without torch.
 _VERBS = (
-    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "report", "show",
+    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "plan", "recording", "report", "show",
     "validate", "watch",
 )  # fmt: skip
 _HOMES = {
@@ -25,11 +25,18 @@ _HOMES = {
     "Style": "torcheer.drawing",
     "Edit": "torcheer.capture.edits",
     "edits": "torcheer.capture.edits",
+    **{name: f"torcheer.{name}" for name in ("autograd", "errors", "inspector", "training")},
 }
 
-__all__ = [*_HOMES, "__version__"]
+# Written out, as type checkers and editors read it without running it; a test compares it with the homes.
+__all__ = [
+    "Audio", "Confusion", "Edit", "Image", "ModelHistory", "Save", "Style", "TableOf", "Text", "__version__",
+    "autograd", "draw", "edits", "errors", "extract", "inspector", "lens", "live", "load", "log_forward_pass",
+    "patch_sweep", "plan", "recording", "report", "show", "training", "validate", "watch",
+]  # fmt: skip
 
 if TYPE_CHECKING:
+    from torcheer import autograd, errors, inspector, training
     from torcheer.capture import edits
     from torcheer.capture.edits import Edit
     from torcheer.capture.values.save_policy import Save
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
         load,
         log_forward_pass,
         patch_sweep,
+        plan,
         recording,
         report,
         show,

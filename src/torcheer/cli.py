@@ -9,20 +9,30 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from torcheer.commands.json_results import run_as_json, wants_json
 from torcheer.errors import TorcheerError
+from torcheer.terminal import add_json, did_you_mean, tell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(prog="torcheer", description="See, train and understand any PyTorch model.")
     parser.add_argument("--version", action="version", version=f"torcheer {version('torcheer')}")
+    parser.epilog = "Every command has --help and --json. Exit codes and environment variables: docs/cli.md."
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (_, summary) in COMMANDS.items():
         subparsers.add_parser(name, help=summary, description=summary, add_help=False)
-    options, remaining = parser.parse_known_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        suggestion = did_you_mean(given[0], COMMANDS)
+        parser.error(f"there is no command {given[0]!r}.{suggestion} There are {', '.join(COMMANDS)}")
+    options, remaining = parser.parse_known_args(given)
     module, _ = COMMANDS[options.command]
+    as_json, remaining = wants_json(options.command, remaining)
     try:
         run = import_module(f"torcheer.{module}").main if module else doctor
+        if as_json:
+            return run_as_json(options.command, lambda: run(options.command, remaining))
         status: int = run(options.command, remaining)
     except TorcheerError as error:
         notes = getattr(error, "__notes__", ())
@@ -38,15 +48,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def doctor(command: str, arguments: Sequence[str]) -> int:
     """Print what is installed, without importing anything: it works on a broken installation too."""
-    parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=COMMANDS[command][1])
-    parser.parse_args(arguments)
-    for name in ("torcheer", "torch", "numpy"):
-        print(f"{name:<14} {package_version(name)}")
-    for extra, names in list_extras().items():
+    make_parser(command).parse_args(arguments)
+    versions = {name: package_version(name) for name in ("torcheer", "torch", "numpy")}
+    extras = {extra: {name: package_version(name) for name in names} for extra, names in list_extras().items()}
+    for name, installed in versions.items():
+        print(f"{name:<14} {installed}")
+    for extra, packages in extras.items():
         print(f"\ntorcheer[{extra}]")
-        for name in names:
-            print(f"  {name:<12} {package_version(name)}")
+        for name, installed in packages.items():
+            print(f"  {name:<12} {installed}")
+    tell(versions=versions, extras=extras)
     return 0
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command, for its help and for shells."""
+    module, summary = COMMANDS[command]
+    if not module:
+        parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=f"{summary[0].upper()}{summary[1:]}.")
+        add_json(parser)
+        return parser
+    parser = import_module(f"torcheer.{module}").make_parser(command)
+    return parser  # type: ignore[no-any-return]
 
 
 def package_version(name: str) -> str:
@@ -70,18 +93,30 @@ def list_extras() -> dict[str, list[str]]:
 # name -> (the module whose `main(command, arguments)` runs it, one line of help); imported on use, so that archive
 # commands do not wait for torch. `doctor` is in this file.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "new": ("training.projects.cli", "write a config and a data file that train at once"),
     "init": ("training.cli", "begin a training session from a config"),
     "train": ("training.cli", "train a session, or go on with it"),
+    "sweep": ("training.sweep.cli", "train a config for each combination of values, as a queue or on Ray"),
+    "lr-find": ("training.finders.cli", "suggest a learning rate, from a few steps with growing ones"),
+    "batch-find": ("training.finders.cli", "find the largest batch size that fits into memory"),
+    "plan": ("memory.cli", "say how much memory a config's training step takes, by layer"),
     "evaluate": ("training.cli", "print the metrics of a trained session"),
-    "infer": ("training.cli", "run inputs through a trained pipeline"),
+    "infer": ("training.cli", "run inputs through a trained pipeline; without any, ask for them"),
     "check": ("training.cli", "say everything that is wrong with a training config"),
+    "schema": ("training.cli", "print the JSON Schema of configs for editors, or the config reference"),
     "show": ("training.cli", "say what a session directory holds"),
-    "export": ("training.cli", "write what was trained: weights, a torch.export program or ONNX"),
+    "export": (
+        "training.cli",
+        "write what was trained (weights, torch.export, ONNX), or a log for TensorBoard, W&B, MLflow",
+    ),
+    "draw": ("commands.draw_command", "draw a model, a config's model, a model's file or a saved history"),
     "watch": ("monitor.cli", "print what a watch has found in a training run"),
     "archive": ("archive.cli", "verify, list, print, export, import or repair an archive"),
     "extract": ("extraction.cli", "run a model over a dataset and keep chosen layers of every sample"),
     "studio": ("studio.cli", "look at a run, a folder of runs or a recording in the browser"),
     "report": ("studio.report.cli", "write a run as one HTML file, to send to somebody"),
+    "mcp": ("mcp_server.cli", "serve runs to an assistant or an editor, read-only (Model Context Protocol)"),
     "demo": ("demo.cli", "train a small net on handwritten digits, and look at it"),
+    "completion": ("commands.shell_completion", "print a script that completes commands in bash, zsh or fish"),
     "doctor": ("", "print the versions in use and which extras are installed"),
 }

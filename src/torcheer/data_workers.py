@@ -18,7 +18,10 @@ from contextlib import suppress
 from typing import Any
 
 POLL_SECS = 1.0  # between two checks whether the parent process is alive
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal or a scheduler sends them to all at once
+# A terminal or a scheduler sends them to all at once; Windows has no SIGHUP.
+GROUP_SIGNALS = tuple(
+    number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
+)
 _PR_SET_PDEATHSIG = 1  # Linux's PR_SET_PDEATHSIG
 
 
@@ -37,7 +40,7 @@ class WorkerStart:
 
     def __call__(self, number: int) -> None:
         if self._by_main_thread:
-            _set_death_signal()
+            end_with_parent()
         if self._saves_first:
             _ignore_group_signals()
         parent = ParentProcess()
@@ -46,7 +49,7 @@ class WorkerStart:
             self._user_init(number)
 
 
-def _set_death_signal() -> None:
+def end_with_parent() -> None:
     """Let the kernel kill this process: C code that holds the GIL would block a watching thread."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -56,7 +59,8 @@ def _ignore_group_signals() -> None:
     for number in GROUP_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 class ParentProcess:
@@ -92,7 +96,7 @@ def _exit_with_parent(parent: ParentProcess, takes_sigterm: bool) -> None:
     A signal handler could not see the sender.
     """
     while not parent.is_gone():
-        if not takes_sigterm:
+        if not takes_sigterm or not hasattr(signal, "sigtimedwait"):
             time.sleep(POLL_SECS)
             continue
         with suppress(InterruptedError):

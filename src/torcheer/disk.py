@@ -8,24 +8,42 @@ appended to by their owners.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
+import platform
 import re
 import shutil
+import socket
 import struct
 import sys
 import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
-from torcheer.errors import ArchiveBusy, ArchiveDamaged, CannotWrite, TorcheerError
-from torcheer.terminal import short_repr
+from torcheer.errors import (
+    ArchiveBusy,
+    ArchiveDamaged,
+    BadArgument,
+    CannotWrite,
+    NotAnArchive,
+    TorcheerError,
+    UnsupportedSystem,
+)
+from torcheer.ranks import is_main
+from torcheer.terminal import notice, short_repr
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 # -- whole files and folders -------------------------------------------------------------------------------------------
 
@@ -33,13 +51,14 @@ _NAME_BYTES: Final = 180  # of the target's name in that of its temporary file: 
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES)  # of network file systems, or not readable
 _numbers = count()
+_seeking = threading.Lock()  # where a file has one position for all threads
 
 
 def _host() -> str:
     """Return a short name of this host, or container: a process of another one cannot be asked whether it runs."""
     namespace = "/proc/self/ns/pid"
     container = os.readlink(namespace) if os.path.exists(namespace) else ""
-    return f"{zlib.crc32((os.uname().nodename + container).encode()):08x}"
+    return f"{zlib.crc32((platform.node() + container).encode()):08x}"
 
 
 _HOST: Final = _host()
@@ -116,6 +135,30 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
             sync_folder(path.parent)
 
 
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+://")
+_PATH_OF_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/")
+
+
+def is_url(path: object) -> bool:
+    """Return whether a path is a URL, such as s3://bucket/run."""
+    if isinstance(path, os.PathLike) and _PATH_OF_URL.match(str(path)):
+        raise BadArgument(f"{str(path)!r} was a URL: as a Path it has lost a slash, give it as a text")
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+def shown(url: str) -> str:
+    """Return a URL as it may be printed: without a user, password or query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def local_path(path: str | os.PathLike[str], instead: str) -> Path:
+    """Return a path as one; raise for a URL, saying what to write instead."""
+    if is_url(path):
+        raise BadArgument(f"{shown(str(path))} is a URL, and this grows in a local folder: {instead}")
+    return Path(path)
+
+
 def write_in_place(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write a file under its own name and fsync it: for a folder that is renamed when all its files are there."""
     with open(path, "wb") as file:
@@ -152,7 +195,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" and path.is_file() else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -183,6 +226,8 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _is_running(process: int) -> bool:
+    if os.name == "nt":  # there `kill` with 0 is Ctrl-C
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -202,6 +247,30 @@ def _swap_folders(part: Path, path: Path) -> None:
     _remove(old)
 
 
+def write_at(file: BinaryIO, data: Any, offset: int) -> None:
+    """Write all bytes at a place of a file; another thread may write elsewhere in it."""
+    remaining = memoryview(data)
+    while remaining:
+        if hasattr(os, "pwrite"):
+            written = os.pwrite(file.fileno(), remaining, offset)
+        else:
+            with _seeking:
+                os.lseek(file.fileno(), offset, os.SEEK_SET)
+                written = os.write(file.fileno(), remaining)
+        remaining, offset = remaining[written:], offset + written
+
+
+def read_at(file: int, target: memoryview, offset: int) -> int:
+    """Read bytes of a descriptor from a place on into `target`; return how many, 0 at the end of the file."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [target], offset)
+    with _seeking:
+        os.lseek(file, offset, os.SEEK_SET)
+        data = os.read(file, len(target))
+    target[: len(data)] = data
+    return len(data)
+
+
 # -- what the system refuses -------------------------------------------------------------------------------------------
 
 _ADVICE: Final = {
@@ -212,6 +281,7 @@ _ADVICE: Final = {
     errno.EPERM: "Use a folder that you may write to",
     errno.EMFILE: "Close other files, or raise the limit on open files (ulimit -n)",
     errno.ENFILE: "Close other files: the whole system has too many open",
+    errno.ESTALE: "Mount the storage again: the server has lost this file",
     errno.EFBIG: "Raise the limit on the size of files (ulimit -f)",
 }
 
@@ -233,6 +303,14 @@ def explain_write_errors(path: Path, kept: str = "") -> Iterator[None]:
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 LOCK: Final = "LOCK"
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # NFS without its lock service, Lustre without flock
+_LOCAL_LOCKS: Final = (
+    "nolock",
+    "local_lock=posix",
+    "local_lock=all",
+    "localflock",
+)  # of a mount: NFS, NFS, NFS, Lustre
 _FLOCK: Final = "@hhqqi0q"  # struct flock on Linux: type, whence, start, length, process
 
 
@@ -250,11 +328,18 @@ class FolderLock:
         """`being`: what is done to the folder, for the text of a refusal ("written", "trained")."""
         folder.mkdir(parents=True, exist_ok=True)
         self.process = os.getpid()
+        self.problem = ""  # why locks do not keep other processes out; "" where they do
         with FolderLock._opening:
             if FolderLock.of(folder) is not None:
                 raise ArchiveBusy(f"{folder} is being {being} by this process; close that first, or use another folder")
             self._file: BinaryIO = open(folder / LOCK, "ab", buffering=0)
             FolderLock._open[_identity(folder)] = self
+        self.problem = _lock_problem(folder, self._file)
+        if fcntl is None:
+            _say_once_that_there_are_no_locks()
+        elif self.problem and is_main():
+            text = f"{folder} is on storage {self.problem}: a second process that writes here is not noticed"
+            notice("disk", text)
 
     @staticmethod
     def of(folder: Path) -> FolderLock | None:
@@ -263,7 +348,12 @@ class FolderLock:
         return lock if lock is not None and lock.process == os.getpid() and not lock._file.closed else None
 
     def acquire(self, byte: int | None = None) -> bool:
-        """Lock the whole folder, or one byte, which stands for a part of it; False where another process has it."""
+        """Lock the whole folder, or one byte, which stands for a part of it; False where another process has it.
+
+        Where there are no locks (`problem`), nobody is known to have it.
+        """
+        if self.problem:
+            return True
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, *(() if byte is None else (1, byte)))
         except OSError as error:
@@ -274,6 +364,8 @@ class FolderLock:
 
     def release(self, byte: int) -> None:
         """Free one byte."""
+        if self.problem:
+            return
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
     def close(self) -> None:
@@ -298,13 +390,48 @@ def lock_holder(folder: Path) -> int:
     """Return the pid of the process that has locked a folder; 0 where there is none, or it is unknown."""
     if FolderLock.of(folder) is not None:
         return os.getpid()  # to open and close the file would free it
+    if fcntl is None:
+        return 0
     try:
         with open(folder / LOCK, "rb") as file:
-            query = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
-            lock = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, query))
+            lock = _query_lock(file)
     except OSError:
         return 0
     return int(lock[4]) if sys.platform == "linux" and lock[0] != fcntl.F_UNLCK else 0
+
+
+def _query_lock(file: BinaryIO) -> tuple[int, ...]:
+    """Ask who has locked a file, and lock nothing."""
+    query = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
+    return struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, query))
+
+
+@cache
+def _say_once_that_there_are_no_locks() -> None:
+    text = "this system has no locks between processes: a second process that writes to a folder is not noticed"
+    print(f"torcheer: {text}", file=sys.stderr, flush=True)
+
+
+def _lock_problem(folder: Path, file: BinaryIO) -> str:
+    """Return why the locks of a folder do not keep other processes out; "" where they do."""
+    if fcntl is None:
+        return "of a system without locks (fcntl)"
+    if sys.platform != "linux":
+        return ""
+    try:
+        _query_lock(file)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return f"without locks ({error.strerror})"
+    option = local_lock_option(folder)
+    return f"whose locks hold on one machine only (mounted with {option})" if option else ""
+
+
+def local_lock_option(folder: Path, mounts: Path = _MOUNTS) -> str:
+    """Return the option of a folder's mount with which locks do not reach other machines, or ""."""
+    options = _mount(folder, mounts)[1].split(",")
+    return next((option for option in _LOCAL_LOCKS if option in options), "")
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -315,20 +442,66 @@ def _identity(folder: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def require_unix(what: str) -> None:
+    """Raise `UnsupportedSystem` where processes cannot share locks, sockets and memory as Unix has them."""
+    if fcntl is None or not hasattr(socket, "AF_UNIX"):
+        raise UnsupportedSystem(
+            f"{what} needs Unix (fcntl, Unix sockets): use Linux, macOS or WSL; capture, drawing, autograd, archives, "
+            "and extraction and training in one process work here"
+        )
+
+
+# -- storage that several machines share -------------------------------------------------------------------------------
+
+_NETWORK: Final = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "gpfs", "afs", "fuse")
+LATE_SECS: Final = 60.0  # until a machine sees what another one wrote: the longest that NFS remembers, as it is mounted
+_LATE_POLL_SECS, _LATE_NOTICE_SECS = 0.1, 2.0
+_Read = TypeVar("_Read")
+
+
+def is_network_storage(folder: Path, mounts: Path = _MOUNTS) -> bool:
+    """Return whether other machines may write to a folder: what they do is seen late, and not all of it at once."""
+    return _mount(folder, mounts)[0].partition(".")[0] in _NETWORK
+
+
+def patiently(read: Callable[[], _Read], folder: Path) -> _Read:
+    """Return what a function reads of a folder; on network storage, where it may not be whole yet, try for a while."""
+    start, is_told = time.monotonic(), False
+    while True:
+        try:
+            return read()
+        except (ArchiveDamaged, NotAnArchive, FileNotFoundError):
+            waited = time.monotonic() - start
+            if waited > LATE_SECS or not is_network_storage(folder):
+                raise
+        if waited > _LATE_NOTICE_SECS and not is_told:
+            is_told = True
+            text = f"{folder} is not whole on this machine; waiting {LATE_SECS:g} s for its storage"
+            notice("disk", text)
+        time.sleep(_LATE_POLL_SECS)
+
+
+def _mount(folder: Path, mounts: Path) -> tuple[str, str]:
+    """Return the type of file system that a folder is on, and the options that it is mounted with."""
+    try:
+        lines = [line.split() for line in mounts.read_text().splitlines()]
+    except OSError:  # no Linux
+        return "", ""
+    target = f"{os.path.realpath(folder)}/"
+    places = {line[4].replace("\\040", " ").rstrip("/") + "/": line for line in lines}
+    line = places[max((place for place in places if target.startswith(place)), key=len)]
+    return line[-3], f"{line[5]},{line[-1]}"
+
+
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
-_DECODER, _ENCODER = json.JSONDecoder(), json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _CHECKSUM: Final = b',"crc32":'  # the last key of a checked file: the checksum of all bytes before it
 
 
 def strict_json(text: bytes, where: str) -> Any:
     """Parse JSON in UTF-8; reject duplicate keys and NaN."""
-    with suppress(ValueError, RecursionError):
-        value = _DECODER.decode(text.decode())
-        if _ENCODER.encode(value).encode() == text:  # as we write it: it can have neither, and this is faster
-            return value
     try:
-        return json.loads(text.decode(), object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
+        return _DECODER.decode(text.decode())
     except (ValueError, RecursionError) as error:
         raise ArchiveDamaged(f"{where} cannot be read: {short_repr(str(error))}") from None
 
@@ -363,3 +536,6 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _reject_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)

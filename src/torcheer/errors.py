@@ -32,6 +32,10 @@ class WrongInputs(BadArgument, TypeError):
     """Inputs that the model's forward does not take."""
 
 
+class UnsupportedSystem(TorcheerError, NotImplementedError):
+    """This operating system lacks what a part of torcheer needs."""
+
+
 class UnsupportedTorch(TorcheerError, ImportError):
     """The installed torch lacks a private name that torcheer needs."""
 
@@ -88,6 +92,10 @@ class CannotWrite(TorcheerError, OSError):
     """A write failed: a full disk, a read-only folder, too many open files."""
 
 
+class CannotRead(TorcheerError, OSError):
+    """Storage behind a URL refuses to be read: the network, or who may read it."""
+
+
 class BadConfig(TorcheerError, ValueError):
     """An invalid config; the message has the file, the line and the key."""
 
@@ -110,3 +118,11 @@ def uncaught() -> BaseException | None:
     """The uncaught exception that ends this program; None at a prompt and in notebooks, where none ends it."""
     error = getattr(sys, "last_value", None)
     return None if hasattr(sys, "ps1") or "IPython" in sys.modules else error
+
+
+class TorcheerWarning(UserWarning, RuntimeWarning):
+    """Something that torcheer warns of: `warnings.simplefilter("ignore", TorcheerWarning)` silences all of it."""
+
+
+class ConfigWarning(TorcheerWarning):
+    """A config that is valid, and says something else than its writer may have meant."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torcheer.errors import BadArgument, WrongInputs
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -58,6 +60,24 @@ def check_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     return None
 
 
+def argument_places(model: Any, paths: Sequence[tuple[int | str, ...]]) -> list[tuple[int | str, ...]]:
+    """Places in `(args, kwargs)` by forward's own names: (0, 1, "mask") becomes ("batch", "mask")."""
+    signature = _signature(model)
+    has_own = signature is not None and getattr(model.forward, "__name__", "") != "_forward_unimplemented"
+    names = list(signature.parameters.values()) if signature is not None and has_own else []
+    before = [parameter.name for parameter in names if parameter.kind in _POSITIONAL]
+    rest = next((parameter.name for parameter in names if parameter.kind is parameter.VAR_POSITIONAL), None)
+    places: list[tuple[int | str, ...]] = []
+    for side, argument, *inside in paths:
+        if side == 0 and isinstance(argument, int) and argument < len(before):
+            places.append((before[argument], *inside))
+        elif side == 0 and isinstance(argument, int) and rest is not None:
+            places.append((rest, argument - len(before), *inside))
+        else:
+            places.append((argument, *inside))
+    return places
+
+
 def unknown_keys(model: Any, args: tuple[Any, ...]) -> str:
     """What to say where a dict was given as one argument because only some of its keys are parameters; else ""."""
     signature = _signature(model)
@@ -99,11 +119,7 @@ def _is_one_argument(model: Any, inputs: tuple[Any, ...] | list[Any]) -> bool:
     parameters = list(signature.parameters.values())
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return False
-    positional = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
     annotation = str(positional[0].annotation).lower() if positional else ""
     if isinstance(inputs, list) and ("list" in annotation or "sequence" in annotation):
         return True

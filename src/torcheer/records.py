@@ -135,6 +135,7 @@ class Op:
     written: tuple[TensorMeta, ...] = ()  # arguments it wrote to and did not return: batch norm's running statistics
     backward: BackwardStep | None = None  # its step of a readable backward pass
     returned_at: tuple[int | str, ...] = ()  # of an output, its place in what the model returned: ("cache", 0, "keys")
+    given_at: tuple[int | str, ...] = ()  # of one input of several, its place by forward's names: ("images", 0)
 
     @property
     def tensors(self) -> tuple[TensorMeta, ...]:

@@ -231,8 +231,8 @@ class Alert:
     """A warning about a value of the training run."""
 
     rule: str  # "dead_relu"
-    layer: str
-    variable: str
+    layer: str  # "features.0"; "" for the run as a whole
+    variable: str  # "output", "grad", "weight", "loss"
     step: int  # when it was detected
     since: int  # the first step with the problem
     what: str  # "98% of the outputs are zero"

@@ -23,6 +23,10 @@ from torcheer.terminal import did_you_mean
 if TYPE_CHECKING:
     from torcheer.roles import Place
 
+# One key; modules and their classes are functions to a type checker, as predicates are.
+Layer = str | int | slice | Callable[[Any], object]
+Layers = Layer | Iterable[Layer]
+
 # Form -> what it is called, and an example, as errors and the table in the docs write them.
 FORMS: dict[str, tuple[str, str]] = {
     "all": ("'all'", "'all'"),
@@ -59,6 +63,7 @@ REFUSALS: dict[str, dict[str, str]] = {
     "find": {},
     "extract": _SLICES | _WHOLE | {"none": "there would be nothing to extract"},
     "watch": _MODULES_ONLY,
+    "checkpoint": _MODULES_ONLY,
     "live": _MODULES_ONLY,
     "patch_sweep": _BY_NAME,
     "lens": _BY_NAME,

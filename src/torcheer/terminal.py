@@ -5,6 +5,7 @@ Only the bar of `Progress` and training's live view use rich, where it is instal
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import reprlib
@@ -12,10 +13,12 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Any, TextIO
+
+from torcheer.errors import TorcheerWarning
 
 # Numbers
 
@@ -144,6 +147,62 @@ def printable(text: str) -> str:
     )
 
 
+# Facts for programs: `torcheer COMMAND --json`
+
+
+JSON_HELP = "print the result as one JSON document; text goes to stderr"
+
+
+def add_json(parser: Any) -> None:
+    """Add the option that `torcheer.cli` reads before the command does."""
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+_told: list[tuple[dict[str, Any], Callable[[dict[str, Any]], object]]] = []  # of the command that runs, if any
+
+
+@contextmanager
+def facts_told(announce: Callable[[dict[str, Any]], object]) -> Iterator[dict[str, Any]]:
+    """Yield what is told while the body runs; `announce` is called with what cannot wait until its end."""
+    facts: dict[str, Any] = {}
+    _told.append((facts, announce))
+    try:
+        yield facts
+    finally:
+        _told.pop()
+
+
+def tell(**facts: Any) -> None:
+    """Add facts to the document of the command that runs; nothing happens where no document is wanted."""
+    if _told:
+        _told[-1][0].update(facts)
+
+
+def tell_item(key: str, value: Any) -> None:
+    """Append to a list of the document of the command that runs."""
+    if _told:
+        _told[-1][0].setdefault(key, []).append(value)
+
+
+def tell_now(**facts: Any) -> None:
+    """Announce facts at once, in a document of their own: the command goes on for long."""
+    if _told:
+        _told[-1][1](facts)
+
+
+def plain_data(value: Any) -> Any:
+    """Return a value as JSON holds it: arrays as lists, what is not finite as null, what is unknown as its text."""
+    if isinstance(value, dict):
+        return {str(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_data(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain_data(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | bool | int | float | None) else str(value)
+
+
 # Lines and tables
 
 
@@ -206,6 +265,47 @@ def _least_width(cells: list[str], shorten: str | None) -> int:
     return min(_width(cells), _LEAST_WIDTH) if cells[0] == shorten else _width(cells)
 
 
+def plot_text(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    *,
+    mark: float | None = None,
+    labels: tuple[str, str] = ("", ""),
+    log_x: bool = False,
+    size: tuple[int, int] = (60, 12),
+) -> list[str]:
+    """Draw a curve in characters; a column of `│` stands at `mark`.
+
+    labels: of the y axis, above it, and of the x axis, below it. size: columns and rows of the curve.
+    """
+    if not xs:
+        return [f"{labels[0]}: nothing to draw"]
+    columns, rows = size
+    places = [math.log(x) for x in xs] if log_x else list(map(float, xs))
+    left, width = min(places), (max(places) - min(places)) or 1.0
+    low, height = min(ys), (max(ys) - min(ys)) or 1.0
+
+    def column(place: float) -> int:
+        return round((place - left) / width * (columns - 1))
+
+    grid = [[" "] * columns for _ in range(rows)]
+    if mark is not None:
+        for line in grid:
+            line[column(math.log(mark) if log_x else mark)] = "│"
+    for place, y in zip(places, ys):
+        grid[rows - 1 - round((y - low) / height * (rows - 1))][column(place)] = "•"
+    names = [human_number(max(ys)), *[""] * (rows - 2), human_number(min(ys))]
+    margin = max(map(len, names))
+    axis = f"{human_number(min(xs))}{labels[1].center(columns - len(human_number(min(xs)) + human_number(max(xs))))}"
+    lines = [f"{name:>{margin}} ┤{''.join(line).rstrip()}" for name, line in zip(names, grid)]
+    return [
+        *filter(None, labels[:1]),
+        *lines,
+        f"{' ' * margin} └{'─' * columns}",
+        f"{' ' * (margin + 2)}{axis}{human_number(max(xs))}",
+    ]
+
+
 # Progress
 
 
@@ -219,12 +319,31 @@ ProgressCallback = Callable[[int], object]  # called with the bytes, or whatever
 def warn_or_print(text: str, *, stacklevel: int = 1) -> None:
     """Warn, `stacklevel` frames above the caller; where warnings are errors, print: a model must not see this one."""
     try:
-        warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 2)
+        warnings.warn(text, TorcheerWarning, stacklevel=stacklevel + 2)
     except RuntimeWarning:
         try:
             print(text if text.startswith("torcheer") else f"torcheer: {text}", file=sys.stderr)
         except (OSError, ValueError):  # stderr is closed
             return
+
+
+def notice(room: str, text: str) -> None:
+    """Log what a program's user did not ask for, under `torcheer.ROOM`: a retry, a worker that was replaced.
+
+    It is printed on stderr until the program gives the logger `torcheer` a handler or a level of its own.
+    """
+    root = logging.getLogger("torcheer")
+    if not root.handlers:
+        root.addHandler(_StderrHandler())
+    logging.getLogger(f"torcheer.{room}").warning(text)
+
+
+class _StderrHandler(logging.Handler):
+    """Prints on what stderr is at the time; never raises."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError, AttributeError):
+            print(f"torcheer: {record.getMessage()}", file=sys.stderr, flush=True)
 
 
 def ignore_progress(count: int) -> None:

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from torcheer.errors import BadArgument, NotAnArchive
 from torcheer.history import ModelHistory
+from torcheer.selection import Layers
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from torcheer.archive import Archive
     from torcheer.capture.proof.replay import Validation
+    from torcheer.capture.values.save_policy import Save
     from torcheer.drawing import Drawing, Style
     from torcheer.extraction.extracted_tensors import ExtractedTensors
     from torcheer.extraction.extraction_estimate import Estimate
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from torcheer.host.live import Live
     from torcheer.interpret.logit_lens import Lens
     from torcheer.interpret.patching import PatchSweep
+    from torcheer.memory.memory_plan import Plan
     from torcheer.modelfiles import ModelFile
     from torcheer.monitor.watch import Every, Transport, Watch
     from torcheer.runlog.run_folder import RunFolder
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from torcheer.wire.open_viewer import Viewer
 
 __all__ = [
-    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "recording", "report", "show",
+    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "plan", "recording", "report", "show",
     "validate", "watch",
 ]  # fmt: skip
 
@@ -46,7 +49,7 @@ def log_forward_pass(
     inputs: Any = (),
     *,
     input_kwargs: Mapping[str, Any] | None = None,
-    layers_to_save: Any = "all",
+    layers_to_save: Layers | Save = "all",
     vis_opt: str = "none",
     vis_path: StrPath | None = None,
     save_gradients: bool = False,
@@ -103,7 +106,7 @@ def log_forward_pass(
 def recording(
     model: torch.nn.Module | None = None,
     *,
-    layers_to_save: Any = "all",
+    layers_to_save: Layers | Save = "all",
     save_gradients: bool = False,
     edits: Mapping[Any, Any] | None = None,
     fused: bool = False,
@@ -135,13 +138,14 @@ def validate(
     - `what`: a model, which is run once with `inputs`; or a history that was captured in this process.
     - `inputs`, `input_kwargs`, `seed`: as for `log_forward_pass`.
     """
+    from torcheer.capture.forward_pass import log_forward_pass as run
     from torcheer.capture.proof.replay import validate_history
 
     if isinstance(what, ModelHistory):
         if inputs != () or input_kwargs or seed is not None:
             raise BadArgument("validate: a history has run already; inputs and a seed go with a model")
         return validate_history(what)
-    return validate_history(log_forward_pass(what, inputs, input_kwargs=input_kwargs, seed=seed))
+    return validate_history(run(what, inputs, input_kwargs=input_kwargs, seed=seed, for_proof=True))
 
 
 def draw(
@@ -211,6 +215,7 @@ def show(
     block: bool | None = None,
     title: str | None = None,
     token_names: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    ranks: int | str | Sequence[int] = 0,
 ) -> Viewer:
     """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D;
     or at a loss that was recorded by `torcheer.autograd`: each step of its forward and backward pass, with its numbers.
@@ -224,13 +229,14 @@ def show(
     - `block`: whether to wait for Ctrl-C; None waits in a script on a terminal, where the page would be gone at once.
     - `title`: of the page.
     - `token_names`: at the rows and columns of attention heads: a list of names, or one for each item of the batch.
+    - `ranks`: as for `watch`: which of several processes open a page (at `port`, `port + 1`, …).
     """
     from torcheer.host.show import show as open_page
 
     return open_page(
         _explained(what), inputs, input_kwargs=input_kwargs, port=port, host=host, base_path=base_path,
         allowed_hosts=allowed_hosts, browser=browser, block=block, title=title,
-        token_names=token_names,
+        token_names=token_names, ranks=ranks,
     )  # fmt: skip
 
 
@@ -259,7 +265,7 @@ def report(
 
 def live(
     model: torch.nn.Module,
-    layers: Any = None,
+    layers: Layers | None = None,
     *,
     inputs: Any = None,
     input_kwargs: Mapping[str, Any] | None = None,
@@ -276,9 +282,11 @@ def live(
     step_of: Callable[[], int] | None = None,
     notify: Any = None,
     system_secs: float = 5.0,
+    ranks: int | str | Sequence[int] = 0,
 ) -> Live:
     """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
 
+    - `model`: any module; it stays as it is.
     - `layers`: whose values are recorded, as for `watch`; None for all. The others are only drawn.
     - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
     - `optimizer`: its settings can be changed from the page.
@@ -286,20 +294,20 @@ def live(
     - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`, `token_names`: as for `show`.
     - `open_server`: False starts no page; one may come later.
     - `step_of`: a function that says the number of the step, for loops that count their own.
-    - `notify`, `system_secs`: as for `watch`.
+    - `notify`, `system_secs`, `ranks`: as for `watch`; rank 1 has a page of its own, and writes to `<to>@rank1`.
     """
     from torcheer.host.live import live as follow
 
     return follow(
         model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, host=host,
         base_path=base_path, allowed_hosts=allowed_hosts, browser=browser, open_server=open_server, title=title,
-        token_names=token_names, step_of=step_of, notify=notify, system_secs=system_secs,
+        token_names=token_names, step_of=step_of, notify=notify, system_secs=system_secs, ranks=ranks,
     )  # fmt: skip
 
 
 def watch(
     model: torch.nn.Module,
-    layers: Any = None,
+    layers: Layers | None = None,
     *,
     what: str | Sequence[str] = ("output", "grad", "weight", "update"),
     every: int | str | Every = 20,
@@ -316,9 +324,12 @@ def watch(
     transport: Transport | Mapping[str, Any] | None = None,
     notify: Any = None,
     system_secs: float = 5.0,
+    ranks: int | str | Sequence[int] = 0,
+    log_bytes: float | None = None,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
 
+    - `model`: any module; also compiled, or wrapped by DDP or FSDP.
     - `layers`: module paths, patterns ('features.*'), module classes, modules, predicates (lambda layer:
       layer.module_type == 'ReLU'); None and "all" for every module that computes.
     - `what`: of "output", "grad", "weight", "weight_grad", "update".
@@ -335,27 +346,89 @@ def watch(
     - `transport`: size and policy of the shared memory: a `Transport`, or a dict of its fields.
     - `notify`: who hears of alerts, a crash and the end: an address (https://…), a command, or a dict with settings.
     - `system_secs`: between two rows of the log about CPU, memory and GPUs; 0 for none.
+    - `ranks`: of several processes (torchrun), which act: a rank, a list, or "all", each for itself.
+    - `log_bytes`: how large the log may become; of older looks every second is left out, again and again. Never left
+      out: numbers of `log`, samples, arrays of `keep`, looks with alerts or NaN. None for no limit.
     """
     from torcheer.monitor.watch import watch as begin
 
     return begin(
         model, layers, what=what, every=every, to=to, optimizer=optimizer, rules=rules, video=video, callback=callback,
         keep=keep, stop_on=stop_on, on_alert=on_alert, step_of=step_of, tell=tell, transport=transport,
-        notify=notify, system_secs=system_secs,
+        notify=notify, system_secs=system_secs, ranks=ranks, log_bytes=log_bytes,
     )  # fmt: skip
 
 
+class _ExtractOptions(TypedDict, total=False):
+    """The options of `extract` that do not say what it returns."""
+
+    batch_size: int | None
+    device: Any
+    transform: Callable[[Any], Any] | None
+    mask: str | Callable[[Any], Any] | None
+    ids: Sequence[Any] | None
+    engine: str | None
+    workers: int
+    writers: int | None
+    shard_samples: int | None
+    codec: str
+    seed: int
+    top: bool
+    progress: bool | None
+
+
+@overload
 def extract(
     model: torch.nn.Module,
     data: Any,
     *,
-    layers: Any,
+    layers: Layers,
+    to: StrPath,
+    dry_run: Literal[False] = False,
+    **options: Unpack[_ExtractOptions],
+) -> Extraction: ...
+@overload
+def extract(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    layers: Layers,
+    to: None,
+    dry_run: Literal[False] = False,
+    **options: Unpack[_ExtractOptions],
+) -> ExtractedTensors: ...
+@overload
+def extract(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    layers: Layers,
+    to: StrPath | None,
+    dry_run: Literal[True],
+    **options: Unpack[_ExtractOptions],
+) -> Estimate: ...
+@overload
+def extract(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    layers: Layers,
+    to: StrPath | None,
+    dry_run: bool = False,
+    **options: Unpack[_ExtractOptions],
+) -> Extraction | ExtractedTensors | Estimate: ...
+def extract(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    layers: Layers,
     to: StrPath | None,
     batch_size: int | None = None,
     device: Any = None,
     transform: Callable[[Any], Any] | None = None,
     mask: str | Callable[[Any], Any] | None = None,
     ids: Sequence[Any] | None = None,
+    engine: str | None = None,
     workers: int = 0,
     writers: int | None = None,
     shard_samples: int | None = None,
@@ -377,7 +450,9 @@ def extract(
     - `mask`: which positions of each sample are no padding, and kept: a key of the batch ("attention_mask"), or a
       function of the batch as the loader gave it that returns a tensor of (samples, positions).
     - `ids`: a name for each sample.
-    - `workers`: further processes that share the work.
+    - `engine`: "torchrun": the ranks that run this call share the work, as they do by themselves under torchrun;
+      "ray": actors of a Ray cluster do; "local": this process alone.
+    - `workers`: further processes of this machine that share the work; of Ray, actors, 0 for as many as have room.
     - `writers`: threads of each process that write, each a file of its own; 4 by default, 1 for what is small.
     - `shard_samples`: samples in a file; by default what makes files of about 256 MB.
     - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
@@ -390,8 +465,49 @@ def extract(
 
     return run(
         model, data, layers=layers, to=to, batch_size=batch_size, device=device, transform=transform, mask=mask,
-        ids=ids, workers=workers, writers=writers, shard_samples=shard_samples, codec=codec, seed=seed, top=top,
-        dry_run=dry_run, progress=progress,
+        ids=ids, engine=engine, workers=workers, writers=writers, shard_samples=shard_samples, codec=codec, seed=seed,
+        top=top, dry_run=dry_run, progress=progress,
+    )  # fmt: skip
+
+
+def plan(
+    model: torch.nn.Module,
+    inputs: Any = (),
+    *,
+    input_kwargs: Mapping[str, Any] | None = None,
+    optimizer: Any = None,
+    loss: Callable[[Any], Any] | None = None,
+    autocast: Any = None,
+    dtype: Any = None,
+    checkpoint: Any = None,
+    accumulate: int = 1,
+    world_size: int = 1,
+    device: Any = "cuda",
+    savings: bool = True,
+) -> Plan:
+    """Compute how much memory a training step takes, without taking it: no GPU, no weights, any size of model.
+
+    The step runs on meta tensors, which have shapes and no numbers. Build a large model under
+    `with torch.device("meta"):`; of a model with weights only shapes are used.
+
+    - `model`: any module, on any device.
+    - `inputs`, `input_kwargs`: as for `log_forward_pass`; only shapes count: torch.empty(8, 512, device="meta").
+    - `optimizer`: an optimizer of the model, a class, a function of parameters, a name of torch.optim ("AdamW"), or a
+      list of optimizers; None: a forward pass without gradients.
+    - `loss`: a function of what the model returns; None: its own `.loss`, or the mean of its outputs.
+    - `autocast`: plan under torch.autocast to this type ("bfloat16"). `dtype`: plan the model as if of this type.
+    - `checkpoint`: modules whose activations are computed again in backward: a path, pattern ('layers.*'), class.
+    - `accumulate`: batches per update: with more than one, gradients live all the time.
+    - `world_size`: how many GPUs FSDP2 shards parameters, gradients and optimizer over; the batch is that of one.
+    - `device`: "cuda" or "cpu".
+    - `savings`: also plan what bfloat16, checkpointing and sharding would save.
+    """
+    from torcheer.memory.planning import plan as compute
+
+    return compute(
+        model, inputs, input_kwargs=input_kwargs, optimizer=optimizer, loss=loss, autocast=autocast, dtype=dtype,
+        checkpoint=checkpoint, accumulate=accumulate, world_size=world_size, device=str(device).partition(":")[0],
+        savings=savings,
     )  # fmt: skip
 
 
@@ -400,7 +516,7 @@ def lens(
     inputs: Any = (),
     *,
     input_kwargs: Mapping[str, Any] | None = None,
-    layers: Any = "resid[*]",
+    layers: Layers = "resid[*]",
     positions: int | slice | Sequence[int] | None = None,
     tokenizer: Any = None,
 ) -> Lens:
@@ -408,6 +524,7 @@ def lens(
 
     It takes one pass, in which the end of the model sees the streams of all layers as one larger batch.
 
+    - `model`: a decoder of text, such as a Llama or a GPT-2.
     - `inputs`, `input_kwargs`: as for `log_forward_pass`.
     - `layers`: residual streams: roles ('resid[*]', 'resid[0].in') or paths of blocks.
     - `positions`: which positions to read; None for all.
@@ -424,7 +541,7 @@ def patch_sweep(
     corrupted: Any,
     *,
     metric: Callable[[Any], Any],
-    layers: Any = "resid[*]",
+    layers: Layers = "resid[*]",
     positions: Sequence[int] | None = None,
     heads: Sequence[int] | str | None = None,
     method: str = "exact",
@@ -433,6 +550,7 @@ def patch_sweep(
 ) -> PatchSweep:
     """Patch each value of a clean run into a corrupted one and measure what it changes: a table and a heat map.
 
+    - `model`: a transformer.
     - `clean`, `corrupted`: inputs of as many tokens, each as `inputs` of `log_forward_pass`.
     - `metric`: from what the model returns to one number: lambda out: out.logits[0, -1, 5].
     - `layers`: roles ('resid[*]', 'attn[*]', 'mlp[3].in'), module paths, patterns, classes or modules.
@@ -462,7 +580,14 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     | training, `tl.live(to=…)` | a `RunFolder`: `.tables`, `.watches`, `.captures`, `.config` |
     | captures, recordings, `Writer` | an `Archive` of values |
     | other programs: .safetensors, .gguf, .onnx, .pt2, .pt | a `ModelFile`: `file["conv.weight"][:4]` |
+
+    A URL (s3://bucket/features) is read by fsspec: of values, what is asked for; of a run, the state at this moment,
+    without its checkpoints.
     """
+    from torcheer import remote
+
+    if remote.is_url(path):
+        return load(_fetch(str(path)))
     folder = Path(path)
     if folder.is_file():
         return _load_model_file(folder)
@@ -487,6 +612,18 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     from torcheer.archive import load as load_history
 
     return load_history(folder)  # which says what is missing, or that it is damaged
+
+
+def _fetch(url: str) -> Path:
+    """Return a local folder that stands for a URL, filled as it is read."""
+    from torcheer import remote
+
+    folder = remote.open_url(url)
+    if not any((folder.local / name).exists() for name in ("archive.json", "extraction.json")):
+        folder.fetch_tree()  # of a run, whose readers look into all its folders
+    if not any(folder.local.iterdir()):
+        raise NotAnArchive(f"{folder.shown} holds nothing that is complete")
+    return folder.local
 
 
 def _load_model_file(path: Path) -> ModelFile:

@@ -209,7 +209,7 @@ test("logged statistics of a layer are its own and those of its parts", () => {
   const named = new Map(tables.map((table) => [table.head.name, table]));
   const found = loggedTables(named, LAYER);
   assert.deepEqual(found.map(({ head }) => head.layer), ["conv", "relu"]); // prettier-ignore
-  const all = [...found, logged("conv", "weight", 3)];
+  const all = [...found, logged("conv.weight", "weight_grad", 3), logged("conv", "weight", 3)];
   assert.equal(firstTable(all, LAYER, "Wt", "conv.weight")?.head.name, "conv weight");
   assert.equal(firstTable(all, LAYER, "Act", "")?.head.name, "conv output");
   assert.equal(firstTable([], LAYER, "Act", ""), null);

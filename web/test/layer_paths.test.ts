@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { LayerPaths } from "../src/graph/layout/layer_paths";
 import type { Part, Payload, Plan } from "../src/graph/payload";
-import { placeHash, readPlace } from "../src/studio/page_place";
+import { placeHash, readPlace, readRun } from "../src/studio/page_place";
 
 const part = (plan = -1): Part => ({ leaf: 0, plan, titles: [-1, -1] });
 const plan = (sort: Plan["sort"], names: string[], parts: Part[], first: number[], size: number): Plan =>
@@ -41,5 +41,7 @@ test("an address keeps tab, layer, unit and module, whatever their names contain
   deepEqual(readPlace(placeHash("plots", { layer: "x", unit: 0 })), { layer: "x", unit: 0 });
   equal(placeHash("tables", null), "#tables");
   equal(readPlace("#graph"), null);
+  equal(readRun(placeHash("graph", { layer: "x", unit: 0 }, 12)), 12);
+  for (const hash of ["#graph", "#graph&run=", "#graph&run=-2", "#graph&run=1e3"]) equal(readRun(hash), -1);
   equal(readPlace("#network&unit=7"), null);
 });

@@ -55,9 +55,19 @@ test("gradient, update, NaN and alerts come from the log, each once for a layer,
   });
 });
 
+test("of two side by side a layer has the largest difference of its values and parameters", () => {
+  const columns = {
+    Layer: ["a", "a.weight", "b", "elsewhere"], Relative: [0.001, 0.25, null, 1], "NaN or ∞": [0, 0, 2, 0],
+  }; // prettier-ignore
+  const tables = new Map([["differences", { head: { name: "differences" }, columns, count: 4 } as unknown as Table]]);
+  deepEqual(logOverlays(["", "a", "b"], { net, tables, alerts: [], step: Infinity }), {
+    difference: [null, 0.25, "NaN"],
+  });
+});
+
 test("what has no numbers says why it cannot be chosen", () => {
   const choices = colourChoices(logOverlays(["a"], { net, tables: new Map(), alerts: [], step: Infinity }));
-  equal(choices.length, 8);
+  equal(choices.length, 9);
   deepEqual(
     choices.filter(({ reason }) => !reason).map(({ quantity }) => quantity),
     ["kind"],

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { interpolate } from "../src/studio/plots/line_picking";
 import { buildLines } from "../src/studio/plots/plot_lines";
-import { changedTags } from "../src/studio/runs/run_dialogs";
+import { chunksOf } from "../src/studio/runs/run_dialogs";
 import { axesOf, nearestRun, nextRun } from "../src/studio/runs/run_axes";
 import { differencesOf } from "../src/studio/runs/config_differences";
 import { splitTags } from "../src/studio/runs/run_details";
@@ -178,10 +178,13 @@ test("a click between two points of a line meets it", () => {
   equal(interpolate([0, 1], [4, 8], 1), 8);
 });
 
-test("tags are split by spaces and commas, added once, taken away", () => {
+test("tags are split by spaces and commas, each once", () => {
   deepEqual(splitTags(" a, b  a,,c "), ["a", "b", "c"]);
-  deepEqual(changedTags(["a", "b"], ["b", "c"], true), ["a", "b", "c"]);
-  deepEqual(changedTags(["a", "b"], ["b", "c"], false), ["a"]);
+});
+
+test("what is more than one question may be about is asked in parts", () => {
+  deepEqual(chunksOf([1, 2, 3, 4, 5], 2), [[1, 2], [3, 4], [5]]);
+  deepEqual(chunksOf([], 2), []);
 });
 
 test("settings in which runs differ are listed, missing ones too", () => {

@@ -27,7 +27,7 @@ from torcheer.archive.recovery import repair
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.selection import matches_value
-from torcheer.terminal import Progress, human_bytes, line_width, plural
+from torcheer.terminal import Progress, add_json, human_bytes, line_width, plural, tell_item
 
 _UNSEALED = " (never sealed: it is being written, or its writer was killed)"
 _REPAIR_HINT = "`torcheer archive repair {}` writes what can be trusted to a new one"
@@ -35,7 +35,7 @@ _REPAIR_HINT = "`torcheer archive repair {}` writes what can be trusted to a new
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer archive …` and return its exit status."""
-    options = _parser(command).parse_args(arguments)
+    options = make_parser(command).parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names may hold what the terminal cannot show
     try:
@@ -48,8 +48,10 @@ def main(command: str, arguments: Sequence[str]) -> int:
     return status
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
     parser = argparse.ArgumentParser(prog=f"torcheer {command}", description="Look into archives, and move them.")
+    add_json(parser)
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     for name, (run, summary, arguments) in ACTIONS.items():
         action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
@@ -75,6 +77,7 @@ def verify(options: argparse.Namespace) -> int:
 def _verify_folder(folder: Path, prefix: str) -> bool:
     with Progress(f"verifying {folder}", total_bytes(folder)) as progress:
         archive = examine(folder, progress.add)
+    tell_item("archives", {"path": folder, "ok": not archive.lost, "sealed": archive.sealed, "lost": archive.lost})
     for line in archive.lost:
         print(f"{prefix}{line}")
     contents = f"{describe_counts(archive)}, {describe_state(archive)}"
@@ -123,6 +126,9 @@ def ls(options: argparse.Namespace) -> int:
             print(f"{folder}: {describe_archive(archive)}")
         rows += list_values(archive, "" if folder == options.path else folder.name)
     rows = _filter_by_step(_filter_by_layer(rows, options.layer), options.step)
+    for row in rows:
+        entry = row.entry
+        tell_item("values", {"layer": row.layer, "variable": entry.variable, "step": entry.step, "shape": entry.shape})
     if rows:
         print("\n".join((long_table if options.long else short_table)(rows, line_width())))
     return 0

@@ -50,6 +50,8 @@ def repair(
     """Copy every intact value of a damaged archive to a new one; the old one is not changed.
 
     `to`: the new folder, `<path>-repaired` by default. `on_progress` is called with each number of bytes checked.
+
+    - `path`: the damaged archive.
     """
     source = Path(path) if Path(path).name not in ("", "..") else Path(path).resolve()
     target = source.with_name(f"{source.name}-repaired") if to is None else Path(to)
@@ -70,7 +72,7 @@ def _write_trusted(archive: TrustedArchive, target: Path) -> None:
     bodies = [body for body in archive.frames if body["entries"] or body["about"] or body["step"] not in emptied]
     if not bodies:
         raise ArchiveDamaged(f"nothing in {archive.path} can be trusted: {'; '.join(archive.lost)}")
-    values = _TrustedValues(archive)
+    values = CopiedValues(archive)
     with Writer(target, about=archive.about, codec=values.codec) as writer:
         for body in bodies:
             writer.step(values.samples(body["entries"]), **_frame_about(archive, body["about"]))
@@ -86,10 +88,10 @@ def _frame_about(archive: TrustedArchive, about: dict[str, Any]) -> dict[str, An
     return {**about, "left_out": {**about["left_out"], **lost}}
 
 
-class _TrustedValues:
-    """Values for the new archive, each with a codec that preserves its bits."""
+class CopiedValues:
+    """Values for a new archive, each with a codec that preserves its bits."""
 
-    def __init__(self, archive: TrustedArchive) -> None:
+    def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._codec = "raw"
 

@@ -165,7 +165,10 @@ class Operator:
 
 
 class Input(Operator):
-    """The start of a chain: holds the input of an operator."""
+    """The start of a chain: holds the input of an operator.
+
+    - `value`: the input; it may be set later.
+    """
 
     _name = "Input"
 

@@ -34,7 +34,10 @@ class MSE(Loss):
 
 
 class Huber(Loss):
-    r"""$\tfrac12 d^2$ for errors $d$ up to $\delta$, then a straight line: large errors count linearly."""
+    r"""$\tfrac12 d^2$ for errors $d$ up to $\delta$, then a straight line: large errors count linearly.
+
+    - `delta`: the error from which on it counts linearly.
+    """
 
     _name = "Huber Loss"
 

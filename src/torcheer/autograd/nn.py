@@ -33,7 +33,12 @@ def make_weight(shape: tuple[int, ...], bound: float, name: str) -> tracer:
 
 
 class Linear(Operator):
-    r"""$y = x W^\top + b$ over the last axis; any number of axes may come before it."""
+    r"""$y = x W^\top + b$ over the last axis; any number of axes may come before it.
+
+    - `in_features`: size of the last axis of the input.
+    - `out_features`: size of the last axis of the result.
+    - `bias`: add a learned `b`.
+    """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         self.in_features, self.out_features = in_features, out_features
@@ -57,7 +62,15 @@ class Linear(Operator):
 
 
 class Conv2d(Operator):
-    """A 2D convolution: a small window of weights, moved over an image."""
+    """A 2D convolution: a small window of weights, moved over an image.
+
+    - `in_channels`: channels of the image.
+    - `filters`: channels of the result.
+    - `kernel_size`: height and width of the window, or one number for both.
+    - `stride`: how far it moves each time.
+    - `padding`: zeros around the image.
+    - `bias`: add a learned number to each channel.
+    """
 
     def __init__(
         self, in_channels: int, filters: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, bias: bool = True

@@ -29,7 +29,11 @@ CARRIERS = {
 
 
 def save(name: str | os.PathLike[str], seq_list: Iterable[Any]) -> None:
-    """Write a list of tensors, such as `model.seq_list()`, to a file; no suffix is added."""
+    """Write a list of tensors, such as `model.seq_list()`, to a file; no suffix is added.
+
+    - `name`: the file.
+    - `seq_list`: tensors, in order.
+    """
     with unrecorded():
         tensors = [torch.as_tensor(tensor).detach().cpu().contiguous() for tensor in seq_list]
         types = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
@@ -40,7 +44,10 @@ def save(name: str | os.PathLike[str], seq_list: Iterable[Any]) -> None:
 
 
 def load(name: str | os.PathLike[str]) -> list[Tensor]:
-    """Read the tensors that `save` wrote, for `model.load_seq_list`."""
+    """Read the tensors that `save` wrote, for `model.load_seq_list`.
+
+    - `name`: the file.
+    """
     try:
         with np.load(name, allow_pickle=False) as file:
             head = json.loads(file[HEAD].tobytes())
@@ -53,7 +60,10 @@ def load(name: str | os.PathLike[str]) -> list[Tensor]:
 
 
 def load_from_torch(name: str | os.PathLike[str], names_order: Sequence[str] | None = None) -> list[Tensor]:
-    """Read the tensors of a saved state_dict, in its order or in that of `names_order`."""
+    """Read the tensors of a saved state_dict, in its order or in that of `names_order`.
+
+    - `name`: a file that `torch.save(model.state_dict(), name)` wrote.
+    """
     weights = torch.load(name, map_location="cpu", weights_only=True)
     weights = dict(enumerate(weights)) if isinstance(weights, (list, tuple)) else weights
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
@@ -67,12 +77,18 @@ def load_from_torch(name: str | os.PathLike[str], names_order: Sequence[str] | N
 
 
 def from_numpy(array: Any) -> tracer:
-    """Return a tracer of an array; it shares the memory of an array of floats."""
+    """Return a tracer of an array; it shares the memory of an array of floats.
+
+    - `array`: numbers; those that are no floats are converted.
+    """
     return tracer(torch.from_numpy(array))
 
 
 def set_seed(seed: int) -> None:
-    """Seed the random numbers of Python, numpy and torch, on every device."""
+    """Seed the random numbers of Python, numpy and torch, on every device.
+
+    - `seed`: a whole number.
+    """
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

@@ -59,6 +59,7 @@ class Requests:
         self._modules: dict[int, tuple[str, list[tuple[Selector, bool]]]] = {}
         self._module_calls: dict[str, int] = {}
         self._stored_logged = 0
+        self._gathered_logged = 0
         recorder.on_op = self._on_op
 
     def read(self, save: Save, save_gradients: bool, edits: Mapping[Any, Any] | None) -> None:
@@ -78,7 +79,7 @@ class Requests:
         self._addresses = {id(module): path for path, module in modules.items()}
         if self.edits.need_entries:
             recorder.on_entry = self._on_entry
-        self._choice = OpChoice(self.selectors, self.trace, self.history)
+        self._choice = OpChoice(self.selectors, self.trace, self.history, logs_gradients=save_gradients)
         recorder.keeps_gradients = save_gradients
         if save_gradients:
             self.log = self.trace.gradient_log = GradientLog()
@@ -88,6 +89,8 @@ class Requests:
             if self.edits.all:
                 recorder.release_late()
             recorder.on_row = None if self._choice.is_empty else self._on_row
+            if self._choice.window:
+                self.kept.hold_recent(self._choice.window)
             recorder.wants_inside = self._wants_inside
 
     def see_whole_rows(self) -> None:
@@ -97,7 +100,7 @@ class Requests:
 
     def _wants_inside(self, module: torch.nn.Module, calls: frozenset[TorchCall]) -> bool:
         """Whether a value of an operation or a module inside a fused kernel may be wanted, or each row is."""
-        if self.trace._readers or not all(map(self._choice.ignores, calls)):
+        if self.trace._readers or self._choice.window or not all(map(self._choice.ignores, calls)):
             return True
         return any(id(part) in self._modules for part in module.modules() if part is not module)
 
@@ -120,12 +123,12 @@ class Requests:
     def _on_row(self, node: int, call: TorchCall, out: Any) -> None:
         """Handle a row that holds no tensors: save its result if it is wanted."""
         choice = self._choice
-        if choice.ignores(call):
-            self.recorder.ignored_calls.add(call)
-        elif choice.wants(node, call):
+        if choice.wants(node, call):
             self._keep(node, [out] if type(out) is Tensor else leaves(out), is_new=True)
-        elif choice.window:
-            self._hold(node, leaves(out))
+        elif choice.ignores(call, node):
+            self.recorder.ignored_calls.add(call)
+        elif self.log is not None and choice.window:
+            self._log_gradients(self.log, node, leaves(out))
 
     def _on_op(self, node: int, call: TorchCall, out: Any) -> Any:
         """Handle a row with its tensors; without requests for it, only let them go."""
@@ -146,11 +149,10 @@ class Requests:
                 elif target.selector.for_ops and self._edits(target.selector, running, call):
                     out = self._apply_edit(out, target, running.label, None, call.name)
         choice = self._choice
-        if not choice.is_empty:
-            if choice.wants(node, call):
-                self._keep(node, self.recorder.outputs(node))
-            elif choice.window:
-                self._hold(node, self.recorder.outputs(node))
+        if not choice.is_empty and choice.wants(node, call):
+            self._keep(node, self.recorder.outputs(node))
+        elif choice.window:
+            self._hold(node, self.recorder.outputs(node))
         if isinstance(self.recorder, PartialRecorder):
             self.recorder.release(node)
         if self.trace._readers:
@@ -207,15 +209,21 @@ class Requests:
 
     def _hold(self, node: int, tensors: list[Tensor]) -> None:
         """Hold the tensors of a row that a position from the end may mean; gradients are logged in any case."""
-        for ref, tensor in enumerate(tensors, node << SLOT_BITS):
-            if self.kept is not None:
-                self.kept.hold(ref, tensor, self._choice.window)
+        if self.recorder.recent is not None:
+            self.recorder.recent.append((node, tensors))
         if self.log is not None:
             self._log_gradients(self.log, node, tensors)
 
     def _log_gradients(self, log: GradientLog, node: int, tensors: list[Tensor]) -> None:
         for ref, tensor in enumerate(tensors, node << SLOT_BITS):
             log.hook(tensor, ref)
+        if len(self.recorder.gathered) > self._gathered_logged:
+            for (
+                whole,
+                shard,
+            ) in self.recorder.gathered.values():  # before the shard itself: autograd's leaf is the whole
+                log.hook(whole, -id(shard))
+            self._gathered_logged = len(self.recorder.gathered)
         for tensor in self.recorder.stored[self._stored_logged :]:
             log.hook(tensor, -id(tensor))
         self._stored_logged = len(self.recorder.stored)
@@ -408,11 +416,16 @@ class Requests:
 
     # -- at the end --------------------------------------------------------------------------------------------------
 
+    def finish_recent(self) -> None:
+        """Keep the values that positions from the end mean, now that the end is known."""
+        if self.kept is not None:
+            self.kept.finish(set(self._choice.from_end))
+
     def finish(self) -> None:
         """Release values that no selector wanted after all; raise for keys that matched nothing."""
         choice, trace = self._choice, self.trace
+        self.finish_recent()
         if self.kept is not None:
-            self.kept.finish(set(choice.from_end))
             choice.finish(self.recorder.count)
         if trace.stopped:
             return

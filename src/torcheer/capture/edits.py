@@ -53,6 +53,8 @@ class Edit:
             value = getattr(self, name)
             if not (value is None or (isinstance(value, slice) and name == "positions")):
                 object.__setattr__(self, name, _whole_numbers(name, value))
+        if not isinstance(self.output, int) or isinstance(self.output, bool) or self.output < 0:
+            raise BadArgument(f"Edit: output={self.output!r}; give the number of a tensor, from 0")
 
     @property
     def text(self) -> str:
@@ -137,6 +139,8 @@ def mean() -> EditFunction:
 
 def patch(history: Any, layer: str | int | None = None) -> EditFunction:
     """Replace the output by another history's value of the same layer, or of `layer`."""
+    if not hasattr(history, "layer_labels"):
+        raise BadArgument(f"patch: a {type(history).__name__} is no history; tl.edits.replace puts a tensor there")
 
     def edit(x: Tensor, key: Any = layer) -> Tensor:
         if key is None:

@@ -28,7 +28,7 @@ from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.history import ModelHistory
 from torcheer.history.error_notes import explain
-from torcheer.inputs import call_arguments, check_arguments, unknown_keys
+from torcheer.inputs import argument_places, call_arguments, check_arguments, unknown_keys
 from torcheer.records import COMPILED_AS_EAGER
 from torcheer.terminal import plural
 
@@ -48,20 +48,29 @@ def log_forward_pass(
     fused: bool = False,
     level: str = "function",
     structure: bool = True,
+    for_proof: bool = False,
 ) -> ModelHistory:
-    """Run `model` once and return the history of every operation; without structure, what some modules returned."""
+    """Run `model` once and return the history of every operation; without structure, what some modules returned.
+
+    `for_proof`: also keep what only a replay needs, the weights that FSDP gathers.
+    """
     _check_model(model)
     args, kwargs = call_arguments(model, inputs, input_kwargs)
-    if not structure:
+    if not _has_structure(structure):
         _check_without_structure(edits, level)
         return _log_modules(model, args, kwargs, _save_of(layers_to_save), save_gradients, seed)
     session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
     session.trace.seed = _set_seed(seed)
     recorder = session.recorder
+    recorder.gathered_copies = {} if for_proof else None
     with session.running():
-        tensors = (
-            list(args) if not kwargs and set(map(type, args)) == {Tensor} else _input_tensors(recorder, args, kwargs)
-        )
+        paths: list[Path] = []
+        if not kwargs and set(map(type, args)) == {Tensor}:
+            tensors, paths = list(args), [(0, position) for position in range(len(args))]
+        else:
+            tensors = _input_tensors(recorder, args, kwargs, paths)
+        if len(tensors) > 1:
+            recorder.given_at |= enumerate(argument_places(model, paths), recorder.count)
         refs = [recorder.add("input", tensor, []) for tensor in tensors]
         if recorder.edited:
             edited = {id(tensor): recorder.value(ref) for tensor, ref in zip(tensors, refs, strict=True)}
@@ -72,7 +81,7 @@ def log_forward_pass(
         except Exception as error:
             _explain_arguments(error, model, args, kwargs, has_run=recorder.count > len(tensors))
             raise
-        paths: list[Path] = []
+        paths = []
         for tensor, path in zip(tensors_in(out, paths), paths, strict=True):
             ref = recorder.ref_of(tensor)  # may add a row, if nothing is known of it
             recorder.returned_at[recorder.count] = path
@@ -99,6 +108,12 @@ def _explain_arguments(error: Exception, model: Any, args: Any, kwargs: Any, *, 
         raise wrong from error
     if hint := unknown_keys(model, args):
         explain(error, model, operation=operation, hint=hint)
+
+
+def _has_structure(structure: Any) -> bool:
+    if not isinstance(structure, bool):
+        raise BadArgument(f"structure={structure!r}: give True, or False to record only what modules return")
+    return structure
 
 
 def _check_without_structure(edits: Any, level: str) -> None:
@@ -128,10 +143,18 @@ def _log_modules(
     return session.history
 
 
-def _input_tensors(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """Return the input tensors, without the model's own tensors that an input object may hold."""
-    direct = set(map(id, direct_tensors((args, kwargs))))
-    return [tensor for tensor in tensors_in((args, kwargs)) if id(tensor) in direct or not recorder.is_stored(tensor)]
+def _input_tensors(
+    recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], paths: list[Path]
+) -> list[Tensor]:
+    """Return the input tensors, without the model's own that an input object may hold; append where each stands."""
+    direct, every = set(map(id, direct_tensors((args, kwargs)))), list[Path]()
+    found = [
+        (tensor, path)
+        for tensor, path in zip(tensors_in((args, kwargs), every), every)
+        if id(tensor) in direct or not recorder.is_stored(tensor)
+    ]
+    paths += [path for _, path in found]
+    return [tensor for tensor, _ in found]
 
 
 @contextmanager
@@ -148,7 +171,7 @@ def recording(
     """Record everything torch does inside the block: a training step, a `generate` loop."""
     if model is not None:
         _check_model(model)
-    if not structure:
+    if not _has_structure(structure):
         if model is None:
             raise BadArgument("structure=False records what modules return: give the model, recording(model, …)")
         _check_without_structure(edits, level)
@@ -216,6 +239,9 @@ class _Session:
         except StopEarly:
             self.trace.stopped = "stopped early, everything asked for was saved"
         except BaseException as error:
+            if self.requests is not None:
+                with suppress(Exception):
+                    self.requests.finish_recent()
             self._explain(error)
             raise
         finally:
@@ -230,7 +256,7 @@ class _Session:
                 None  # no cycles: a dropped history frees all
             )
             if isinstance(recorder, PartialRecorder):
-                recorder.on_row = None
+                recorder.on_row = recorder.holds = None
         if self.requests is not None:
             self.requests.finish()
 

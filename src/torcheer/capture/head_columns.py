@@ -24,6 +24,7 @@ from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.released_values import RELEASED
 from torcheer.capture.record.tensor_trees import leaves, replace, tensors_in
+from torcheer.capture.special_cases.gathered_weights import exact_arguments
 from torcheer.capture.torch_state import exact_modes
 from torcheer.errors import ValueUnavailable
 from torcheer.history.transformer.attention_ops import AttentionOp, attention_ops
@@ -138,7 +139,8 @@ def _replayed(recorder: Recorder, ref: int, last: int) -> tuple[Tensor, dict[int
             continue
         if type(row.out) in RELEASED:
             raise ValueUnavailable(_NOT_KEPT)
-        parents = [values[r] if r in values else _constant(recorder.exact_value(r)) for r in row.refs]
+        parents = exact_arguments(recorder, row, values)
+        parents = [value if r in values else _constant(value) for r, value in zip(row.refs, parents, strict=True)]
         if row.call.mark:
             results = [parents[0]]
         else:

@@ -20,11 +20,12 @@ from torcheer.selection import Selector
 class OpChoice:
     """The selectors that choose operations by themselves: 'all', positions, labels, patterns, predicates."""
 
-    def __init__(self, selectors: Sequence[Selector], trace: LiveTrace, history: Any) -> None:
+    def __init__(
+        self, selectors: Sequence[Selector], trace: LiveTrace, history: Any, *, logs_gradients: bool = False
+    ) -> None:
         self._trace, self._history = trace, history
         self._names = RunningNames(trace.recorder)  # of the operations whose functions are named
         self._selectors = [selector for selector in selectors if selector.for_ops]
-        self.is_empty = not self._selectors  # True where no operation is chosen by itself, only outputs of modules
         self.matched: set[Any] = set()  # keys that matched an operation for certain
         self.nodes: set[int] = set()  # what they matched, labels and patterns aside
         self._unsure: dict[Any, set[int]] = {}  # key -> operations that it may match
@@ -34,13 +35,17 @@ class OpChoice:
         self._positions = {selector.index: selector.key for selector in positions if selector.index >= 0}
         self.from_end = {selector.index: selector.key for selector in positions if selector.index < 0}
         self.window = -min(self.from_end, default=0)  # rows to hold: which of them is meant is known at the end
+        self._last_position = max(self._positions, default=-1)
         self._tests = [selector for selector in selectors if selector.test is not None]
         self._named = [
             (selector, LabelPattern(selector.name) if selector.form == "pattern" else None)
             for selector in selectors
             if selector.form in ("label", "pattern")
         ]
-        self._by_node = bool(self._takes_all or self._positions or self.from_end or self._tests)
+        # True while any operation may be wanted, or has a gradient that may be
+        self._by_node = bool(self._takes_all or self._tests or (self.window and logs_gradients))
+        # True where operations need not be shown: only outputs of modules are chosen, or the newest rows are held
+        self.is_empty = not (self._by_node or self._positions or self._named)
         self._named_by_call: dict[TorchCall, list[tuple[Selector, LabelPattern | None]]] = {}
         self._surely_named: set[TorchCall] = set()  # functions whose every label all of these patterns match
 
@@ -49,9 +54,9 @@ class OpChoice:
         """Keys that matched an operation, or may have."""
         return self.matched | self._unsure.keys()
 
-    def ignores(self, call: TorchCall) -> bool:
-        """Whether no operation of this function can be wanted."""
-        return not (self._by_node or self._named_of(call))
+    def ignores(self, call: TorchCall, node: int = -1) -> bool:
+        """Whether no operation of this function can be wanted, from row `node` on."""
+        return not (self._by_node or node < self._last_position or self._named_of(call))
 
     def wants(self, node: int, call: TorchCall) -> bool:
         """Whether the operation that just ran is wanted, as far as is known."""
@@ -62,7 +67,7 @@ class OpChoice:
             self.matched.add(self._positions[node])
             self.nodes.add(node)
             wanted = True
-        named = self._named_of(call)
+        named = self._named_of(call) if self._named else ()
         if named and call in self._surely_named:  # whatever its number will be
             self.matched.update(selector.key for selector, _ in named)
             self.nodes.add(node)

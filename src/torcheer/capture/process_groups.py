@@ -17,7 +17,15 @@ import torch
 
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.torch_state import Swaps, are_modes_disabled, exact_modes, function_modes, is_coalescing
+from torcheer.capture.torch_state import (
+    QUEUED,
+    Swaps,
+    are_modes_disabled,
+    exact_modes,
+    function_modes,
+    is_coalescing,
+    require,
+)
 
 if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
@@ -55,17 +63,26 @@ _COALESCED = frozenset(
 )
 
 
-def _watch_method(name: str, public_name: str, original: Any) -> Callable[..., Any]:
-    @wraps(original)
-    def method(group: Any, *args: Any, **kwargs: Any) -> Any:
-        recorders = _active_recorders()
-        if not recorders:
-            return original(group, *args, **kwargs)
-        with _without_recorder(recorders[0]):  # an outer recorder gets its turn when `call` runs the method again
-            return recorders[0].record(call, (group, *args), kwargs, _frame(1))
+def recorded(original: Any, name: str, where: str) -> TorchCall:
+    """Return the entry of a method that reaches no mode; its function records the call where somebody does."""
 
-    call = TorchCall(method, public_name, f"torch.distributed.ProcessGroup.{name}")
-    call.writes, call.collective, call.plain = (1, *_FIRST), True, False
+    @wraps(original)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        recorders = active_recorders()
+        if not recorders:
+            return original(*args, **kwargs)
+        with _without_recorder(recorders[0]):  # an outer recorder gets its turn when `call` runs the method again
+            return recorders[0].record(call, args, kwargs, _frame(1))
+
+    call = TorchCall(method, name, where)
+    call.plain = False
+    return call
+
+
+def _watch_method(name: str, public_name: str, original: Any) -> Callable[..., Any]:
+    call = recorded(original, public_name, f"torch.distributed.ProcessGroup.{name}")
+    call.writes, call.collective = (1, *_FIRST), True
+    method: Callable[..., Any] = call.function
     return method
 
 
@@ -73,7 +90,7 @@ def _watch_wait(original: Any) -> Callable[..., Any]:
     @wraps(original)
     def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
         out = original(work, *args, **kwargs)
-        for recorder in _active_recorders():
+        for recorder in active_recorders():
             flush_finished(recorder, waited=work)
         return out
 
@@ -94,7 +111,7 @@ def _swaps() -> Swaps:
 MESSAGES = _swaps()
 
 
-def _active_recorders() -> list[Recorder]:
+def active_recorders() -> list[Recorder]:
     """Return the recorders active in this thread, innermost first."""
     from torcheer.capture.record.recorder import Recorder
 
@@ -114,7 +131,10 @@ def is_coalesced(call: TorchCall, kwargs: dict[str, Any]) -> bool:
 
     A coalescing block ends in one call of the process group.
     """
-    return call.name in _COALESCED and is_coalescing(kwargs.get("group"))
+    if call.name not in _COALESCED:
+        return False
+    require(QUEUED)
+    return is_coalescing(kwargs.get("group"))
 
 
 LATE = "its collective was still under way when the recording ended: wait for it inside the recording"

@@ -1,6 +1,7 @@
-"""Checks of how torch's private names behave, one per name in `torch_state`; run by the tests, never by a capture.
+"""Checks of how torch's private names behave, one per name in `torch_state`, run before a feature is first used.
 
-A name may be kept by a new version of torch and mean something else: `failed()` says which of them do.
+A name may be kept by a new version of torch and mean something else: `failed()` says which of them do. A check leaves
+no trace: no random number is drawn, nothing is registered that other threads see.
 """
 
 from __future__ import annotations
@@ -208,7 +209,8 @@ def _eager_kernels() -> bool:
 
 @_probe(f"{_C}_dispatch_keys")
 def _keys() -> bool:
-    return state.dispatch_keys(torch.ones(1)).has("CPU") and not state.dispatch_keys(torch.ones(1)).has("Python")
+    keys = state.dispatch_keys(torch.ones(1, device="cpu"))
+    return keys.has("CPU") and not keys.has("Python")
 
 
 @_probe(
@@ -261,12 +263,53 @@ def _no_queue() -> bool:
     return not torch.distributed.is_available() or state.is_coalescing(None) is False
 
 
+@_probe("torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup")
+def _gathering() -> bool:
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from torcheer.capture.special_cases import gathered_weights
+
+    alone = not distributed.is_initialized()
+    if alone:
+        store = distributed.HashStore()  # type: ignore[attr-defined]
+        distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    seen: list[Any] = []
+
+    def wait_for_unshard(group: Any) -> None:
+        original(group)
+        seen.extend(state.gathered_weights(group))
+
+    group: Any = state.fsdp_group()
+    original = group.wait_for_unshard
+    try:
+        linear = torch.nn.Linear(2, 2, bias=False)
+        fully_shard(linear, mesh=init_device_mesh("cpu", (1,)))
+        shard = linear.weight
+        group.wait_for_unshard = wait_for_unshard
+        linear(torch.ones(1, 2))
+        ((module, name, part, whole),) = seen
+        known = module is linear and name == "weight" and part is shard and type(whole) is torch.nn.Parameter
+        return known and vars(group).keys() >= gathered_weights.METHODS.keys()
+    finally:
+        group.wait_for_unshard = original
+        if alone:
+            distributed.destroy_process_group()
+
+
 @_probe("torch._dynamo.eval_frame.cached_backends", "torch._dynamo.utils.counters")
 def _dynamo() -> bool:
     frames = state.dynamo_frames()
     return frames["total"] >= 0 and isinstance(state.anything_compiled(), bool) and hasattr(
         torch._dynamo.utils, "unpatched_nn_module_call_impl"
     )  # fmt: skip
+
+
+@_probe("torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup")
+def _sharded() -> bool:
+    group = state.fsdp_group()
+    return group is None or isinstance(group, type)
 
 
 @_probe("torch.utils._pytree")
@@ -287,14 +330,11 @@ def _global_hooks() -> bool:
         hooks.register_module_full_backward_hook, hooks.register_module_full_backward_pre_hook,
         hooks.register_module_parameter_registration_hook,
     )  # fmt: skip
-    for register, known in zip(registers, (*state.GLOBAL_HOOKS, state.PARAMETER_HOOKS), strict=True):
-        before = len(known)
-        handle = register(lambda *_: None)  # type: ignore[operator]
-        added = len(known) - before
-        handle.remove()
-        if added != 1:
-            return False
-    return True
+    known = (*state.GLOBAL_HOOKS, state.PARAMETER_HOOKS)
+    return all(
+        any(getattr(hooks, name, None) is table for name in register.__code__.co_names)
+        for register, table in zip(registers, known, strict=True)
+    )
 
 
 @_probe(*(f"Module._{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre")))
@@ -333,9 +373,9 @@ def _module_call() -> bool:
 
 @_probe("Module._compiled_call_impl")
 def _compiled_module() -> bool:
-    linear = torch.nn.Linear(1, 1)
-    linear._compiled_call_impl = lambda value: "compiled"
-    return bool(linear(torch.ones(1)) == "compiled")
+    module = torch.nn.Identity()
+    module._compiled_call_impl = lambda value: "compiled"
+    return bool(module(torch.ones(1)) == "compiled")
 
 
 @_probe("Tensor._version", "Tensor._is_view", "UntypedStorage._cdata")

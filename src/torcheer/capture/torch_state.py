@@ -1,18 +1,21 @@
 """Torch's inside: the private names that torcheer reads, and what it replaces in torch while code runs.
 
 No other file of this room reads a private name of torch or replaces anything in it (`tests/test_house.py`). Each name
-has a check of how it behaves in `torch_probes`; a name that the installed torch lacks raises `UnsupportedTorch` where
-it would be used. Hot paths bind the names below at import, so that a call through them costs nothing extra.
+has a check of how it behaves in `torch_probes`, run before a feature that leans on it is first used (`require`,
+`is_usable`): a feature whose check fails is refused or left out, with one sentence. Hot paths bind the names below at
+import, so that a call through them costs nothing extra.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial, reduce
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -20,10 +23,13 @@ from torch.nn import Module
 
 from torcheer.errors import UnsupportedTorch
 from torcheer.tap.compiled.eager_stance import EAGER_STANCE
+from torcheer.terminal import warn_or_print
 
 # -- private names ---------------------------------------------------------------------------------------------------
 
 NAMES: dict[str, str] = {}  # each private name in use -> what for
+TESTED = "2.9 to 2.15"  # versions of torch: docs/versions.md
+_ADVICE = f"install a version of torch that torcheer is tested with ({TESTED})"
 
 
 class _Missing:
@@ -35,8 +41,7 @@ class _Missing:
     def refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise `UnsupportedTorch`, naming what is missing and what it is for."""
         raise UnsupportedTorch(
-            f"torch {torch.__version__} has no {self.name}, which torcheer needs to {NAMES[self.name]}; "
-            "install a version of torch that torcheer is tested with (2.11, 2.13)"
+            f"torch {torch.__version__} has no {self.name}, which torcheer needs to {NAMES[self.name]}; {_ADVICE}"
         )
 
     __call__ = __getattr__ = __getitem__ = __iter__ = refuse
@@ -123,12 +128,14 @@ _WORLD = "torch.distributed.distributed_c10d._world"
 _FORWARD_AD_LEVEL = "torch.autograd.forward_ad._current_level"
 _DYNAMO_BACKENDS = "torch._dynamo.eval_frame.cached_backends"
 _DYNAMO_COUNTERS = "torch._dynamo.utils.counters"
+_FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup"
 NAMES |= {
     _UNSAFE_VIEW: "rebuild values from memory",
     _WORLD: "know whether a collective is only queued",
     _FORWARD_AD_LEVEL: "know whether forward-mode gradients are on",
     _DYNAMO_BACKENDS: "notice compiled code",
     _DYNAMO_COUNTERS: "leave dynamo's counters as they were",
+    _FSDP_GROUP: "leave the gathering of FSDP out of recordings",
 }
 
 # Private attributes of torch's objects, read where they are needed (a call around each would cost more than the read).
@@ -148,11 +155,119 @@ ATTRIBUTES: dict[str, str] = {
     "Module._backward_pre_hooks": "call modules with their hooks",
 }
 
+IMPORTED = ("torch.utils._pytree", "torch.utils._python_dispatch.TorchDispatchMode")  # by their users themselves
+
+
+# -- features --------------------------------------------------------------------------------------------------------
+
+
+class Feature(NamedTuple):
+    """A part of torcheer, and the private names that it leans on besides those of `CAPTURE`."""
+
+    names: tuple[str, ...]
+    without: str  # what follows where one of them fails, after "so"
+
+
+CAPTURE, REPLAY, AUTOGRAD = "capture", "replay", "autograd"
+ATTENTION, NESTED, HIGHER_ORDER, SCRIPTED = "attention", "nested", "higher order", "scripted"
+GRADIENTS, LOST_GRAPHS, UNDONE_WRITES, QUEUED = "gradients", "lost graphs", "undone writes", "queued collectives"
+POOLING = "pooling"
+
+FEATURES: dict[str, Feature] = {
+    REPLAY: Feature(
+        (
+            "torch._C._push_on_torch_dispatch_stack", "torch._C._pop_torch_dispatch_stack",
+            "torch._C._disabled_torch_dispatch_impl", _FORWARD_AD_LEVEL,
+        ),
+        "a history cannot be replayed",
+    ),
+    AUTOGRAD: Feature(("torch._C._EnableTorchFunction",), "the readable autograd cannot record"),
+    ATTENTION: Feature(
+        tuple(f"torch.{name}" for name in FUSED_KERNELS),
+        "a fused attention kernel is recorded as one operation, without its inside",
+    ),
+    NESTED: Feature(
+        ("torch._nested_tensor_from_mask",), "the inside of fused attention on nested tensors is not recorded"
+    ),
+    HIGHER_ORDER: Feature(
+        ("torch._C.DispatchKey", "torch._C._dispatch_keys", "torch.utils._python_dispatch._disable_current_modes"),
+        "cond, scan and their like are recorded as one operation each, without their inside",
+    ),
+    SCRIPTED: Feature(
+        (
+            "torch._C._dispatch_tls_local_include_set", "torch._C._dispatch_tls_local_exclude_set",
+            "torch._C._ForceDispatchKeyGuard", "torch._C._dispatch_has_kernel_for_dispatch_key",
+            "torch.utils._python_dispatch.TorchDispatchMode",
+        ),
+        "aten operations, also those inside TorchScript, are not recorded",
+    ),
+    GRADIENTS: Feature(("torch._C._current_graph_task_id",), "gradients of recorded values cannot be saved"),
+    LOST_GRAPHS: Feature(
+        ("torch._C._functions.DelayedError",), "values written in place cannot be kept with their autograd graph"
+    ),
+    UNDONE_WRITES: Feature((_UNSAFE_VIEW,), "values written in place cannot be kept with their autograd graph"),
+    QUEUED: Feature((_WORLD,), "collectives in a coalescing block cannot be recorded"),
+    POOLING: Feature(
+        ("torch._jit_internal.boolean_dispatched",), "max_pool and its like are recorded by their inner function"
+    ),
+}  # fmt: skip
+# Looked up with a substitute where they are used: without them dynamo's own statistics may count a capture, and FSDP's
+# gathering is recorded as any work.
+SUBSTITUTED = (_DYNAMO_BACKENDS, _DYNAMO_COUNTERS, _FSDP_GROUP)
+_optional = {name for feature in FEATURES.values() for name in feature.names}.union(SUBSTITUTED)
+FEATURES[CAPTURE] = Feature(
+    tuple(name for name in (*NAMES, *ATTRIBUTES, *IMPORTED) if name not in _optional),
+    "operations cannot be recorded",
+)
+_faults: dict[str, str] = {}  # feature -> why it cannot be used; "" where it can
+
+
+def require(feature: str) -> None:
+    """Raise `UnsupportedTorch` if a check of what a feature leans on fails; the checks run once."""
+    if fault := _fault_of(feature):
+        raise UnsupportedTorch(f"{fault}; {_ADVICE}")
+
+
+def is_usable(feature: str) -> bool:
+    """Whether the checks of what a feature leans on hold; the first time that they do not, say so."""
+    is_new = feature not in _faults
+    fault = _fault_of(feature)
+    if fault and is_new:
+        warn_or_print(f"{fault}; {_ADVICE}", stacklevel=2)
+    return not fault
+
+
+def _fault_of(feature: str) -> str:
+    fault = _faults.get(feature)
+    if fault is None:
+        fault = _faults[feature] = _find_fault(FEATURES[feature])
+    return fault
+
+
+def _find_fault(feature: Feature) -> str:
+    """Run the checks of a feature's names in a thread, where no mode of this one is active."""
+    from torcheer.capture.torch_probes import failed
+
+    with ThreadPoolExecutor(1, "torcheer-probes") as thread:
+        problems = thread.submit(failed, feature.names).result()
+    for name, problem in problems.items():
+        return f"{name} of torch {torch.__version__} is not as torcheer needs it ({problem}), so {feature.without}"
+    return ""
+
+
+# -- what is made of the names ---------------------------------------------------------------------------------------
+
 
 def version_of(tensor: Tensor) -> int:
-    """Return torch's version counter of a tensor; 0 for inference tensors, which have none."""
+    """Return torch's version counter of a tensor; 0 for inference tensors, which have none.
+
+    A DTensor's local part has a counter of its own, for writes past the DTensor: their sum.
+    """
     try:
-        return tensor._version
+        version = tensor._version
+        if type(tensor) is not Tensor and type(tensor).__name__ == "DTensor":
+            version += getattr(tensor, tensor.__tensor_flatten__()[0][0])._version  # type: ignore[attr-defined]
+        return version
     except (RuntimeError, ValueError):
         return 0
 
@@ -187,6 +302,23 @@ def is_coalescing(group: Any) -> bool:
     return bool(world.pg_coalesce_state) and (group or world.default_pg) in world.pg_coalesce_state
 
 
+def fsdp_group() -> type | None:
+    """Return FSDP2's class of the weights that it gathers together; None if it is not loaded, or not in this torch."""
+    return _find(_FSDP_GROUP, instead=()) or None
+
+
+def gathered_weights(group: Any) -> list[tuple[Module, str, Tensor, Tensor]]:
+    """Return the module and name of each weight that such a group has gathered, its shard, and the whole."""
+    weights = []
+    try:
+        for weight in group.fsdp_params:
+            home = weight._module_info
+            weights.append((home.module, home.param_name, weight.sharded_param, weight.unsharded_param))
+    except AttributeError:  # not gathered yet, or another torch: its weights are found as those of any model
+        return []
+    return weights
+
+
 def anything_compiled() -> bool:
     """Whether torch.compile was ever called in this process; does not load dynamo."""
     if "torch._dynamo" not in sys.modules:
@@ -198,7 +330,7 @@ def anything_compiled() -> bool:
 def dynamo_frames() -> dict[str, int]:
     """Return dynamo's own counts of the frames it compiled, to be read or changed; loads dynamo."""
 
-    counts: dict[str, int] = _find(_DYNAMO_COUNTERS)["frames"]
+    counts: dict[str, int] = _find(_DYNAMO_COUNTERS, instead={}).get("frames", Counter())
     return counts
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torcheer.config import json_text, toml_text, yaml_text
 from torcheer.config.line_numbers import MAX_DEPTH, KeyPath, TextFault
-from torcheer.errors import BadConfig
+from torcheer.errors import BadConfig, ConfigWarning
 from torcheer.terminal import did_you_mean
 
 PARSERS = {".json": json_text.parse, ".yaml": yaml_text.parse, ".yml": yaml_text.parse, ".toml": toml_text.parse}
@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> Config:
     if not isinstance(data, dict):
         raise BadConfig(f"{path}: at the top there is {describe_kind(data)}; a config is a mapping of keys to values")
     for warning in line_map.warnings:
-        warnings.warn(format_fault(path, text, warning), stacklevel=2)
+        warnings.warn(format_fault(path, text, warning), ConfigWarning, stacklevel=2)
     return Config(data, path, line_map.lines)
 
 

@@ -11,6 +11,7 @@ from torcheer.control.control_records import Parameter
 
 _LONGEST: Final = 200  # characters of a displayed value
 _DEEPEST: Final = 20
+_PARTS: Final = ("initialize", "train", "source")  # of a session's config, shown by their definitions
 
 
 def form_of(config: Mapping[str, Any]) -> list[Parameter]:
@@ -19,18 +20,23 @@ def form_of(config: Mapping[str, Any]) -> list[Parameter]:
     Definitions are named by their name ("digits.path" in the group "digits · dataset"), or by group and name where two
     share a name.
     """
-    settings = {key: value for key, value in config.items() if key not in ("initialize", "train", "source")}
+    source = config.get("source")
+    # Else it is what somebody else's loop says of itself.
+    is_session = "initialize" in config or (isinstance(source, Mapping) and "config" in source)
+    settings = {key: value for key, value in config.items() if not (is_session and key in _PARTS)}
     parameters = [
-        part for key, value in settings.items() for part in parameters_of(str(key), value, _group(key, value))
+        part
+        for key, value in settings.items()
+        for part in parameters_of(str(key), value, _group(key, value, "session" if is_session else "config"))
     ]
-    for name, heading, values in sections_of(config):
+    for name, heading, values in sections_of(config) if is_session else ():
         parameters += [part for key, value in values.items() for part in parameters_of(f"{name}.{key}", value, heading)]
     return list({parameter.name: parameter for parameter in reversed(parameters)}.values())[::-1]
 
 
-def _group(key: str, value: Any) -> str:
+def _group(key: str, value: Any, usual: str) -> str:
     """The heading of a setting: settings with parts, as those of the watch, have one of their own."""
-    return key if isinstance(value, Mapping) else "session"
+    return key if isinstance(value, Mapping) else usual
 
 
 def parameters_of(name: str, value: Any, group: str, depth: int = 0) -> Iterator[Parameter]:

@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-import torch
-
 from torcheer.errors import BadArgument
 from torcheer.runlog.watch_reader import logs_in, open_watch
-from torcheer.terminal import format_table, plural
-from torcheer.training.cli import main as run_training
+from torcheer.terminal import add_json, format_table, plural
 
 FOLDER = "torcheer-demo"
 DATA = "ABOUT-THE-DIGITS.txt"
@@ -23,9 +20,13 @@ EPOCHS = "train.stages.0.stop_condition.kwargs.num_epochs"
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run the demo and return its exit status."""
-    options = _parser(command).parse_intermixed_args(arguments)
+    options = make_parser(command).parse_intermixed_args(arguments)
     if "=" in options.folder:  # no folder was given
         options.changes, options.folder = [options.folder, *options.changes], FOLDER
+    import torch  # not for the help
+
+    from torcheer.training.cli import main as run_training
+
     torch.set_num_threads(1)  # tensors this small do not gain from threads, and a browser may need the other cores
     home = new_folder(Path(options.folder))
     copy_project(home)
@@ -37,7 +38,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
     return run_training("train", train_arguments, then=lambda: print(summary(home, picture), flush=True))
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description="Train a small convolutional network on real handwritten digits, from a config file, and look\n"
@@ -52,6 +54,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=0, metavar="N", help="of the studio; any free one unless given")
     parser.add_argument("--no-browser", action="store_true", help="print the studio's address and open nothing")
     parser.add_argument("--no-studio", action="store_true", help="train without it")
+    add_json(parser)
     return parser
 
 
@@ -80,6 +83,8 @@ def copy_project(home: Path) -> None:
 
 def draw_network(home: Path) -> Path:
     """Draw the network to a PNG, or to SVG if that is not possible."""
+    import torch
+
     from torcheer.demo.project.digits import Net
     from torcheer.verbs import draw
 

@@ -167,6 +167,8 @@ class Projection:
 class Network:
     """A named network of layers and projections.
 
+    - `name`: shown above the page.
+
     >>> net = Network("RA25")
     >>> hidden = net.add_layer("Hidden", (5, 7), above=net.add_layer("Input", (5, 5)))
     >>> net.connect("Input", "Hidden").name

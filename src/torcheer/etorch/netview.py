@@ -44,7 +44,11 @@ class NetworkState(NamedTuple):
 
 
 class NetView:
-    """Shows a network: `NetView(net).open()`, then `update()` whenever its values have changed."""
+    """Shows a network: `NetView(net).open()`, then `update()` whenever its values have changed.
+
+    - `net`: the network to show.
+    - `title`: of the page; by default the network's name.
+    """
 
     def __init__(self, net: Network, *, host: Host | None = None, title: str = "") -> None:
         """`host` is an existing one to show the network on; None: `open` creates one."""

@@ -44,6 +44,10 @@ class Simulation:
     - `init(seed)`: reset, with this random seed;
     - `train_trial(trial)`: run one of an epoch's `task.trials`; returns numbers by name (optionally a "Name", too);
     - `test_item(item)`: test one of `task.items`; returns numbers, text and tensors by name.
+
+    - `name`: shown above the page.
+    - `task`: what is run, as above.
+    - `net`: the network that the page shows.
     """
 
     def __init__(

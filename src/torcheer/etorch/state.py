@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from torcheer.errors import BadArgument
+from torcheer.errors import BadArgument, TorcheerWarning
 from torcheer.etorch.etorch_network import Layer, Network, Projection
 from torcheer.tap.probe_hooks import GradientHook
 from torcheer.tap.tensor_copies import refusal
@@ -21,6 +21,8 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 class State:
     """Records the tensors passed to `rec` into a network; changes no value.
+
+    - `module`: the module that records; its name is that of the network.
 
     >>> class Net(nn.Module):
     ...     def __init__(self):
@@ -132,7 +134,7 @@ def _record_value(state: State, x: Any, var: str) -> None:
         print(var, x.size())
     with torch._C.DisableTorchFunction():  # or an active capture would record our copies
         if reason := refusal(x):
-            warnings.warn(f"{var} is not recorded: {reason}", stacklevel=3)
+            warnings.warn(f"{var} is not recorded: {reason}", TorcheerWarning, stacklevel=3)
             return
         layer = state.net.infer_layer(name, tuple(x.shape), state._last_layer)
         _keep(state, layer, variable, x)

@@ -11,7 +11,9 @@ from typing import Any
 from torcheer.config import Config, bind, downloads, find, override, problem, read
 from torcheer.config.folder_modules import is_loaded_from, module_search_path
 from torcheer.config.number_fields import misplaced_texts, signature_parameters
+from torcheer.remote import is_url
 from torcheer.selection import config_fault
+from torcheer.terminal import add_json, tell
 
 REQUIRED_KEYS = ("model", "data", "layers", "to")
 EXTRACT_KEYS = (
@@ -19,6 +21,7 @@ EXTRACT_KEYS = (
     "to",
     "batch_size",
     "device",
+    "engine",
     "workers",
     "writers",
     "mask",
@@ -34,6 +37,24 @@ SPEC_KEYS = ("class", "args", "kwargs")
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
+    options = make_parser(command).parse_args(arguments)
+    config = override(read(options.config), options.changes)
+    from torcheer.extraction.extraction_run import extract  # report a wrong config before loading torch
+
+    extract_arguments = build(config, trusted=options.trust)
+    folder = config.path.parent.resolve()
+    has_folder_modules = any(is_loaded_from(name, folder) for name in list(sys.modules))
+    with module_search_path(
+        folder, include_folder=has_folder_modules
+    ):  # workers import what the config names, and it may import more as it runs
+        result = extract(**extract_arguments, dry_run=options.dry_run, progress=True)
+    tell(to=extract_arguments.get("to"), dry_run=options.dry_run, result=result)
+    print(result)
+    return 0
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description="Run a model over a dataset and keep chosen layers of every sample; run again, it goes on.",
@@ -45,19 +66,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="let CONFIG name its classes")
     parser.add_argument("--dry-run", action="store_true", help="tell size and time, and write nothing")
-    options = parser.parse_args(arguments)
-    config = override(read(options.config), options.changes)
-    from torcheer.extraction.extraction_run import extract  # report a wrong config before loading torch
-
-    extract_arguments = build(config, trusted=options.trust)
-    folder = config.path.parent.resolve()
-    has_folder_modules = any(is_loaded_from(name, folder) for name in list(sys.modules))
-    with module_search_path(
-        folder, include_folder=has_folder_modules
-    ):  # workers import what the config names, and it may import more as it runs
-        result = extract(**extract_arguments, dry_run=options.dry_run, progress=True)
-    print(result)
-    return 0
+    add_json(parser)
+    return parser
 
 
 def build(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
@@ -77,13 +87,13 @@ def build(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
     if not isinstance(data["layers"], Mapping) and (fault := config_fault(data["layers"], "extract (config)")):
         raise problem(config, ("layers",), fault)
     if not isinstance(data["to"], str):
-        raise problem(config, ("to",), "give the name of a folder")
+        raise problem(config, ("to",), "give the name of a folder, or a URL")
     torch.manual_seed(data.get("seed", 0))  # a randomly initialised model is the same in every run
     model = builder.make("model", extra_keys=("weights",))
     if "weights" in data["model"]:
         _load_weights(model, config)
     arguments = {key: data[key] for key in EXTRACT_KEYS if key in data}
-    arguments["to"] = config.path.parent / data["to"]
+    arguments["to"] = data["to"] if is_url(data["to"]) else config.path.parent / data["to"]
     transform = builder.function("transform") if "transform" in data else None
     return {**arguments, "model": model, "data": builder.make("data"), "transform": transform}
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.extraction.batch_values import LayerReader, evaluation_mode
 from torcheer.extraction.batches import Batches, batch_ids
-from torcheer.extraction.value_rows import BatchValues, copy_to, record_events, tensor_list
+from torcheer.extraction.values.batch_values import LayerReader, evaluation_mode
+from torcheer.extraction.values.value_rows import BatchValues, copy_to, record_events, tensor_list
 from torcheer.extraction.writers.writer_threads import WriterThreads
 from torcheer.terminal import ProgressCallback, human_shape, plural
 
@@ -41,7 +41,8 @@ def collect_tensors(
     on_progress: ProgressCallback,
 ) -> ExtractedTensors:
     """Run every batch and keep its values on the CPU; `first` are those of the first one."""
-    rooms = {name: _Room(first, name, batches.samples) for name in first.values}
+    with torch.inference_mode(False):  # the caller's mode is not that of the thread that writes
+        rooms = {name: _Room(first, name, batches.samples) for name in first.values}
     ids: list[Any] = []
     threads = WriterThreads(1)
     try:
@@ -56,7 +57,8 @@ def collect_tensors(
         problem = threads.close()
     if problem is not None:
         raise problem
-    return ExtractedTensors({name: room.result() for name, room in rooms.items()}, ids)
+    with torch.inference_mode(False):
+        return ExtractedTensors({name: room.result() for name, room in rooms.items()}, ids)
 
 
 def _keeper(rooms: dict[str, _Room], values: BatchValues, start: int) -> Any:

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 
-from torcheer.extraction.batch_values import LayerReader
 from torcheer.extraction.batches import Batch, Batches
-from torcheer.extraction.value_rows import BatchValues
+from torcheer.extraction.values.batch_values import LayerReader
+from torcheer.extraction.values.value_rows import BatchValues
 from torcheer.terminal import human_bytes, human_secs, human_shape
 
 TRIAL_BATCHES = 4  # batches that a dry run measures

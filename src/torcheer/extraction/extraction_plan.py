@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torcheer import remote
 from torcheer.disk import explain_write_errors, read_json, write_file, write_once
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.terminal import short_repr
@@ -103,6 +104,7 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
             if other_files and not file.exists():  # it exists if another process has just started
                 raise BadArgument(f"{path} is not empty and holds no extraction; give another folder")
             write_once(file, _checked_text({"format": FORMAT, "version": VERSION, "plan": asdict(plan)}))
+            remote.publish_once(file)
     stored = read_plan(path)
     for field in fields(ExtractionPlan):
         old, new = getattr(stored, field.name), getattr(plan, field.name)
@@ -154,11 +156,13 @@ def mark_complete(path: Path, shards: list[int], batches: list[int]) -> None:
     runs = [[count, len(list(run))] for count, run in groupby(batches)]
     content = {"samples": sum(shards), "shards": shards, "batches": runs}
     write_file(path / "complete.json", _checked_text(content))
+    remote.publish_once(path / "complete.json")
 
 
 def read_completion(path: Path) -> Completion | None:
     """Read the sample counts; None while the extraction is incomplete."""
     file = path / "complete.json"
+    remote.fetch_file(file)
     document = read_json(file)
     if document is None:
         return None
@@ -181,7 +185,9 @@ def shard_name(number: int) -> str:
 
 def list_sealed_shards(path: Path) -> list[int]:
     """List the complete shards: only those have their final name."""
-    names = (folder.name for folder in (path / "shards").glob("[0-9]*"))
+    names = {folder.name for folder in (path / "shards").glob("[0-9]*")}
+    if folder := remote.attached(path):
+        names.update(folder.list_tree(path / "shards", "archive.json"))
     return sorted(int(name) for name in names if name.isdecimal() and name == shard_name(int(name)))
 
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer import remote
 from torcheer.archive import Archive, Entry
-from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer, ValueUnavailable
+from torcheer.disk import patiently
+from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerWarning, UnknownLayer, ValueUnavailable
 from torcheer.extraction import extraction_plan as plans
 from torcheer.terminal import did_you_mean, human_shape, plural
 
@@ -33,20 +35,28 @@ _BASIC_INDEX_TYPES = (int, np.integer, slice, type(None), type(Ellipsis))  # num
 def open_extraction(path: str | os.PathLike[str], *, partial: bool = False) -> Extraction:
     """Open what `torcheer.extract` wrote.
 
-    `partial` also opens the finished shards of an incomplete one.
+    `path`: its folder, or a URL. `partial` also opens the finished shards of an incomplete one.
     """
-    return Extraction(path, partial=partial)
+    folder = remote.local_folder(path)
+    return patiently(lambda: Extraction(folder, partial=partial), folder)
 
 
 class Extraction:
-    """Selected layers of every sample: `extraction["features.6"]` is one array."""
+    """Selected layers of every sample: `extraction["features.6"]` is one array.
+
+    - `path`: the folder.
+    - `partial`: also open one that is not complete.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
         self.path = Path(path)
         self.plan = plans.read_plan(self.path)
         self._partial = partial
         completion = plans.read_completion(self.path)
-        sealed = plans.list_sealed_shards(self.path)
+        if completion is not None and remote.attached(self.path):
+            sealed = list(range(len(completion.shards)))  # to list them all takes long; a missing one is told when read
+        else:
+            sealed = plans.list_sealed_shards(self.path)
         self.complete = completion is not None
         counts: list[int] | None = None
         if completion is None:
@@ -92,6 +102,9 @@ class Extraction:
             hint = did_you_mean(name, self.layers) or f" It has {', '.join(self.layers)}."
             raise UnknownLayer(f"no layer {name!r} was extracted to {self.path}.{hint}")
         return ExtractedLayer(name, self)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     @cached_property
     def ids(self) -> list[Any]:
@@ -171,14 +184,15 @@ class Extraction:
         return iter(self._shards.values())
 
     def __reduce__(self) -> Any:  # a DataLoader's workers reopen it
-        return _reopen, (self.path, self._partial)
+        return _reopen, (remote.address(self.path), self._partial)
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", not complete"
-        return f"<Extraction {self.path}: {len(self):,} samples of {self.plan.model}, {len(self.layers)} layers{state}>"
+        facts = f"{len(self):,} samples of {self.plan.model}, {len(self.layers)} layers{state}"
+        return f"<Extraction {remote.name_of(self.path)}: {facts}>"
 
 
-def _reopen(path: Path, partial: bool) -> Extraction:
+def _reopen(path: Path | str, partial: bool) -> Extraction:
     return open_extraction(path, partial=partial)
 
 
@@ -192,7 +206,7 @@ class _ShardReader:
 
     @cached_property
     def archive(self) -> Archive:
-        archive, batches = Archive(self.folder), self._plan.batches_of(self.number)
+        archive, batches = patiently(lambda: Archive(self.folder), self.folder), self._plan.batches_of(self.number)
         if not archive.sealed:
             raise ArchiveDamaged(f"{self.folder} is cut: its seal is gone")
         if archive.about != plans.shard_metadata(self._plan, self.number):
@@ -351,7 +365,7 @@ class ExtractedLayer(Sequence[Any]):
     def _warn_about_bits(self) -> None:
         if self._has_bits:
             text = f"{self.name!r} is of type {self.type}, and comes as its bits: install ml_dtypes to have its numbers"
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, TorcheerWarning, stacklevel=3)
 
     def row(self, index: int) -> NDArray[Any]:
         """Return one sample; without ml_dtypes, a type that numpy lacks comes as its bits."""

@@ -6,56 +6,42 @@ import math
 import os
 import shutil
 import sys
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 import torch
 
+from torcheer import remote
 from torcheer.archive import Archive
 from torcheer.archive.format.value_codecs import check_codec
-from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
 from torcheer.extraction import extraction_plan as plans
-from torcheer.extraction.batch_values import LayerReader, choose_device, evaluation_mode, is_close
-from torcheer.extraction.batches import Batch, Batches, batch_ids
+from torcheer.extraction.batches import Batches
 from torcheer.extraction.collation import Collate
 from torcheer.extraction.extracted_tensors import ExtractedTensors, collect_tensors
 from torcheer.extraction.extraction_estimate import Estimate, measure
-from torcheer.extraction.extraction_plan import PEAK, PEAK_PLACE, ExtractionPlan, shard_name
+from torcheer.extraction.extraction_job import ExtractionJob, Team, TrialBatch, count_samples_in, run_along, run_job
+from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
 from torcheer.extraction.fingerprints import fingerprint, old_weights_checksum
-from torcheer.extraction.unit_peaks import find_peaks
-from torcheer.extraction.value_rows import BatchValues, Mask, sample_maker
-from torcheer.extraction.writers.shards import ShardWriter
+from torcheer.extraction.model_ranks import model_ranks, whole
+from torcheer.extraction.values.batch_values import LayerReader, choose_device, evaluation_mode, is_close
+from torcheer.extraction.values.value_rows import BatchValues, Mask
 from torcheer.history.error_notes import annotate
 from torcheer.models import plain_name, unwrapped
-from torcheer.terminal import Progress, ProgressCallback, human_bytes, plural
+from torcheer.ranks import local_rank, rank_of
+from torcheer.terminal import Progress, ProgressCallback, did_you_mean, human_bytes, notice, plural
 
 WRITERS = 4  # threads that write
+ENGINES: Final = ("local", "torchrun", "ray")
 _SMALL_BATCH_BYTES, _SMALL_BYTES = 4 << 20, 256 << 20  # of a batch, of all: below either, one thread writes as fast
-
-
-class TrialBatch(NamedTuple):
-    """The first batch and its values."""
-
-    batch: Batch
-    values: BatchValues
-    checksum: int  # over what the model was given
-
-
-@dataclass
-class ExtractionJob:
-    """Everything a process needs to work on an extraction."""
-
-    reader: LayerReader
-    batches: Batches
-    path: Path
-    plan: ExtractionPlan
-    sample_ids: Sequence[Any] | None  # the caller's ids of the samples
-    trial: TrialBatch | None = None  # so that its batch need not be computed twice
+_SHARDED: Final = "FSDP"  # what FSDP2 puts before the name of a model's class
+_COUNT_SECS: Final = 1.0  # between two counts of what all processes have done
 
 
 def extract(
@@ -69,6 +55,7 @@ def extract(
     transform: Callable[[Any], Any] | None = None,
     mask: Mask = None,
     ids: Sequence[Any] | None = None,
+    engine: str | None = None,
     workers: int = 0,
     writers: int | None = None,
     shard_samples: int | None = None,
@@ -82,17 +69,20 @@ def extract(
 
     `data`: a Dataset, DataLoader, tensor, list or iterable of samples. `layers`: one or a list in any form of
     `torcheer.selection`, or a dict from these to a function of the layer's value (and of the batch, if it takes two
-    parameters, as it was given before `transform`) that returns one row per sample. `to`: the folder; None: return the
-    tensors in memory. `batch_size`: 32 by default; a DataLoader has its own. `device`: where to run, "auto" for a GPU
-    if there is one; by default where the model is. `transform`: applied to each sample, or to each batch of a
-    DataLoader. `mask`: which positions of each sample to keep, the others are padding: a key of the batch
-    ("attention_mask") or a function of it; it applies to the layers that begin with its shape. `ids`: a text or number
-    per sample, by default its index. `workers`: processes that share the work, 0 for this one alone. `writers`: threads
-    of each process that write, each to a shard of its own; 4 by default, 1 for what is small. `shard_samples`: samples
-    per shard, by default about 256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for
-    models that draw random numbers. `top`: keep each sample's largest value of every unit, too, so that `features.top`
-    need not read the layers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how
-    far it is; None: on a terminal and in a notebook.
+    parameters, as it was given before `transform`) that returns one row per sample. `to`: the folder, or the URL of
+    one (s3://bucket/features); None: return the tensors in memory. `batch_size`: 32 by default; a DataLoader has
+    its own. `device`: where to run, "auto" for a GPU if there is one; by default where the model is. `transform`:
+    applied to each sample, or to each batch of a DataLoader. `mask`: which positions of each sample to keep, the
+    others are padding: a key of the batch ("attention_mask") or a function of it; it applies to the layers that
+    begin with its shape. `ids`: a text or number per sample, by default its index. `engine`: "torchrun" shares the
+    shards among the ranks that run this call, which is also what None does under torchrun; "ray" among actors of a
+    Ray cluster; "local" is this process alone. `workers`: processes that this one starts to share the work, 0 for
+    this one alone; of Ray, actors, 0 for as many as there is room for. `writers`: threads of each process that
+    write, each to a shard of its own; 4 by default, 1 for what is small. `shard_samples`: samples per shard, by
+    default about 256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for models that
+    draw random numbers. `top`: keep each sample's largest value of every unit, too, so that `features.top` need not
+    read the layers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how far it is;
+    None: on a terminal and in a notebook.
 
     >>> found = extract(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(5, 2), layers=["0"], to=folder)
     >>> found["0"].shape
@@ -104,7 +94,12 @@ def extract(
         raise BadArgument(f"seed={seed!r}: give a whole number")
     if type(top) is not bool:
         raise BadArgument(f"top={top!r}: give True or False; features.top(layer, k) says how many")
-    batches, target_device = Batches(data, batch_size, transform), choose_device(model, device)
+    engine = _choose_engine(engine, workers, to)
+    ranks = model_ranks(model) if engine == "torchrun" else None
+    team = Team(*rank_of()) if engine == "torchrun" and ranks is None else None
+    batches, target_device = Batches(data, batch_size, transform), choose_device(model, _rank_device(device, team))
+    if engine == "torchrun" and batches.is_single_pass:
+        raise BadArgument("ranks: a generator can be gone through only once; give a Dataset, or engine='local'")
     with closing(batches):
         _check_ids(ids, batches)
         if dry_run and batches.is_single_pass:
@@ -114,7 +109,8 @@ def extract(
         transformed = transform is not None
         reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
         batches.keeps_given, batches.collate = reader.wants_batch, Collate(for_gpu=target_device.type == "cuda")
-        batches.is_old = to is not None and plans.is_old(Path(to))
+        path = None if to is None else _open_target(to, team)
+        batches.is_old = path is not None and plans.is_old(path)
         with evaluation_mode(model, target_device):
             first = batches.first()
             trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
@@ -122,30 +118,101 @@ def extract(
                 return measure(reader, batches, first, trial.values)
             batches.loaded = first
         plan = replace(_make_plan(reader, batches, trial, shard_samples, writers, codec, ids), top=top)
-        if to is None:
+        if path is None:
             if workers or codec != "raw" or top:
                 raise BadArgument(
                     "to=None keeps tensors in memory: workers, codec and top go with a folder; give to='features'"
                 )
             with Progress("extracting", batches.samples, "samples", progress=progress) as shown:
                 return collect_tensors(reader, batches, trial.values, ids, shown.add)
-        job = ExtractionJob(reader, batches, Path(to), plan, ids, trial)
+        job = ExtractionJob(reader, batches, path, plan, ids, trial, team, ranks)
         del first, trial  # the job has them while they are needed
-        return _extract_to_folder(job, workers, progress)
+        return _extract_to_folder(job, engine, workers, progress)
 
 
-def _extract_to_folder(job: ExtractionJob, workers: int, progress: bool | None) -> Extraction:
+def _open_target(to: str | os.PathLike[str], team: Team | None) -> Path:
+    """Return the folder to write to: of a URL, a temporary one, whose shards are copied when they are sealed."""
+    if not remote.is_url(to):
+        return Path(to)
+    folder = remote.open_url(str(to))
+    if team is not None and team.rank == 0:
+        text = f"{folder.shown} has no locks: each rank has its own shards, and a killed one's wait for the next start"
+        notice("extraction", text)
+    return folder.local
+
+
+def _extract_to_folder(job: ExtractionJob, engine: str, workers: int, progress: bool | None) -> Extraction:
     """Write what the folder does not have yet."""
-    job.plan = plans.write_or_match(job.path, job.plan)
-    _check_first_batch(job)
-    if plans.read_completion(job.path) is None:
+    ranks = job.model_ranks
+    if ranks is not None and not ranks.is_first:
+        if ranks.agree(True):
+            run_along(job)
+        ranks.agree(None)
+        return open_extraction(remote.address(job.path))
+    try:
+        job.plan = plans.write_or_match(job.path, job.plan)
+        _check_first_batch(job)
+    except BadArgument as error:
+        if job.team is not None:
+            hint = f"{job.team.rank} of {job.team.size}: all must make the same model and data, with the same seed"
+            annotate(error, rank=hint)
+        raise
+    is_missing = plans.read_completion(job.path) is None
+    if ranks is not None:
+        ranks.agree(is_missing)
+    if is_missing:
         assert job.trial is not None
         samples = job.batches.samples
-        _warn_if_disk_too_small(job.path, samples, job.trial.values)
-        with Progress(f"extracting to {job.path}", samples, "samples", progress=progress) as shown:
+        if not remote.attached(job.path):
+            _warn_if_disk_too_small(job.path, samples, job.trial.values)
+        shows = False if job.team is not None and job.team.rank else progress  # one of the ranks
+        with Progress(f"extracting to {remote.name_of(job.path)}", samples, "samples", progress=shows) as shown:
             shown.skip(_count_existing_samples(job.path))
-            _run_all(job, workers, shown.add)
-    return open_extraction(job.path)
+            _run_all(job, engine, workers, shown.add if engine == "local" else _ShardCount(job, shown).update)
+    if ranks is not None:
+        ranks.agree(None)  # the others wait until it is complete
+    return open_extraction(remote.address(job.path))
+
+
+class _ShardCount:
+    """What all processes have done, for the progress of one: the shards that are sealed."""
+
+    def __init__(self, job: ExtractionJob, shown: Progress) -> None:
+        self._path, self._shown, self._next_secs = job.path, shown, 0.0
+        assert job.trial is not None
+        self._shard_samples = job.plan.batches_per_shard * job.trial.values.count
+
+    def update(self, _: int) -> None:
+        """Count the shards, and show it from time to time."""
+        if time.monotonic() < self._next_secs:
+            return
+        self._next_secs = time.monotonic() + _COUNT_SECS
+        done = len(plans.list_sealed_shards(self._path)) * self._shard_samples
+        if self._shown.total:
+            done = min(done, self._shown.total)
+        self._shown.add(max(0, done - self._shown.done))
+
+
+def _choose_engine(engine: str | None, workers: int, to: object) -> str:
+    """Return which processes share the shards."""
+    if engine is None:
+        engine = "torchrun" if rank_of()[1] > 1 and to is not None and not workers else "local"
+    if engine not in ENGINES:
+        hint = did_you_mean(engine, ENGINES) if isinstance(engine, str) else ""
+        raise BadArgument(f"engine={engine!r}: use one of {', '.join(map(repr, ENGINES))}, or leave it out.{hint}")
+    if engine != "local" and to is None:
+        raise BadArgument(f"engine={engine!r} shares the shards of a folder, and to=None keeps tensors in memory")
+    if engine == "torchrun" and workers:
+        raise BadArgument("engine='torchrun': its ranks share the shards, and workers are processes of one")
+    return engine
+
+
+def _rank_device(device: Any, team: Team | None) -> Any:
+    """Return the GPU of this rank where just a GPU was asked for."""
+    is_any_gpu = device == "auto" or str(device) == "cuda"
+    if team is None or not is_any_gpu or not torch.cuda.is_available():
+        return device
+    return f"cuda:{local_rank() % torch.cuda.device_count()}"
 
 
 def _check_first_batch(job: ExtractionJob) -> None:
@@ -154,8 +221,8 @@ def _check_first_batch(job: ExtractionJob) -> None:
     Even another reduce function is another extraction.
     """
     assert job.trial is not None
-    for name in (shard_name(0), f".{shard_name(0)}.part"):
-        with suppress(NotAnArchive, ArchiveDamaged):  # missing; damage is reported by the reader
+    for name in (f".{shard_name(0)}.part", shard_name(0)):  # a rank may give it its name between the two
+        with suppress(NotAnArchive, ArchiveDamaged, FileNotFoundError):  # missing; damage is reported by the reader
             archive = Archive(job.path / "shards" / name)
             first = (entry for entry in archive.entries if entry.step == 0 and entry.variable == "value")
             stored = {(entry.layer, entry.item): entry for entry in first}
@@ -168,113 +235,38 @@ def _check_first_batch(job: ExtractionJob) -> None:
                     )
 
 
-def _run_all(job: ExtractionJob, workers: int, on_progress: ProgressCallback) -> None:
+def _run_all(job: ExtractionJob, engine: str, workers: int, on_progress: ProgressCallback) -> None:
     try:
-        if workers:
+        if engine == "ray":
+            from torcheer.extraction.writers.ray_actors import run_actors
+
+            run_actors(job, workers, on_progress)
+            _check_first_batch(job)
+        elif workers:
             from torcheer.extraction.writers.worker_pool import run_workers
 
             run_workers(job, workers, on_progress)
             _check_first_batch(job)  # a new interpreter does not inherit autocast or the default dtype
         run_job(job, on_progress)
     except Exception as error:
-        annotate(
-            error,
-            kept=f"{plural(len(plans.list_sealed_shards(job.path)), 'shard')} in {job.path}; run it again to go on",
-        )
+        shards = plural(len(plans.list_sealed_shards(job.path)), "shard")
+        annotate(error, kept=f"{shards} in {remote.name_of(job.path)}; run it again to go on")
         raise
     except KeyboardInterrupt:
         print(
-            f"\nstopped: {len(plans.list_sealed_shards(job.path))} shards are kept in {job.path}; "
+            f"\nstopped: {len(plans.list_sealed_shards(job.path))} shards are kept in {remote.name_of(job.path)}; "
             "run it again to go on",
             file=sys.stderr,
         )
         raise
 
 
-def run_job(job: ExtractionJob, on_progress: ProgressCallback, *, is_helper: bool = False) -> None:
-    """Compute every shard that is neither finished nor claimed.
-
-    Then mark the extraction complete, if it is.
-    """
-    reader, writer = job.reader, ShardWriter(job.path, job.plan)
-    try:
-        wanted = job.batches.select(writer.should_compute)
-        with evaluation_mode(reader.model, reader.device), closing(wanted):
-            for batch in wanted:
-                values = job.trial.values if job.trial and batch.number == 0 else _read_batch(job, batch)
-                job.trial = None
-                samples = sample_maker(values, batch.number, _extras(job, values))
-                writer.write(batch.number, samples, _batch_metadata(job, batch, values))
-                on_progress(values.count)
-            writer.seal_open_shards()
-    except BaseException:
-        with suppress(Exception):  # the first error is the one to report
-            writer.close()
-        raise
-    writer.close()
-    if not is_helper:
-        _finish(job, writer.batch_count)
-
-
-def _read_batch(job: ExtractionJob, batch: Batch) -> BatchValues:
-    try:
-        return job.reader.read(batch)
-    except Exception as error:
-        annotate(error, shard=f"{shard_name(job.plan.place_of(batch.number)[0])} in {job.path}")
-        raise
-
-
-def _extras(job: ExtractionJob, values: BatchValues) -> list[tuple[str, str, torch.Tensor]]:
-    """Return what is written beside the layers of a batch."""
-    if not job.plan.top:
-        return []
-    named = [(name, zip((PEAK, PEAK_PLACE), peaks)) for name, peaks in find_peaks(values)]
-    return [(name, variable, tensor) for name, variables in named for variable, tensor in variables]
-
-
-def _batch_metadata(job: ExtractionJob, batch: Batch, values: BatchValues) -> dict[str, Any]:
-    """Return a batch's sample count, its ids where they are not simply the next indices, and what a mask left."""
-    metadata: dict[str, Any] = {"count": values.count}
-    if (ids := batch_ids(job.batches, batch, job.sample_ids)) is not None:
-        metadata["ids"] = ids
-    if values.lengths is not None:
-        metadata |= {"lengths": values.lengths, "masked": list(values.masked)}
-    return metadata
-
-
-def _finish(job: ExtractionJob, batches: int) -> None:
-    """Mark the extraction complete if every batch of the data is in its shard."""
-    sealed, total = plans.list_sealed_shards(job.path), job.plan.count_shards(batches)
-    if sealed[:total] != list(range(total)):
-        raise ArchiveBusy(
-            f"{len(sealed)} of {total} shards are done in {job.path}, and another process is at work on the rest; "
-            f"wait for it, or run this again"
-        )
-    sizes: dict[int, int] = {}
-    shard_sizes = []
-    for number in sealed:
-        archive = Archive(job.path / "shards" / shard_name(number))
-        numbers = [batch for batch in job.plan.batches_of(number) if batch < batches]
-        if archive.steps != numbers:
-            raise ArchiveDamaged(
-                f"{archive.path} has {len(archive.steps)} batches, and {len(numbers)} are to be there: the data had "
-                f"another length when it was written. Extract to another folder"
-            )
-        sizes |= {frame["step"]: int(frame["about"]["count"]) for frame in archive.frames}
-        shard_sizes.append(_count_samples_in(archive))
-    plans.mark_complete(job.path, shard_sizes, [sizes[number] for number in range(batches)])
-
-
-def _count_samples_in(archive: Archive) -> int:
-    return sum(int(frame["about"]["count"]) for frame in archive.frames)
-
-
 def _count_existing_samples(path: Path) -> int:
     """Count the samples of earlier runs, unfinished shards included."""
     total = 0
     for file in (path / "shards").glob("*/archive.json"):
-        with suppress(NotAnArchive, ArchiveDamaged):
-            total += _count_samples_in(Archive(file.parent))
+        with suppress(NotAnArchive, ArchiveDamaged, FileNotFoundError):  # another rank has just given it its name
+            total += count_samples_in(Archive(file.parent))
     return total
 
 
@@ -294,7 +286,7 @@ def _make_plan(
     else:
         raise BadArgument(f"shard_samples={shard_samples!r}: give a whole number from 1 on")
     return ExtractionPlan(
-        model=type(reader.model if batches.is_old else unwrapped(reader.model)).__name__,
+        model=type(reader.model if batches.is_old else unwrapped(reader.model)).__name__.removeprefix(_SHARDED),
         weights=_weights_checksum(reader.model, batches.is_old),
         layers=tuple(reader.layers),
         batch_size=batches.batch_size,
@@ -313,7 +305,7 @@ def _weights_checksum(model: torch.nn.Module, is_old: bool) -> int:
     weights = {**dict(model.named_buffers()), **model.state_dict()}  # non-persistent buffers too
     if is_old:
         return old_weights_checksum(weights.items())
-    return fingerprint((plain_name(name), value) for name, value in weights.items())
+    return fingerprint((plain_name(name), whole(value)) for name, value in weights.items())
 
 
 def _count_lanes(writers: int | None, samples: int | None, values: BatchValues) -> int:
@@ -331,7 +323,7 @@ def _warn_if_disk_too_small(path: Path, samples: int | None, values: BatchValues
     free = shutil.disk_usage(path).free
     if needed > free:
         need_text = f"about {human_bytes(round(needed))} will be written to {path}"
-        print(f"torcheer: {need_text}, and {human_bytes(free)} are free there", file=sys.stderr)
+        notice("extraction", f"{need_text}, and {human_bytes(free)} are free there")
 
 
 def _check_ids(ids: Sequence[Any] | None, batches: Batches) -> None:

@@ -52,8 +52,14 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether both runs compute the same, up to rounding."""
-        return not self.divergences
+        """Whether both runs compute the same, up to rounding; False if no value is saved in both."""
+        return not self.divergences and self.found_values
+
+    @property
+    def found_values(self) -> bool:
+        """Whether any value could be compared, or there is none in either run."""
+        compared = any(row.status != "not saved" for row in self.rows)
+        return compared or not (self.rows or self.missing or self.extra)
 
     @property
     def table(self) -> Columns:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from torcheer.errors import AmbiguousLayer, BadArgument, UnknownLayer
 from torcheer.history import lookup, op_table, program_structure
@@ -14,9 +14,13 @@ from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
 from torcheer.records import Op, RunInfo
+from torcheer.selection import Layers
 
 if TYPE_CHECKING:
     from torcheer.history.compare import Comparison
+
+
+_TAKEN: Final = ("Act", "Net", "Grad", "Wt", "WtGrad")  # variables that every history may have
 
 
 class ModelHistory(Doors):
@@ -29,6 +33,7 @@ class ModelHistory(Doors):
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._facts: HistoryFacts | None = None
+        self._variables: dict[int, dict[str, Any]] = {}  # by operation, what was added to it
 
     @property
     def facts(self) -> HistoryFacts:
@@ -41,13 +46,16 @@ class ModelHistory(Doors):
     # Finding
 
     @overload
-    def __getitem__(self, key: str) -> Any: ...
+    def __getitem__(self, key: str) -> OpView | LayerView: ...  # an OpList for several roles ('resid[*]'): use `find`
     @overload
     def __getitem__(self, key: int) -> OpView: ...
     @overload
     def __getitem__(self, key: slice) -> OpList: ...
     def __getitem__(self, key: Any) -> Any:
         return lookup.lookup(self, key)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self.facts.layer_keys, *self.facts.module_outputs]
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, OpView):
@@ -69,7 +77,7 @@ class ModelHistory(Doors):
     def __iter__(self) -> Iterator[OpView]:
         return (OpView(self, op) for op in self.facts.ops)
 
-    def find(self, what: Any) -> OpList:
+    def find(self, what: Layers) -> OpList:
         """Return every operation that `what` selects, in order of execution; none is an empty list.
 
         `what` is one or a list of: labels ("relu_1", "relu_1:2"), module paths ("features.6"), positions (7, -1),
@@ -78,7 +86,7 @@ class ModelHistory(Doors):
         """
         return self.pick(lookup.find(self, what))
 
-    def indices(self, what: Any) -> list[int]:
+    def indices(self, what: Layers) -> list[int]:
         """Return the positions of the matches of `find`; raises UnknownLayer if there are none."""
         return lookup.find_or_raise(self, what)
 
@@ -141,6 +149,28 @@ class ModelHistory(Doors):
     def follow(self, reader: Callable[[Op], object]) -> None:
         """Call `reader` with every operation so far, then with each new one as it runs."""
         self.trace.follow(reader)
+
+    def add_variable(self, name: str, values: Mapping[Any, Any]) -> None:
+        """Add a variable to layers, beside their values and gradients: attributions, a mask, a saliency map.
+
+        - `name`: what it is called in `history["relu_1"].variables` and in the studio
+        - `values`: a tensor or array for each layer, of the shape of its output; layers as `history[…]` takes them
+        """
+        if not isinstance(name, str) or not name.strip() or name in _TAKEN:
+            raise BadArgument(f"a variable cannot be called {name!r}; {', '.join(_TAKEN)} are there already")
+        found = {key: self.indices(key) for key in values}
+        for key, indices in found.items():
+            shape = tuple(values[key].shape)
+            if len(indices) != 1:
+                raise AmbiguousLayer(f"{key!r} is {len(indices)} operations; name one: {self.pick(indices[:3]).labels}")
+            if shape != tuple(self[indices[0]].shape):
+                raise BadArgument(f"{name} of {key!r} has the shape {shape}, and its output {self[indices[0]].shape}")
+        for key, indices in found.items():
+            self._variables.setdefault(indices[0], {})[name] = values[key]
+
+    def variables_of(self, index: int) -> dict[str, Any]:
+        """Return what was added to the operation at a position, by name."""
+        return {**self.trace.variables(index), **self._variables.get(index, {})}
 
     # Showing
 

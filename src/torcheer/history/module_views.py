@@ -148,6 +148,9 @@ class Modules(Mapping[str, ModuleView]):
     def __len__(self) -> int:
         return len(self._history.facts.module_types)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def __repr__(self) -> str:
         return f"{plural(len(self), 'module')}: {', '.join(self)}"
 

@@ -10,14 +10,45 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
 from torcheer.history.call_values import Arguments, op_arguments
 from torcheer.history.text import op_text
-from torcheer.records import Edge, Op, Source, Stored
+from torcheer.records import BackwardStep, Edge, ModuleCall, Op, Source, Stored, TensorMeta
 from torcheer.terminal import plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
 
 
-class OpView:
+class RecordFields:
+    """What views have of their operations' records, through `__getattr__`; for editors and type checkers."""
+
+    __slots__ = ()
+
+    index: int
+    name: str
+    kind: str
+    outputs: tuple[TensorMeta, ...]
+    modules: tuple[ModuleCall, ...]
+    root_call: int
+    output_of: tuple[ModuleCall, ...]
+    site: tuple[Any, ...]
+    elapsed_secs: float
+    function: str
+    grad_fn: str
+    settings: tuple[tuple[tuple[int | str, ...], Any], ...]
+    inplace: bool
+    view: bool
+    random: bool
+    level: str
+    under: int
+    edited: str
+    note: str
+    written: tuple[TensorMeta, ...]
+    backward: BackwardStep | None
+    returned_at: tuple[int | str, ...]
+    given_at: tuple[int | str, ...]
+    tensors: tuple[TensorMeta, ...]
+
+
+class OpView(RecordFields):
     """One operation: its record's fields, and its label, neighbours, values and gradients.
 
     Has the same attributes as a `LayerView`: as a sequence it is the single pass that it stands for.
@@ -26,6 +57,8 @@ class OpView:
     __slots__ = ("history", "record")
     history: ModelHistory
     record: Op
+    stored: tuple[Stored, ...]
+    source: Source | None
 
     def __init__(self, history: ModelHistory, record: Op) -> None:
         self.history = history
@@ -177,6 +210,11 @@ class OpView:
         return by_output[0] if len(by_output) == 1 else list(zip_longest(*by_output))
 
     @property
+    def variables(self) -> dict[str, Any]:
+        """What `history.add_variable` has added to it, by name."""
+        return self.history.variables_of(self.record.index)
+
+    @property
     def flops(self) -> int | None:
         """Its floating point operations; None if no formula is known."""
         return self.history.facts.flops[self.record.index]
@@ -213,13 +251,30 @@ class OpView:
         return [self.record.index - count, self.record.index, *op_text.names_of(self)]
 
 
-class LayerView:
+class LayerView(RecordFields):
     """A layer: its passes, and every attribute of an operation that they have in common.
 
     An attribute that differs between passes, and values, gradients and times in any case, raise `AmbiguousLayer`.
     """
 
     __slots__ = ("history", "key", "numbers", "passes")
+
+    # of its operations' views, through `__getattr__`
+    layer_label: str
+    module: str
+    module_type: str
+    edges: tuple[Edge, ...]
+    inputs: Arguments
+    parents: OpList
+    children: OpList
+    parent_layers: list[str]
+    child_layers: list[str]
+    is_saved: bool
+    flops: int | None
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    bytes: int
 
     def __init__(self, history: ModelHistory, key: str, passes: OpList, numbers: Sequence[int] = ()) -> None:
         self.history = history
@@ -291,7 +346,7 @@ class LayerView:
 
 # What belongs to one run, even where two of them happen to agree.
 _PER_PASS = frozenset(
-    "record index inputs tensor_contents written_contents grad_contents gradients below elapsed_secs".split()
+    "record index inputs tensor_contents written_contents grad_contents gradients variables below elapsed_secs".split()
 )
 
 

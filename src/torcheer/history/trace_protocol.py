@@ -31,6 +31,10 @@ class Trace(Protocol):
     def gradients(self, index: int, output: int) -> list[Any]:
         """Return the gradients of an output, one per backward call."""
 
+    def variables(self, index: int) -> dict[str, Any]:
+        """Return what was saved of an op beside its value and gradients, by name: attributions."""
+        return {}
+
     def stored_gradients(self, name: str) -> list[Any]:
         """Return the gradients of a parameter, one per backward call."""
         return []

@@ -17,7 +17,7 @@ from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen
-from torcheer.errors import TorcheerError, reason_of, uncaught
+from torcheer.errors import INTERRUPTED, TorcheerError, reason_of, uncaught
 from torcheer.host.scratch_limits import ScratchLimits
 from torcheer.host.state_sender import StateSender
 from torcheer.host.viewer_connection import Board, Service
@@ -298,6 +298,8 @@ class Host:
                 return
             service, self._service = self._service, None
             if self._log is not None:
+                has_failed = self.state.status == "failed" or why not in ("", INTERRUPTED)
+                self._log.end("failed" if has_failed else "done", why or self.state.message)
                 self._log.close()  # before the viewer hears that all is said
             service.stop(why)
             self._doorway.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 from torcheer.control.control_records import State
 from torcheer.control.loop_control import LoopControl
 from torcheer.control.parameter_form import ParameterChange
+from torcheer.disk import local_path
 from torcheer.errors import BadArgument, NotAModel, reason_of
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.page_follower import PageFollower
@@ -23,13 +23,14 @@ from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.optimizer_form import OptimizerForm
 from torcheer.network.heads.token_names import TokenNames, check_token_names
+from torcheer.ranks import Ranks, acts, rank_of, ranked
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS, SystemRows, check_secs
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableHead
 from torcheer.tap.device_memory import device_memory
-from torcheer.tap.tensor_copies import rank_of
+from torcheer.terminal import notice
 from torcheer.wire.notify.notify_targets import parse_notify
 from torcheer.wire.open_viewer import Viewer, start
 from torcheer.wire.page_address import address_of
@@ -60,6 +61,7 @@ def live(
     step_of: Callable[[], int] | None = None,
     notify: Any = None,
     system_secs: float = SYSTEM_SECS,
+    ranks: Ranks = 0,
 ) -> Live:
     """Show a model in the studio while it trains, in any loop.
 
@@ -76,21 +78,23 @@ def live(
     `token_names` stand at attention heads; `view.token_names = …` sets them anew.
     `notify` is a command or an address that hears of alerts, a crash and the end.
     Every `system_secs` the run's log gets a row about CPU, memory and GPUs.
+    Of several processes those of `ranks` are shown, each on a page of its own; rank 1 writes to `<to>@rank1`.
     """
     if not isinstance(model, nn.Module):
         raise NotAModel(f"live needs an nn.Module, got {type(model).__name__}")
     if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
         raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
-    address = address_of(port, host, base_path, allowed_hosts)
+    rank, is_shown = rank_of()[0], acts(ranks)
+    address = address_of(port + rank if port else 0, host, base_path, allowed_hosts)
     targets, system_secs = parse_notify(notify), check_secs(system_secs)
     names = check_token_names(token_names)
     while _FINISHED:  # loops whose pages stay open until the next `live`
         viewer, finished = _FINISHED.pop()
         viewer.close()
         finished.discard()
-    rank, _ = rank_of()  # with several ranks, only rank 0 is shown
-    name = title or type(model).__name__
-    made = closed_host(title or "") if rank else Host(to, title=name, continues=True, notify=targets)
+    name = f"{title or type(model).__name__}{f' · rank {rank}' if rank else ''}"
+    to = None if to is None else ranked(str(local_path(to, "write to='run', and copy that folder when it ends")))
+    made = Host(to, title=name, continues=True, notify=targets) if is_shown else closed_host(title or "")
     try:
         made.token_names = names
         view = Live(model, made, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
@@ -289,10 +293,7 @@ class Live:
 
     def _say(self, text: str) -> None:
         self._message = text
-        try:
-            print(f"torcheer: {text}", file=sys.stderr)
-        except (OSError, ValueError):  # stderr is closed
-            return
+        notice("live", text)
 
 
 _FINISHED: list[tuple[Viewer, Host]] = []  # whose pages read the host's folder

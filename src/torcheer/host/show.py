@@ -17,8 +17,9 @@ from torcheer.history import ModelHistory
 from torcheer.history.compare import Comparison
 from torcheer.host.host import Host
 from torcheer.network.heads.token_names import TokenNames, check_token_names, write_token_names
+from torcheer.ranks import Ranks, acts, rank_of
 from torcheer.runlog.table import Table
-from torcheer.wire.open_viewer import Viewer, in_notebook, start
+from torcheer.wire.open_viewer import NoViewer, Viewer, in_notebook, start
 from torcheer.wire.page_address import PageAddress, address_of
 from torcheer.wire.temporary_folders import TemporaryFolder
 
@@ -40,6 +41,7 @@ def show(
     block: bool | None = None,
     title: str | None = None,
     token_names: Any = None,
+    ranks: Ranks = 0,
 ) -> Viewer:
     """Open the studio on a history, a model, a table, or a path.
 
@@ -50,10 +52,17 @@ def show(
 
     The page stays open as long as the returned viewer, or this process. `block=None` waits for Ctrl-C where the page
     would close at once otherwise: in a script on a terminal. `token_names` stand at the rows and columns of attention
-    heads.
+    heads. Of several processes those of `ranks` open a page; all of them run the model, which may need every rank.
+
+    - `what`, `input_kwargs`, `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`: as for
+      `torcheer.show`.
     """
-    address, names = address_of(port, host, base_path, allowed_hosts), check_token_names(token_names)
-    viewer = _open_viewer(_captured(what, inputs, input_kwargs), address, browser, title, names)
+    rank, is_shown = rank_of()[0], acts(ranks)
+    address = address_of(port + rank if port else 0, host, base_path, allowed_hosts)
+    names, shown = check_token_names(token_names), _captured(what, inputs, input_kwargs)
+    if not is_shown:
+        return NoViewer()
+    viewer = _open_viewer(shown, address, browser, f"{title or 'pass'} · rank {rank}" if rank else title, names)
     if _should_block() if block is None else block:
         try:
             viewer.wait()
@@ -195,9 +204,9 @@ def _show_two(sides: tuple[Any, Any], address: PageAddress, browser: bool | None
 
 def _saved(history: ModelHistory, path: Path) -> Path:
     try:
-        return history.save(path, parameters=True)
+        return Path(history.save(path, parameters=True))
     except TorcheerError:
-        return history.save(path)  # the model was garbage-collected, and its weights with it
+        return Path(history.save(path))  # the model was garbage-collected, and its weights with it
 
 
 def _show_table(table: Table, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:

@@ -27,6 +27,9 @@ class DataRecorder:
     histogram, "pca" as points on its two principal axes, "force2D" as a matrix, "tiles" as maps side by side.
     `shape_expected` and `path_root` are what later forms of the class call `shape` and `output_folder`.
 
+    - `fps`: frames a second of the video.
+    - `colorBGR`: colour of lines and points: blue, green, red, each from 0 to 255.
+
     >>> dr = DataRecorder((640, 480), 20.0, 100, "output")
     """
 

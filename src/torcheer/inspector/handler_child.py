@@ -28,10 +28,10 @@ _MOST_WORDS: Final = 10_000  # unread messages of a child
 class ProcessInfoData:
     """A value to be put into `queue_to` by hand."""
 
-    name: str
-    internal_message: str
-    message: str
-    shared_data: Any
+    name: str  # the key, as given to `new_process`
+    internal_message: str  # of the handler itself; "" for a value
+    message: str  # handed to the callback
+    shared_data: Any  # the value: a tensor
 
 
 class Elsewhere:

@@ -35,6 +35,8 @@ def discover(
     `inputs` are a tensor, a tuple or list of arguments, or a dict of named ones; the model is run once on them and left
     as it was. `gradients` keeps the layers whose output gets a gradient from the mean of the model's output, or from
     what `pick` takes out of it. `match` are patterns ("features.*", "Conv2d") of names or types.
+
+    - `model`: any module.
     """
     if inputs is not None:
         layers = _run_layers(model, inputs, gradients, pick)[gradients]
@@ -46,7 +48,11 @@ def discover(
 
 
 def save_layers(layers: Iterable[str], path: str | PathLike[str]) -> None:
-    """Write names to a text file, one a line."""
+    """Write names to a text file, one a line.
+
+    - `layers`: names, or a dict by names.
+    - `path`: the file to write.
+    """
     names = list(layers)
     for name in names:
         if name != name.strip() or not name or "\n" in name or name.startswith("#"):
@@ -61,7 +67,10 @@ def read_names(path: str | PathLike[str]) -> list[str]:
 
 
 def load_layers(path: str | PathLike[str], model: nn.Module) -> Layers:
-    """The layers of `model` that a text file names; PyTorch Inspector's names are understood."""
+    """The layers of `model` that a text file names; PyTorch Inspector's names are understood.
+
+    - `path`: a text file, one name a line.
+    """
     names = read_names(path)
     if not names:
         raise BadArgument(f"{path} names no layer; it should have one name a line, such as {next(iter(named(model)))}")
@@ -69,7 +78,12 @@ def load_layers(path: str | PathLike[str], model: nn.Module) -> Layers:
 
 
 def find_layers(model: nn.Module, names: Iterable[str], why: str = "") -> Layers:
-    """The layers of a model with these names."""
+    """The layers of a model with these names.
+
+    - `model`: any module.
+    - `names`: module paths; PyTorch Inspector's names are understood.
+    - `why`: who asks, for the error about a name that is not there.
+    """
     everything = named(model)
     older = {f"{types}.{name}": name for _, name, _, _, types in describe(model)}
     layers = {}

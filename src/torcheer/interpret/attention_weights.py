@@ -17,7 +17,7 @@ from torcheer.roles import is_role
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionWeights:
-    """The weights of one attention; each row of `weights` adds up to 1."""
+    """The weights of one attention; each row of `weights` adds up to 1, or is zero where every key is masked."""
 
     layer: str  # as it was asked for
     label: str  # of the operation that returned them, or inside which they are

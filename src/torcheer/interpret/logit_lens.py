@@ -103,17 +103,18 @@ def lens(
     last = places.named[_END] = places.roles.resolve("resid[-1]")[0]
     args, kwargs = call_arguments(model, inputs, input_kwargs)
     reading = _Reading(names, positions)
+    has_head = "unembed" in places.roles.places
     with torch.no_grad():
         try:
             with places.hooked(reading.handlers() | {_END: reading.hand_on_all}):
-                logits = _logits(model(*args, **kwargs), len(names))
+                logits = _logits(model(*args, **kwargs), len(names), None if has_head else reading.width)
         except RuntimeError:
             if not reading.handed_on:
                 raise
             each = []  # its end counts the samples: one pass per layer
             for name in names:
                 with places.hooked({_END: partial(reading.hand_on, name)}):
-                    each.append(_logits(model(*args, **kwargs), 1))
+                    each.append(_logits(model(*args, **kwargs), 1, None if has_head else reading.width))
             logits = torch.cat(each)
     if not reading.handed_on:
         raise UnknownLayer(f"lens: {last.path} was not called: its output is where the layers are read")
@@ -130,6 +131,7 @@ class _Reading:
         self.names, self.positions = names, positions
         self.streams: dict[str, Tensor] = {}
         self.chosen: list[int] = []
+        self.width = 0  # of the streams
         self.handed_on = False
 
     def handlers(self) -> dict[str, Any]:
@@ -146,7 +148,7 @@ class _Reading:
         missing = [name for name in self.names if name not in self.streams]
         if missing:
             raise UnknownLayer(f"lens: {missing[0]!r} had not run when the last block ended; give residual streams")
-        self.chosen = _chosen(self.positions, x.shape[1])
+        self.chosen, self.width = _chosen(self.positions, x.shape[1]), x.shape[-1]
         streams = [_rows(self.streams[name], self.chosen, x) for name in self.names]
         self.handed_on = True
         return torch.cat(streams)
@@ -183,13 +185,18 @@ def _chosen(positions: Any, length: int) -> list[int]:
     return [number % length for number in numbers]
 
 
-def _logits(out: Any, layers: int) -> Tensor:
-    """Return the logits in what the model returned, of all layers."""
+def _logits(out: Any, layers: int, width: int | None) -> Tensor:
+    """Return the logits in what the model returned, of all layers; `width` is that of streams, if nothing unembeds."""
     logits = getattr(out, "logits", None)
     if not isinstance(logits, Tensor):
         logits = next((tensor for tensor in leaves(out) if tensor.is_floating_point()), None)
+        if logits is not None and logits.shape[-1:] == (width,):
+            logits = None  # streams
     if logits is None or logits.shape[0] % layers:
         raise BadArgument(f"lens: the model returned no logits but a {type(out).__name__}; give a model with a head")
+    if logits.ndim != 3:
+        shape = (logits.shape[0] // layers, *logits.shape[1:])
+        raise BadArgument(f"lens: the model returned logits of shape {shape}; they need samples, positions and words")
     return logits.reshape(layers, -1, *logits.shape[1:])
 
 

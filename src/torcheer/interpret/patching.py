@@ -57,6 +57,7 @@ class PatchSweep:
     corrupted: float
     method: str
     agreement: Agreement | None = None  # of an estimate with the exact sweep, if both were run
+    missing: frozenset[tuple[int, int]] = frozenset()  # cells of heads that a layer does not have, by row and column
 
     @property
     def effects(self) -> NDArray[Any]:
@@ -81,7 +82,7 @@ class PatchSweep:
             }
             for i, layer in enumerate(self.layers)
             for j, column in enumerate(self.columns)
-            if not np.isnan(self.values[i, j])
+            if (i, j) not in self.missing
         ]  # fmt: skip
 
     @property
@@ -135,6 +136,8 @@ def patch_sweep(
         raise BadArgument(f"method={method!r}: use 'exact' or 'gradient'")
     if check and method == "exact":
         raise BadArgument("check=True compares method='gradient' with the exact sweep; this is the exact one")
+    if not callable(metric):
+        raise BadArgument(f"metric is a {type(metric).__name__}; give a function from the model's output to one number")
     sweep = _Sweep(model, clean, corrupted, metric, layers, positions, heads)
     if method == "exact":
         return sweep.exact(progress)
@@ -230,7 +233,7 @@ class _Sweep:
     def by_gradient(self) -> PatchSweep:
         """Estimate all effects: the difference of the two runs, times the metric's gradient in the corrupted one."""
         seen: dict[str, Tensor] = {}
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             metric = self.metric(self._run(self.corrupted_call, {n: partial(_watch, seen, n) for n in self.names}))
             if not isinstance(metric, Tensor) or metric.numel() != 1 or not metric.requires_grad:
                 raise BadArgument("method='gradient': the metric must be a tensor of one number made from the output")
@@ -256,7 +259,10 @@ class _Sweep:
 
     def _result(self, values: NDArray[Any], plain: float, method: str) -> PatchSweep:
         axis = "head" if self.by_head else "position"
-        return PatchSweep(tuple(self.names), tuple(self.columns), axis, values, self.clean, plain, method)
+        cells = [(i, j) for i in range(len(self.names)) for j in range(len(self.columns))]
+        missing = frozenset((i, j) for i, j in cells if self.part(self.names[i], self.columns[j]) is None)
+        layers, columns = tuple(self.names), tuple(self.columns)
+        return PatchSweep(layers, columns, axis, values, self.clean, plain, method, missing=missing)
 
     def _run(self, call: Any, handlers: dict[str, Any]) -> Any:
         args, kwargs = call

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import TYPES, from_bytes, numbers_of, real_numbers
+from torcheer.encoding import TYPES, bytes_of, from_bytes, numbers_of, real_numbers
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
+from torcheer.ranks import Shard, assemble
 from torcheer.terminal import human_shape, short_repr
 
 Array = NDArray[Any]
@@ -168,3 +170,27 @@ class FileTensor:
             "mean": float(mean), "std": std, "min": extremes[0], "max": extremes[1], "zeros": zeros, "nan": nans,
             "inf": infs,
         }  # fmt: skip
+
+
+class ShardedTensor(FileTensor):
+    """A tensor whose parts lie in the files of several ranks; put together when it is first read."""
+
+    def __init__(self, shape: tuple[int, ...], parts: Sequence[tuple[str, tuple[int, ...], FileTensor]]) -> None:
+        """`parts`: the file of each, where it begins in the whole, and itself."""
+        first = parts[0][2]
+        self.name, self.shape, self.type = first.name, shape, first.type
+        self._coding, self._parts = plain_coding(first.type), parts
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes in all files."""
+        return bytes_of(self.type, self.shape)
+
+    @cached_property
+    def _data(self) -> Bytes:  # type: ignore[override]
+        item = np.dtype((np.void, TYPES[self.type].itemsize))
+        parts = [
+            (file, Shard(self.shape, at, part.shape, ""), part._data.view(item).reshape(part.shape))
+            for file, at, part in self._parts
+        ]
+        return np.ascontiguousarray(assemble(parts, self.name, len(parts))).reshape(-1).view(np.uint8)

@@ -46,6 +46,9 @@ class ModelFile(Mapping[str, FileTensor]):
     def __len__(self) -> int:
         return len(self.tensors)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def history(self) -> ModelHistory:
         """Its graph as a history without values: to draw, search and compare; raises where it has none."""
         from torcheer.modelfiles.program_history import history_of
@@ -59,12 +62,18 @@ class ModelFile(Mapping[str, FileTensor]):
 
 
 def is_model_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a file with one of the known endings."""
+    """Whether a path is a file with one of the known endings.
+
+    - `path`: of any file.
+    """
     return Path(path).is_file() and _ending(Path(path)) != ""
 
 
 def open_model_file(path: str | os.PathLike[str]) -> ModelFile:
-    """Open a model file; its tensors stay on disk until they are read, and no code in it runs."""
+    """Open a model file; its tensors stay on disk until they are read, and no code in it runs.
+
+    - `path`: of the file.
+    """
     file = Path(path)
     ending = _ending(file)
     if not ending:

@@ -1,4 +1,4 @@
-"""Tensors of a safetensors file, or of all shards that an index names."""
+"""Tensors of a safetensors file, of all files that an index names, or of all ranks that wrote a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from torcheer.disk import strict_json
 from torcheer.errors import ArchiveDamaged
-from torcheer.modelfiles.file_tensor import FileTensor, plain_coding
+from torcheer.modelfiles.file_tensor import FileTensor, ShardedTensor, plain_coding
 from torcheer.modelfiles.model_file import ModelFile, text_of
 from torcheer.safetensors_header import read_header
 from torcheer.terminal import short_repr
 
 _MOST_INDEX_BYTES: Final = 256 << 20
 _MOST_SHARDS: Final = 10_000
+_KINDS: Final = {"model.safetensors": "models", "optim.safetensors": "others"}  # files of a checkpoint
 
 
 def read_file(path: Path) -> ModelFile:
@@ -23,7 +24,32 @@ def read_file(path: Path) -> ModelFile:
     if path.name.lower().endswith(".json"):
         return _read_shards(path)
     tensors, metadata = _read_shard(path)
-    return ModelFile(path, "safetensors", tensors, {str(key): text_of(value) for key, value in metadata.items()})
+    count = _join_ranks(path, tensors)
+    kind = f"safetensors of {count} ranks" if count > 1 else "safetensors"
+    return ModelFile(path, kind, tensors, {str(key): text_of(value) for key, value in metadata.items()})
+
+
+def _join_ranks(path: Path, tensors: dict[str, FileTensor]) -> int:
+    """Put the parts that ranks have of a checkpoint's tensors in place of those of the first; return how many ranks.
+
+    state.json beside them says where each part begins, as `training.checkpoints.checkpoint_files` writes it.
+    """
+    if path.name not in _KINDS or not (path.parent / "MANIFEST.json").is_file():
+        return 1
+    if not path.with_name(f"{path.stem}-1{path.suffix}").is_file():
+        return 1
+    document = strict_json((path.parent / "state.json").read_bytes(), f"{path.parent}/state.json")
+    pieces = document.get("pieces", {}).get(_KINDS[path.name], {})
+    ranks = {0: dict(tensors)}
+    for name, piece in pieces.items():
+        parts = []
+        for rank, begin in piece["parts"]:
+            file = path.with_name(f"{path.stem}-{int(rank)}{path.suffix}" if rank else path.name)
+            if rank not in ranks:
+                ranks[rank] = _read_shard(file)[0]
+            parts.append((file.name, tuple(begin), ranks[rank][name]))
+        tensors[name] = ShardedTensor(tuple(piece["shape"]), parts)
+    return len(ranks)
 
 
 def _read_shard(path: Path) -> tuple[dict[str, FileTensor], dict[str, Any]]:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from torcheer.monitor.array_statistics import summarise
+from torcheer.monitor.array_statistics import bits_hash, summarise
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
 from torcheer.runlog.log_writer import LogWriter
@@ -32,7 +32,9 @@ class WatchAnalysis:
             self._log = LogWriter(
                 plan.run or plan.to, plan.writer, keep=plan.keep, elsewhere=plan.elsewhere, tell=self._problem,
                 alarm=self._alert, goes_on="Statistics and rules go on.",
+                facts={"rank": plan.rank} if plan.rank else {}, log_bytes=plan.log_bytes,
             )  # fmt: skip
+        self._hashed = frozenset(plan.rank.get("hashed", ()))  # variables whose bits other ranks' are compared with
         self._busy = False  # whether a value arrived since the last tick
         self._silence = _silence(plan.rules)
 
@@ -53,7 +55,8 @@ class WatchAnalysis:
             return
         summary = summarise(delivery)
         if self._log is not None:
-            self._log.value(delivery, summary)
+            hashes = delivery.sample.variable in self._hashed
+            self._log.value(delivery, summary, bits_hash(delivery.sample.array, delivery.stride) if hashes else None)
         self._tell(self._rules.judge(delivery, summary))
 
     def tick(self) -> None:

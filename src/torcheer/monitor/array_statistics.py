@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.encoding import crc32
 from torcheer.samples import BINS, LEAST_POWER, PERCENTILES, Delivery, Statistics
 
 SUBSAMPLE_SIZE, SORTED = 1 << 16, 1 << 13
@@ -72,6 +73,11 @@ def _scalar_statistics(flat: Array, stride: int) -> Statistics:
     percentiles = (value,) * len(PERCENTILES)
     return Statistics(1, value, value, value, 0.0, abs(value), int(value == 0), 0, 0, percentiles, _histogram(number),
                    stride)  # fmt: skip
+
+
+def bits_hash(array: Any, stride: int) -> int:
+    """A checksum of an array's bits, every `stride`-th number of a tensor; the stride stands above its 32 bits."""
+    return crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8)) | stride << 32
 
 
 def even_stride(size: int, most: int) -> int:

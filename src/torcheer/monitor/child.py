@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torcheer.monitor.child_plan import LENGTH_BYTES, Plan, Reader
+from torcheer.monitor.child_plan import LENGTH_BYTES, Plan, Reader, ranked_folder
 from torcheer.runlog.machine.system_rows import SystemRows
 from torcheer.samples import Delivery, SendMessage
 from torcheer.wire.parent import Parent, map_payload
@@ -84,7 +84,7 @@ def readers_of(
     def videos() -> Reader:
         from torcheer.video.videos import Videos
 
-        return Videos(plan.to, plan.video, send_message)
+        return Videos(ranked_folder(plan), plan.video, send_message)
 
     def functions() -> Reader:
         from torcheer.monitor.callbacks import Callbacks

@@ -23,8 +23,16 @@ class Plan:
     keep: tuple[str, ...] = ()  # patterns of keys ("features.*/output") whose arrays are logged in full
     video: dict[str, Any] = field(default_factory=dict)  # settings of `video.Videos`; empty for none
     system_secs: float = 0.0  # between two rows about the machine in the log; 0: none
+    rank: dict[str, Any] = field(default_factory=dict)  # of several processes, which this is: `log_frames`, `rank`
+    log_bytes: int | None = None  # that the log may have; None for any
     timeout_secs: float = 0.0  # the child ends after so long without data; 0: never
     unique_id: int = 0  # the seed's name for a child
+
+
+def ranked_folder(plan: Plan) -> str:
+    """The folder for files that each rank writes: that of the run for rank 0, one inside for the others."""
+    rank = plan.rank.get("rank", 0)
+    return f"{plan.to}/rank{rank}" if rank else plan.to
 
 
 class Reader(Protocol):

@@ -23,7 +23,7 @@ _DROPPED = ("looks", "min", "max", "last mean", "variable")  # left out in this 
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer watch …` and return its exit status."""
-    options = _parser(command).parse_args(arguments)
+    options = make_parser(command).parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names may hold what the terminal cannot show
     watches = [open_watch(folder) for folder in logs_in(options.path) or [options.path]]
@@ -38,7 +38,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
     description = "Print what a watch has found so far: the last, least and largest of every value, alerts, drops."
     parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=description)
     path = "the folder that a watch writes to, or of a training run"
@@ -56,7 +57,20 @@ def _overview(watched: Watched) -> list[str]:
     lines += _table([watched[key] for key in watched])
     if logged:
         lines += ["logged", *(f"  {printable(line)}" for line in format_table(logged, left=3, width=line_width() - 2))]
-    return [*lines, *_alerts(watched)]
+    return [*lines, *_ranks(watched), *_alerts(watched)]
+
+
+def _ranks(watched: Watched) -> list[str]:
+    """A line for each rank of a run of several processes."""
+    rows: list[tuple[str, ...]] = [("rank", "step", "a step", "forward", "between", "")]
+    for row in watched.board.rows:
+        times = (
+            "–" if secs is None else f"{human_number(secs)} s"
+            for secs in (row.step_secs, row.forward_secs, row.wait_secs)
+        )
+        note = ", ".join(filter(None, (row.differs, "the others wait for it" if row.is_slow else "")))
+        rows.append((str(row.rank), f"{row.step:,}", *times, printable(note)))
+    return format_table(rows, left=0, width=line_width()) if len(rows) > 1 else []
 
 
 def _alerts(watched: Watched) -> list[str]:
@@ -90,6 +104,7 @@ def _as_json(watched: Watched) -> dict[str, Any]:
         "series": [_series(watched[key]) for key in watched],
         "samples": [_sample(sample) for sample in watched.samples()],
         "alerts": [_finite(asdict(alert)) for alert in watched.alerts],
+        "ranks": [_finite(asdict(row)) for row in watched.board.rows],
         "account": counts or None,
     }  # fmt: skip
 

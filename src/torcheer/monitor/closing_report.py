@@ -10,6 +10,7 @@ from typing import Any
 
 from torcheer.errors import TorcheerError
 from torcheer.runlog.log_frames import LogPlace, count_values
+from torcheer.runlog.volume.log_chunks import archives_of
 from torcheer.samples import Account
 from torcheer.terminal import plural
 
@@ -68,7 +69,7 @@ def _count_on_disk(place: LogPlace, opened: float) -> int:
     from torcheer.runlog.writer_log import open_intact  # rarely needed
 
     try:
-        frames = open_intact(place.path, []).frames
+        frames = [frame for path in archives_of(place.path) for frame in open_intact(path, []).frames]
     except (OSError, TorcheerError):
         return 0
     count, is_this_run = 0, False

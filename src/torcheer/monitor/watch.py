@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +25,7 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch_settings import LOOKED_AT, Transport, WatchSettings, parse_settings, stops
+from torcheer.ranks import Ranks, acts, rank_of, ranked
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS
@@ -34,10 +34,10 @@ from torcheer.samples import Account, Alert
 from torcheer.tap.device_memory import device_memory
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
+from torcheer.tap.rank_parts import describe_part, rank_facts
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.sending.byte_limits import fair_bytes
 from torcheer.tap.step_schedule import Every
-from torcheer.tap.tensor_copies import rank_of
 from torcheer.terminal import warn_or_print
 from torcheer.wire.notify.notifier import Notifier
 
@@ -67,6 +67,8 @@ def watch(
     transport: Transport | Mapping[str, Any] | None = None,
     notify: Any = None,
     system_secs: float = SYSTEM_SECS,
+    ranks: Ranks = 0,
+    log_bytes: float | None = None,
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
 
@@ -79,12 +81,17 @@ def watch(
     rules (or "error" for all that are fatal) after which the `with` block ends before its next step. A loop that
     numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
     `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and
-    the end. Every `system_secs` the log gets a row about CPU, memory and GPUs.
+    the end. Every `system_secs` the log gets a row about CPU, memory and GPUs. Of several processes (torchrun) those
+    of `ranks` watch: one, several, or "all", each for itself and without a message to the others. With `log_bytes` the
+    log of each stays within so many bytes: of older looks every second is left out, again and again.
+
+    - `model`, `what`, `optimizer`, `rules`, `video`, `callback`, `on_alert`, `step_of`, `tell`, `transport`: as for
+      `torcheer.watch`.
     """
     settings = parse_settings(
         what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
         transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
-        notify=notify, system_secs=system_secs,
+        notify=notify, system_secs=system_secs, ranks=ranks, log_bytes=log_bytes,
     )  # fmt: skip
     return Watch(model, choose(model, layers), settings)
 
@@ -102,10 +109,10 @@ class Watch:
     """A model that is being watched, until `close`; what was found so far."""
 
     def __init__(self, model: nn.Module, selection: ModuleSelection, settings: WatchSettings) -> None:
-        self.to = _folder(settings.to, selection)
-        self._place = None if self.to is None else LogPlace(self.to)
-        if settings.log is not None and self.to == settings.to:  # processes of a sharded model have a log each
-            self._place = settings.log
+        self.to, place = settings.to, settings.log
+        if place is None and self.to is not None:
+            place = LogPlace(self.to)
+        self._place = None if place is None else replace(place, writer=ranked(place.writer))
         self.problems: list[str] = []  # messages about what could not be watched
         self.should_stop = False
         self._settings, self._inside, self._process = settings, False, os.getpid()
@@ -121,11 +128,12 @@ class Watch:
         self._model = weakref.ref(model)
         self.name = type(unwrapped(model)).__name__  # of the model's class
         self._box: watch_status.StatusBox | None = None  # status display in a notebook
-        if not self._participates(selection):
+        if not self._participates():
             return
         plan = Plan(
             to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video,
-            system_secs=settings.system_secs,
+            system_secs=settings.system_secs, rank=rank_facts(model, selection.parameters),
+            log_bytes=settings.log_bytes,
         )  # fmt: skip
         if self._place is not None:
             place = self._place
@@ -157,14 +165,15 @@ class Watch:
         self._probes = Probes(
             model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
         )  # fmt: skip
-        if hidden := describe_hidden(selection, settings.what):
-            self._problem(hidden)
+        for text in (describe_hidden(selection, settings.what), describe_part(selection.parameters, settings.ranks)):
+            if text:
+                self._problem(text)
         self._probes.attach(settings.optimizer, settings.step_of)
 
-    def _participates(self, selection: ModuleSelection) -> bool:
-        """Whether this rank watches: rank 0 only, unless the weights are sharded."""
+    def _participates(self) -> bool:
+        """Whether this rank watches."""
         self._check_single_process(self._stop_on)
-        return rank_of()[0] == 0 or _is_sharded(selection)
+        return acts(self._settings.ranks)
 
     @staticmethod
     def _check_single_process(stop_on: Sequence[str]) -> None:
@@ -421,7 +430,7 @@ class Watch:
         if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
             self.should_stop = True
         if self._settings.on_alert is None:
-            _print(f"torcheer: {alert}")
+            _print(f"torcheer: {_rank_label()}{alert}")
             return
         try:
             self._settings.on_alert(alert)
@@ -462,17 +471,14 @@ def _close(watch: weakref.ref[Watch]) -> None:
         target.close()
 
 
+def _rank_label() -> str:
+    """Say which process speaks, if it is not the first."""
+    rank, _ = rank_of()
+    return f"rank {rank}: " if rank else ""
+
+
 def _print(text: str) -> None:
     try:
         print(text, file=sys.stderr)
     except (OSError, ValueError):  # stderr is closed
         return
-
-
-def _folder(to: Path | None, selection: ModuleSelection) -> Path | None:
-    rank, count = rank_of()
-    return to / f"rank{rank}" if to is not None and count > 1 and _is_sharded(selection) else to
-
-
-def _is_sharded(selection: ModuleSelection) -> bool:
-    return any(hasattr(parameter, "_local_tensor") for parameter in selection.parameters.values())

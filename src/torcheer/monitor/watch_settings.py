@@ -11,11 +11,14 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from torcheer.disk import local_path
 from torcheer.errors import BadArgument
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.rules import resolve_rules
+from torcheer.ranks import Ranks
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS, check_secs
+from torcheer.runlog.volume.log_budget import check_bytes
 from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
 from torcheer.terminal import did_you_mean
@@ -73,6 +76,8 @@ class WatchSettings:
     notify: tuple[Target, ...] = ()
     system_secs: float = SYSTEM_SECS  # between two rows about the machine; 0: none
     log: LogPlace | None = None
+    ranks: Ranks = 0  # which of several processes watch
+    log_bytes: int | None = None  # that the log may have; None for any
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -83,7 +88,8 @@ class WatchSettings:
 def parse_settings(
     *, what: Any = LOOKED_AT, every: Any = 20, to: Any = None, rules: Any = "default", video: Any = None,
     callback: Any = None, keep: Any = (), stop_on: Any = (), transport: Any = None, optimizer: Any = None,
-    notify: Any = None, system_secs: Any = SYSTEM_SECS, log: LogPlace | None = None, **functions: Any,
+    notify: Any = None, system_secs: Any = SYSTEM_SECS, log: LogPlace | None = None, ranks: Ranks = 0,
+    log_bytes: Any = None, **functions: Any,
 ) -> WatchSettings:  # fmt: skip
     """Validate and parse the options of `watch`."""
     settled = resolve_rules(rules)
@@ -95,7 +101,7 @@ def parse_settings(
         rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
         keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
         optimizer=_optimizer(optimizer), notify=parse_notify(notify),
-        system_secs=check_secs(system_secs), log=log, **functions,
+        system_secs=check_secs(system_secs), log=log, ranks=ranks, log_bytes=check_bytes(log_bytes), **functions,
     )  # fmt: skip
     for name in ("video", "keep"):
         if getattr(settings, name) and settings.to is None:
@@ -106,7 +112,7 @@ def parse_settings(
 def _folder(to: Any) -> Path | None:
     if to is not None and (not isinstance(to, str | os.PathLike) or not os.fspath(to)):
         raise BadArgument(f"to={to!r}: the name of a folder is needed, or None to write nothing")
-    return None if to is None else Path(to).absolute()
+    return None if to is None else local_path(to, "write to='run', and copy that folder when it ends").absolute()
 
 
 def _variables(value: Any) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from torcheer.network.heads.recorded_heads import SUFFIX, heads_of, layer_of
 from torcheer.network.module_tree import is_silent, tree_of
 from torcheer.network.network_records import Layer, ModuleNode, Network, Projection, Variable
 from torcheer.network.pass_fold import fold_pass
-from torcheer.network.pass_graph import SAME_VALUES, PassGraph
+from torcheer.network.pass_graph import SAME_VALUES, PassGraph, apart_from, given_name
 from torcheer.network.placement import levels_of
 from torcheer.network.unit_grids import is_picture
 from torcheer.records import ModuleCall, Op, RunInfo, Stored, garbage_collection_off
@@ -138,7 +138,12 @@ def _named_inputs(graph: PassGraph) -> dict[str, Op]:
     """The inputs that something reads; all where nothing reads any."""
     inputs = [op for op in graph.ops if op.kind == "input" and _is_shown(op)]
     inputs = [op for op in inputs if graph.readers[op.index]] or inputs
-    return {"Input" if number == 1 else f"Input:{number}": op for number, op in enumerate(inputs, 1)}
+    names: dict[str, Op] = {}
+    modules = {call.address for call in graph.returned}
+    for op in inputs:
+        name = given_name(op) if op.given_at and len(inputs) > 1 else "Input"
+        names[_unique(apart_from(modules, name), names)] = op
+    return names
 
 
 def _is_shown(op: Op) -> bool:
@@ -157,7 +162,8 @@ def _choose(graph: PassGraph) -> tuple[list[LayerSource], list[str]]:
     candidates = _module_layers(graph, graph.leaves) | _parameter_layers(graph)
     candidates = candidates or {op.index: _own(op) for op in graph.ops if _is_shown(op) and _works(op) and op.parents}
     layers, notes = _without_loops([candidates[index] for index in sorted(candidates)])
-    layers = _fold(layers, graph)
+    stay = sum(layer.call is None or layer.call.type not in _ACTIVATIONS for layer in layers)
+    layers = _fold(layers, graph) if stay <= MOST_LAYERS else layers  # of too many, those that are shown are folded
     if len(layers) > MOST_LAYERS:
         layers, note = _reduce(layers, graph)
         notes.append(note)
@@ -170,11 +176,12 @@ def _module_layers(graph: PassGraph, addresses: Container[str]) -> dict[int, Lay
     """Calls of these modules that computed what they returned, by their result's index."""
     layers: dict[int, LayerSource] = {}
     for call, returned in graph.returned.items():
-        inside = graph.inside.get(call, [])
-        if call.address not in addresses or is_silent(call.type) or not any(map(_works, inside)):
+        if call.address not in addresses or is_silent(call.type):
             continue
-        numbers = {op.index for op in inside}
-        results = [op for op in returned if op.index in numbers and _is_shown(op)]
+        inside = graph.inside.get(call, [])
+        if not any(map(_works, inside)):
+            continue
+        results = [op for op in returned if call in graph.stacks[op.index] and _is_shown(op)]
         results = [
             op for op in results if graph.readers[op.index]
         ] or results  # not attention's unused averaged weights
@@ -240,8 +247,8 @@ def _reduce(layers: list[LayerSource], graph: PassGraph) -> tuple[list[LayerSour
     count = len(layers)
     for depth in range(max(layer.depth for layer in layers) - 1, 0, -1):
         addresses = {call.address for call in graph.returned if call.address.count(".") + 1 == depth}
-        modules = _module_layers(graph, addresses | graph.leaves)
-        shown = {index: layer for index, layer in modules.items() if layer.depth <= depth}
+        leaves = {address for address in graph.leaves if address.count(".") < depth}
+        shown = _module_layers(graph, addresses | leaves)
         shown |= {layer.net.index: layer for layer in layers if not layer.call and layer.depth <= depth}
         reduced = _fold(_without_loops([shown[index] for index in sorted(shown)])[0], graph)
         if 1 < len(reduced) <= MOST_LAYERS:

@@ -144,7 +144,10 @@ def several_calls(calls: Iterable[ModuleCall]) -> set[tuple[str, str]]:
 
 def address_of(path: Iterable[ModuleCall]) -> str:
     """Return the address of the innermost module of a path."""
-    return next((call.address for call in reversed(tuple(path)) if call.type != FUNCTION), "")
+    path = path if isinstance(path, tuple) else tuple(path)
+    if path and path[-1].type != FUNCTION:  # the common case
+        return path[-1].address
+    return next((call.address for call in reversed(path) if call.type != FUNCTION), "")
 
 
 def call_name(call: ModuleCall, around: Path, several: Container[tuple[str, str]]) -> str:

@@ -81,22 +81,30 @@ def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
     places, forms = Places(facts, rolled=rolled), OpForms()
     leaf_of: dict[int, int] = {}
     leaves: list[OpLeaf] = []
+    ops, is_backward = facts.ops, facts.backward
     for members in places.passes:
-        op = facts.ops[members[0]]
-        if (facts.backward and op.kind != "op") or places.is_counter(op):
+        op = ops[members[0]]
+        if (is_backward and op.kind != "op") or places.is_counter(op):
             continue
-        place = places.of(op)
-        numbers = tuple(dict.fromkeys([forms.number(facts.ops[index], place.kind) for index in members]))
+        place, number = places.of(op), len(leaves)
+        numbers: tuple[int, ...] = (forms.number(op, place.kind),)
+        if len(members) > 1:
+            numbers = tuple(dict.fromkeys([forms.number(ops[index], place.kind) for index in members]))
         shapes = tuple([meta.shape for meta in op.outputs])
-        leaf = OpLeaf(len(leaves), place.name, members, place.path, place.leaf, numbers, _marks(op), shapes, op.stored)
+        leaf = OpLeaf(number, place.name, members, place.path, place.leaf, numbers, _marks(op), shapes, op.stored)
         leaf.joins = places.joins(op)
         leaves.append(leaf)
-        leaf_of.update(dict.fromkeys([facts.ops[index].index for index in members], leaf.number))
+        for index in members:
+            leaf_of[ops[index].index] = number
     for leaf in leaves:
+        if len(leaf.ops) == 1 and not leaf.marks and len(parents := ops[leaf.ops[0]].parents) == 1:  # the common case
+            if (start := leaf_of.get(parents[0].parent)) is not None:
+                leaf.parents = [((start, parents[0].output), "")]
+            continue
         outputs: dict[object, int] = {}  # of `unbind`, each pass may read another
         nets: dict[Net, None] = {}
         parents_of = places.read_by if "output" in leaf.marks else PARENTS
-        for edge in [edge for n in leaf.ops for edge in parents_of(facts.ops[n]) if edge.parent in leaf_of]:
+        for edge in [edge for n in leaf.ops for edge in parents_of(ops[n]) if edge.parent in leaf_of]:
             source = leaf_of[edge.parent]
             argument = (source, edge.where, edge.output if leaf.joins else -1)
             nets[source, outputs.setdefault(argument, edge.output)] = None
@@ -106,5 +114,7 @@ def fold_pass(facts: HistoryFacts, *, rolled: bool = False) -> Fold[OpLeaf]:
 
 
 def _marks(op: Op) -> tuple[str, ...]:
+    if op.kind == "op" and not op.edited and op.note != BESIDE:  # the common case
+        return ()
     marks = (op.edited, op.kind if op.kind != "op" else "", op.note if op.note == BESIDE else "")
     return tuple(filter(None, marks))

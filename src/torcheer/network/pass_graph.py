@@ -12,13 +12,23 @@ from torcheer.records import BESIDE, KERNEL, ModuleCall, Op
 SAME_VALUES: Final = ("dropout", "alpha_dropout", "dropout2d", "contiguous", "clone", "detach", "to", "identity")
 
 
+def given_name(op: Op) -> str:
+    """The name of one input of several, as forward names it: "input_ids", "images.0"."""
+    return ".".join(map(str, op.given_at))
+
+
+def apart_from(modules: Container[str], name: str) -> str:
+    """The name of an input, where a module has the same one: "source (input)"."""
+    return f"{name} (input)" if name in modules else name
+
+
 class PassGraph:
     """The operations of a pass: which module call each belongs to, and where its values come from."""
 
     def __init__(self, ops: list[Op]) -> None:
         ops = [op for op in ops if op.kind != "output"]  # a recording around a model has none
         self.ops, self.by_index = ops, {op.index: op for op in ops}
-        stacks = {op.index: stack_of(op) for op in ops}
+        self.stacks = stacks = {op.index: stack_of(op) for op in ops}
         inner = {stack[-1].address for stack in stacks.values() if stack}
         self.leaves = inner - {call.address for stack in stacks.values() for call in stack[:-1]}
         self.home = {index: stack[-1] if stack else None for index, stack in stacks.items()}
@@ -30,6 +40,12 @@ class PassGraph:
             for call in op.output_of:
                 self.returned.setdefault(call, []).append(op)
         self._explicit = self._explicit_results()
+        self._parents = {op.index: [edge.parent for edge in op.parents] for op in ops}
+        self._parents |= {index: [result] for index, result in self._explicit.items()}
+        for call, returned in self.returned.items():
+            if len(returned) > 1:  # first what the module did not read itself: its result, before attention weights
+                read = {parent for op in self.inside.get(call, ()) for parent in self._parents[op.index]}
+                returned.sort(key=lambda op: op.index in read)
         self.readers = Counter(parent for op in ops for parent in set(self.parents(op.index)))
         inputs = {op.index for op in ops if op.kind == "input"}
         self.fed = {op.index for op in ops} if not inputs else inputs  # what depends on an input
@@ -54,9 +70,7 @@ class PassGraph:
 
     def parents(self, index: int) -> list[int]:
         """The operations that an operation's arguments come from."""
-        if index in self._explicit:
-            return [self._explicit[index]]
-        return [edge.parent for edge in self.by_index[index].parents]
+        return self._parents[index]
 
     def computed_by(self, op: Op, owners: Container[int]) -> int | None:
         """Which of the `owners` computed an operation's values, seen through views and copies; None: none of them."""

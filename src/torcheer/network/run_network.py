@@ -1,27 +1,18 @@
-"""The network of a run directory: its description and its checkpoints' weights."""
+"""The network of a run directory: its description."""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from torcheer.encoding import from_bytes
-from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.errors import BadArgument
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.network.placement import net_of
-from torcheer.safetensors_header import read_header
 from torcheer.wire.json_codec import from_json
 
-Array = NDArray[Any]
-
 _MOST_BYTES: Final = 64 << 20  # of a description
-_FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
 
 
 def network_in(run: Path) -> Network | None:
@@ -60,64 +51,3 @@ def merge_captured(
         layers=(*description.layers, *more),
         variables=tuple(documented.get(shown.name, shown) for shown in recorded),
     )
-
-
-class Checkpoints:
-    """The weights of a run at its checkpointed steps."""
-
-    def __init__(self, run: Path) -> None:
-        self._folder = run / "checkpoints"
-        self._files: dict[int, dict[str, Array]] = {}
-        self.steps: list[int] = []  # that have a checkpoint
-
-    def refresh(self) -> None:
-        """List the checkpoints that exist now."""
-        try:
-            folders = [folder for folder in self._folder.iterdir() if folder.name.isdecimal()]
-        except OSError:
-            folders = []
-        self.steps = sorted(int(folder.name) for folder in folders if (folder / "MANIFEST.json").is_file())
-        self._files = {step: tensors for step, tensors in self._files.items() if step in self.steps}
-
-    def weights(self, step: int, name: str) -> Array | None:
-        """A parameter at a step, or at the last checkpoint before it."""
-        place = self.place(step, name)
-        return None if place is None else self._tensors(step)[place[1]]
-
-    def names(self, step: int) -> list[str]:
-        """The names of the parameters at a step, as its checkpoint has them."""
-        return list(self._tensors(step))
-
-    def place(self, step: int, name: str) -> tuple[Path, str] | None:
-        """The file of a parameter at a step, and its name there, which may begin with that of its model."""
-        tensors = self._tensors(step)
-        matches = [name] if name in tensors else [key for key in tensors if key.endswith(f".{name}")]
-        return (self._file(self._last(step)), matches[0]) if len(matches) == 1 else None
-
-    def _last(self, step: int) -> int:
-        """The step of the last checkpoint so far; -1 without one."""
-        return max((saved for saved in self.steps if saved <= step), default=-1)
-
-    def _file(self, step: int) -> Path:
-        return self._folder / str(step) / "model.safetensors"
-
-    def _tensors(self, step: int) -> dict[str, Array]:
-        last = self._last(step)
-        if last >= 0 and last not in self._files:
-            self._files[last] = _read_tensors(self._file(last))
-        return self._files.get(last, {})
-
-
-def _read_tensors(path: Path) -> dict[str, Array]:
-    """The memory-mapped numbers of a safetensors file; empty if it is invalid."""
-    try:
-        with open(path, "rb") as file:
-            entries, _ = read_header(file.read, os.path.getsize(path), path)
-            data = np.memmap(path, np.uint8, "r")[file.tell() :]
-    except (OSError, ArchiveDamaged, BadArgument):
-        return {}
-    return {
-        entry.name: from_bytes(entry.type, entry.shape, data[entry.begin : entry.end])
-        for entry in entries
-        if entry.type in _FLOATS
-    }

@@ -84,11 +84,12 @@ def skeleton(modules: Mapping[str, Any]) -> ModuleNode:
         for name in path.split("."):
             inner = f"{node.path}.{name}" if node.path else name
             node = node.inner.setdefault(name, ModuleNode(inner, ""))
-        node.kind, node.shapes = _facts(module)
+        node.kind, node.shapes = facts_of(module)
     return root
 
 
-def _facts(module: Any) -> tuple[str, dict[str, Shape]]:
+def facts_of(module: Any) -> tuple[str, dict[str, Shape]]:
+    """Return the class of a module, and the shapes of its own parameters."""
     if isinstance(module, str):
         return module, {}
     if isinstance(module, tuple):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Any
 
 from torcheer.errors import UnknownLayer
 from torcheer.roles.block_places import Place, attentions_of, block_places
-from torcheer.roles.module_nodes import EMBEDDING, ModuleNode, node_at, skeleton
+from torcheer.roles.module_nodes import EMBEDDING, ModuleNode, Shape, facts_of, node_at, skeleton
 from torcheer.terminal import did_you_mean
 
 # Role, part -> what it is, as the docs list them.
@@ -156,8 +156,14 @@ class Roles:
 
 
 def roles_of(modules: Mapping[str, Any]) -> Roles:
-    """Return the roles of the modules by path."""
-    return Roles(modules)
+    """Return the roles of the modules by path; found once for each structure, as they depend on nothing else."""
+    facts = [(path, *facts_of(module)) for path, module in modules.items()]
+    return _found_roles(tuple([(path, kind, tuple(shapes.items())) for path, kind, shapes in facts]))
+
+
+@lru_cache(maxsize=8)
+def _found_roles(facts: tuple[tuple[str, str, tuple[tuple[str, Shape], ...]], ...]) -> Roles:
+    return Roles({path: (kind, dict(shapes)) for path, kind, shapes in facts})
 
 
 def is_role(key: Any) -> bool:

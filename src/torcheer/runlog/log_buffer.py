@@ -11,6 +11,7 @@ import numpy as np
 from torcheer.encoding import refusal, type_name
 from torcheer.records import Sample
 from torcheer.runlog.log_frames import LAYER, METRICS, encode_column
+from torcheer.runlog.volume.packed_histograms import pack_histograms
 from torcheer.samples import BINS, PERCENTILES, Delivery, Statistics
 from torcheer.selection import matches_value
 
@@ -107,6 +108,7 @@ class Buffer:
         """The first frame's metadata; empty if there is nothing to write."""
         parts = {
             "values": [row.name for row in self._values],
+            "hashes": [row.bits for row in self._values] if any(row.bits is not None for row in self._values) else [],
             "cleared": list(dict.fromkeys(self._cleared)),
             "rows": {table: _columns(rows) for table, rows in self._rows.items()},
             "elsewhere": self._elsewhere,
@@ -151,9 +153,10 @@ class SampleRow(NamedTuple):
     statistics: list[float]
     counts: list[int]
     histogram: tuple[int, ...]
+    bits: int | None = None  # a hash of its numbers, where other ranks have the same
 
 
-def sample_row(sent: Delivery, summary: Statistics) -> SampleRow:
+def sample_row(sent: Delivery, summary: Statistics, bits: int | None = None) -> SampleRow:
     sample, missing = sent.sample, [math.nan] * len(PERCENTILES)
     extras = [sent.device, sent.message] if sent.message else [sent.device] if sent.device != "cpu" else []
     kind = sent.type or type_name(sample.array.dtype)
@@ -163,7 +166,7 @@ def sample_row(sent: Delivery, summary: Statistics) -> SampleRow:
     finite = -1 if sent.finite is None else int(sent.finite)
     counts = [sample.item, sent.count, summary.count, summary.zeros, summary.nans, summary.infs, summary.stride, finite]
     histogram = summary.histogram if len(summary.histogram) == BINS and summary.count > 1 else ()
-    return SampleRow(sample.step, name + extras, numbers, counts, histogram)
+    return SampleRow(sample.step, name + extras, numbers, counts, histogram, bits)
 
 
 def _pack(rows: list[SampleRow]) -> list[Sample]:
@@ -174,6 +177,6 @@ def _pack(rows: list[SampleRow]) -> list[Sample]:
     arrays = {
         "statistics": np.array([row.statistics for row in rows], np.float64),
         "counts": np.array(counts, np.int64),
-        "histogram": np.minimum(histograms, 2**32 - 1).astype(np.uint32),
+        "bins": pack_histograms(histograms),
     }
     return [Sample(rows[0].step, LAYER, name, array=array) for name, array in arrays.items()]

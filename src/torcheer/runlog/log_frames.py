@@ -13,9 +13,15 @@
 - `heads`: by table, its title, axes and `columns`, each with what is not usual of it (not in older logs). A table with
   columns is there before its first row. `steps` false: its rows do not show their step.
 - `alerts`: each with its `id`. `network`; `account` of a watch's values.
+- `ended`: how training or a loop ended, `status` ("done", "failed") and `why`. One that was killed says nothing.
 - `values`: layer, variable, type, shape of values whose statistics are the rows of three arrays under layer `(watch)`:
-  `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `histogram` (uint32; a value's
-  `binned` count is its row there, or -1). Arrays that are kept whole are separate entries.
+  `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `bins` (uint32, histograms as
+  `packed_histograms` says; a value's `binned` count is its row there, or -1). Logs up to 0.3 have `histogram` in its
+  place, uint32, a column for each bin. Arrays that are kept whole are separate entries.
+- `rank`, in the first frame of an opening of a run of several processes: `rank`, `of` (how many there are), `parts`
+  (by layer, which part of a sharded weight this rank holds: `ranks.Shard`), `hashed` (variables with hashes; "output"
+  among them where ranks may hold the same outputs: tensor parallel).
+- `hashes`: of `values`, a checksum of the bits of each, or null: replicas on other ranks have the same.
 - `samples`: what people logged beside numbers (`media`); each is an entry, and a record here: `name` (its layer),
   `kind` (its variable), `item`, `time`, and what its array means (`caption`, `layout`, `rate`, `names`). Text and
   tables are UTF-8 in an array of uint8.
@@ -39,6 +45,7 @@ STATISTICS: Final = (
 )  # fmt: skip
 COUNTS: Final = ("item", "seen", "count", "zeros", "nans", "infs", "stride", "finite", "binned")
 METRICS: Final = "metric"  # the table of a watch's scalars
+EVERYTHING: Final = "*"  # among the metrics that another writer logs: all of them
 SYSTEM: Final = "system"  # the table of CPU, memory and GPUs, and its writer
 EPOCHS: Final = "train_epoch/"  # a table for each stage, "train_epoch/0": the rows of its epochs
 STEPS: Final = "train_step/"  # a table for each pipeline, "train_step/train": losses of every n-th step

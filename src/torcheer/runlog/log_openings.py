@@ -11,11 +11,13 @@ from torcheer.runlog.earlier.old_watch import Frame
 from torcheer.runlog.log_frames import EPOCHS, METRICS, UNCUT, decode_column
 from torcheer.samples import Key
 
-_LATE = {("wait_secs", METRICS), ("step_secs", METRICS)}  # sent after the next step has begun, for the previous step
+_LATE = {
+    (name, METRICS) for name in ("wait_secs", "step_secs", "forward_secs")
+}  # sent after the next step has begun, for the previous step
 _WHOLE_RUN = ("", "")  # an alert about no layer
 _PARTS = {
     "values": list, "alerts": list, "heads": dict, "network": dict, "account": dict, "cut": dict, "cleared": list,
-    "rows": dict, "samples": list,
+    "rows": dict, "samples": list, "rank": dict, "hashes": list, "ended": dict,
 }  # fmt: skip
 
 

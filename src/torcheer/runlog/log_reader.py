@@ -10,12 +10,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from torcheer.errors import TorcheerError
+from torcheer.ranks import split_rank
 from torcheer.runlog.earlier.old_run import old_tables
 from torcheer.runlog.log_frames import decode_columns
 from torcheer.runlog.log_openings import Row
 from torcheer.runlog.media.logged_samples import LoggedSamples
+from torcheer.runlog.ranks.rank_board import RankBoard, merge_alerts
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, shown_tables
+from torcheer.runlog.volume.log_chunks import archives_of, is_chunk
 from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import Alert
 
@@ -23,7 +26,7 @@ LONG_BYTES: Final = 4 << 20  # of a log's indexes: reading all of them takes sec
 TRAIN: Final = "train"  # the trainer's name as a writer
 
 
-_LogTables = tuple[str, Tables, dict[str, dict[str, Any]]]  # a writer's model, rows and heads
+_LogTables = tuple[str, Tables, dict[str, dict[str, Any]]]  # the owner of a log, its rows and heads
 
 
 class Place(NamedTuple):
@@ -33,6 +36,17 @@ class Place(NamedTuple):
     old: Path | None  # the folder of a watch of version 0.1 that it continues
     model: str  # of several watched models, the one whose log it is
     before: tuple[Path, ...] = ()  # archives that it continues
+    rank: int = 0  # of several processes, the one that wrote it
+
+    @property
+    def owner(self) -> str:
+        """Before the names of its columns, where there are several models or ranks; else ""."""
+        return " ".join(filter(None, (self.model, f"rank {self.rank}" if self.rank else "")))
+
+    @property
+    def archives(self) -> list[Path]:
+        """The folders of its own archives, oldest first; several where it has a budget."""
+        return archives_of(self.path)
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -51,7 +65,7 @@ class RunLog:
 
     def __init__(self, run: Path) -> None:
         self.path, self._places = run, list(writers_in(run))
-        self.logs = [(place.model, place.open()) for place in self._places]  # a model has a name if there are several
+        self.logs = [(place, place.open()) for place in self._places]
 
     @property
     def problems(self) -> list[str]:
@@ -67,11 +81,20 @@ class RunLog:
     def alerts(self) -> list[Alert]:
         """All alerts by step; their layers begin with the model's name where there are several."""
         alerts = [
-            replace(alert, layer=".".join(filter(None, (model, alert.layer))))
-            for model, log in self.logs
+            (place.rank, replace(alert, layer=".".join(filter(None, (place.model, alert.layer)))))
+            for place, log in self.logs
             for alert in log.alerts
         ]
-        return sorted(alerts, key=lambda alert: alert.step)
+        return sorted([*merge_alerts(alerts), *self._rank_alerts()], key=lambda alert: alert.step)
+
+    def _rank_alerts(self) -> Iterator[Alert]:
+        """Yield what the logs of several ranks say together."""
+        boards: dict[str, RankBoard] = {}
+        if any(place.rank for place, _ in self.logs):
+            for place, log in self.logs:
+                log.compare_on(boards.setdefault(split_rank(place.path.name)[0], RankBoard()), place.rank)
+        for board in boards.values():
+            yield from board.alerts()
 
     @property
     def samples(self) -> LoggedSamples:
@@ -81,12 +104,12 @@ class RunLog:
 
     def tables(self) -> dict[str, TableRows]:
         """The tables of rows."""
-        return self._merged([(model, log.tables, log.heads) for model, log in self.logs])
+        return self._merged([(place.owner, log.tables, log.heads) for place, log in self.logs])
 
     def tail(self, count: int) -> dict[str, TableRows]:
         """The last rows of the tables that were written to lately: milliseconds, however long the log is."""
         try:
-            tails: list[_LogTables] = [(model, log.tail(count), {}) for model, log in self.logs]
+            tails: list[_LogTables] = [(place.owner, log.tail(count), {}) for place, log in self.logs]
         except TorcheerError:  # damaged near its end
             return self.tables()
         return self._merged(tails)
@@ -99,12 +122,12 @@ class RunLog:
     def _merged(self, logs: Iterable[_LogTables]) -> dict[str, TableRows]:
         rows: Tables = {} if self.has_training else shown_tables(old_tables(self.path), {})
         heads = {} if self.has_training else dict(WITHOUT_STEPS)
-        for model, tables, announced in logs:
+        for owner, tables, announced in logs:
             heads |= announced
             for name, more in shown_tables(tables, tested_columns(announced)).items():
-                if model:
+                if owner:
                     more = [
-                        row._replace(cells={f"{model} {cell}": row.cells[cell] for cell in row.cells}) for row in more
+                        row._replace(cells={f"{owner} {cell}": row.cells[cell] for cell in row.cells}) for row in more
                     ]
                 rows[name] = sorted([*rows[name], *more], key=lambda row: row[:2]) if name in rows else more
         return {name: _table(name, heads.get(name, {}), table) for name, table in rows.items() if table}
@@ -122,7 +145,9 @@ def writers_in(run: Path) -> Iterator[Place]:
     earlier = {writer: home for home, writer in homes if _is_watch(home)}
     if (run / "samples" / "archive.json").is_file():
         earlier["watch"] = run
-    paths = {file.parent for file in run.glob("log/*/archive.json")} | {run / "log" / writer for writer in earlier}
+    paths = {file.parent for file in run.glob("log/*/archive.json") if not is_chunk(file.parent)} | {
+        run / "log" / writer for writer in earlier
+    }
     for path in sorted(paths):
         yield place_of(path, earlier.get(path.name))
 
@@ -132,7 +157,8 @@ def place_of(path: Path, home: Path | None = None) -> Place:
     old = home if home is not None and (home / "samples" / "archive.json").is_file() else None
     logs = sorted(file.parent for file in home.glob("log/*/archive.json")) if home is not None else []
     before = tuple(log for log in logs if log != path and log.parent != path.parent)
-    return Place(path, old, path.name.removeprefix("watch-") if path.name.startswith("watch-") else "", before)
+    name, rank = split_rank(path.name)
+    return Place(path, old, name.removeprefix("watch-") if name.startswith("watch-") else "", before, rank)
 
 
 def _is_watch(home: Path) -> bool:
@@ -193,4 +219,4 @@ def column_for(name: str, types: Collection[type], shape: tuple[int, ...] = ()) 
         return Column(name, "text", plotted=False)
     if name in ("Epoch", "Step", "Batch", "Trial", "Run", "Seed", "Epochs", "Steps") and set(types) == {int}:
         return Column(name, "int", plotted=False)
-    return Column(name, "int" if set(types) == {int} else "float")
+    return Column(name, "int" if set(types) == {int} else "float", plotted=" rank " not in f" {name}")

@@ -31,9 +31,20 @@ from torcheer.runlog.commit_times import (
     FullDisk,
 )
 from torcheer.runlog.log_buffer import Buffer, KeptKeys, sample_row
-from torcheer.runlog.log_frames import METRICS, UNCUT, LogPlace, about_log, encode_cell, encode_head
+from torcheer.runlog.log_frames import (
+    EVERYTHING,
+    LAYER,
+    METRICS,
+    UNCUT,
+    LogPlace,
+    about_log,
+    encode_cell,
+    encode_head,
+)
 from torcheer.runlog.table_cells import frozen_cells
 from torcheer.runlog.table_records import TableHead
+from torcheer.runlog.volume.log_budget import LogBudget
+from torcheer.runlog.volume.log_chunks import last_archive, next_archive
 from torcheer.samples import Account, Alert, Delivery, Statistics, disk_full
 
 _SYNC_SECS: Final = 10.0  # of what was committed, at most, a power failure takes
@@ -47,13 +58,15 @@ class LogWriter:
     written. `goes_on` ends that report. With `waits_for_room` it is written on when a full disk has room again, and
     what was lost is reported. Without `tell` errors are raised, and what could not be written stays buffered.
     `keep` has patterns of the values whose arrays are written, too; `elsewhere` the metrics that are only counted, as
-    another writer logs them. A log that `is_temporary` never waits for the disk.
+    another writer logs them. A log that `is_temporary` never waits for the disk. `facts` stand in its first frame.
+    With `log_bytes` it is written in chunks, and older ones are thinned to stay within so many (`log_budget`).
     """
 
     def __init__(
         self, run: str | os.PathLike[str], writer: str, *, tell: Callable[[str], None] | None,
         keep: Sequence[str] = (), elsewhere: Sequence[str] = (), alarm: Callable[[Alert], None] | None = None,
         goes_on: str = "", is_temporary: bool = False, waits_for_room: bool = False,
+        facts: Mapping[str, Any] | None = None, log_bytes: int | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.writer = Path(run), writer
         self._tell, self._alarm, self._goes_on, self._step = tell, alarm, goes_on, 0
@@ -66,31 +79,42 @@ class LogWriter:
         self._lost: Exception | None = None  # an error of the disk that was not raised yet
         self._lock, self._writing = threading.Lock(), threading.RLock()  # of the buffer; of the archive
         self._opened, self._first, self._alerts = time.time(), True, 0
+        self._facts = dict(facts or {})  # of the first frame
         self.written, self.why = 0, ""  # values in the log; why writing stopped
         self._archive: Writer | None = None
+        self._budget: LogBudget | None = None
         self._background: BackgroundCommits | None = None
         path = log_folder(self.folder, writer)
         try:
             if (path / "archive.json").exists() and read_about(path) != about_log(writer):
                 raise BadArgument(f"{path} is an archive of something else; write to another folder")
-            fsync = "never" if is_temporary else "interval"  # never within a commit: `sync`
-            self._archive = Writer(path, about=about_log(writer), fsync=fsync, interval_secs=math.inf)
+            self._fsync = "never" if is_temporary else "interval"  # never within a commit: `sync`
+            self._archive = self._open_archive(last_archive(path))
+            if log_bytes is not None:
+                self._budget = LogBudget(path, log_bytes, tell or _ignore)
         except (OSError, TorcheerError) as error:
             self._give_up(error)
+
+    def _open_archive(self, path: Path) -> Writer:
+        about = about_log(self.writer)
+        return Writer(path, about=about, fsync=self._fsync, interval_secs=math.inf, codec=log_codec)
 
     def commit_in_background(self) -> None:
         """Commit and sync from a thread: for a process that has other things to do than to call `tick`."""
         if self._archive is not None:
             self._background = BackgroundCommits(self._commit_late)
 
-    def value(self, sent: Delivery, summary: Statistics) -> None:
-        """Buffer a value's statistics, a metric as a cell of its step's row; committed with its step, or at a tick."""
+    def value(self, sent: Delivery, summary: Statistics, bits: int | None = None) -> None:
+        """Buffer a value's statistics, a metric as a cell of its step's row; committed with its step, or at a tick.
+
+        `bits`: a hash of its numbers, to be compared with other ranks'.
+        """
         if self._archive is None:
             return
         sample, self._step = sent.sample, sent.sample.step
         if sample.variable == METRICS and sample.array.size == 1:
             with self._lock:
-                if sample.layer in self._elsewhere:
+                if sample.layer in self._elsewhere or EVERYTHING in self._elsewhere:
                     self._buffer.count_elsewhere()
                 else:
                     self._buffer.metric(sample.step, sent.time_secs, sample.layer, sample.array.reshape(-1)[0])
@@ -99,7 +123,7 @@ class LogWriter:
             if not self._buffer.fits(sample, keeps):
                 self.commit()
             with self._lock:
-                self._buffer.value(sample_row(sent, summary), sample if keeps else None)
+                self._buffer.value(sample_row(sent, summary, bits), sample if keeps else None)
         self._commit_full()
 
     def row(self, table: str, cells: Mapping[str, Any], step: int, *, wakes: bool = True) -> None:
@@ -160,6 +184,11 @@ class LogWriter:
         with self._lock:
             self._buffer.network = dict(network)
         self._wake()
+
+    def end(self, status: str, why: str = "") -> None:
+        """Write how what is logged has ended, "done" or "failed": nothing but a killed process leaves a log without."""
+        self.commit()
+        self._write([], ended={"status": status, "why": why})
 
     def alert(self, alert: Alert) -> Alert:
         """Write an alert at once; return it with its id (the writer, its opening, a number), if it was written."""
@@ -273,6 +302,8 @@ class LogWriter:
                     self._report_error(error)
             finally:
                 self._archive = None
+        if self._budget is not None:
+            self._budget.close()
 
     @property
     def size_bytes(self) -> int:
@@ -293,9 +324,10 @@ class LogWriter:
             if self._archive is None or not self._in_place():
                 return False
             if self._first:
-                about["opened"] = self._opened
+                about |= {"opened": self._opened, **self._facts}
             try:
                 self._archive.step(samples, **about)
+                self._begin_chunk(self._archive)
             except (OSError, TorcheerError) as error:
                 if self._tell is None:
                     raise  # nothing of it was written, and the archive can be written on
@@ -305,6 +337,15 @@ class LogWriter:
             if is_first:
                 self._wake()  # it syncs this, and what follows until then
             return True
+
+    def _begin_chunk(self, archive: Writer) -> None:
+        """Begin another chunk, if there is a budget and this one is full; the first has only what came first."""
+        path = log_folder(self.folder, self.writer)
+        if self._budget is None or (archive.path != path and archive.size_bytes < self._budget.chunk_bytes):
+            return
+        self._archive = self._open_archive(next_archive(path))
+        archive.close()
+        self._budget.note_chunk()
 
     def _fail(self, error: Exception) -> None:
         """Give up, or wait until a full disk has room again, which is reported once."""
@@ -350,6 +391,15 @@ class LogWriter:
         self._alarm(full)
 
 
+def _ignore(_: str) -> None:
+    """Say nothing: without `tell` only errors of the disk are raised."""
+
+
+def log_codec(sample: Sample) -> str:
+    """How a value of a log is stored: statistics, which are read frame by frame, compressed."""
+    return "zlib" if sample.layer == LAYER and sample.variable != "bins" else "raw"
+
+
 def log_folder(run: Path, writer: str) -> Path:
     """Where a writer's log lies in a run."""
     return LogPlace(run, writer).path
@@ -371,7 +421,7 @@ def write_account(place: LogPlace, account: Account, *, ended: bool) -> None:
     if not (path / "archive.json").is_file() or read_about(path) != about_log(place.writer):
         return
     record = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
-    archive = Writer(path, fsync="never")
+    archive = Writer(last_archive(path), fsync="never")
     try:
         archive.step([], account=record)
     finally:
@@ -384,7 +434,7 @@ def cut_log(place: LogPlace, step: int) -> None:
     Not by its child, which may be restarted at any step.
     """
     if (place.path / "archive.json").is_file() and read_about(place.path) == about_log(place.writer):
-        archive = Writer(place.path, fsync="never")
+        archive = Writer(last_archive(place.path), fsync="never")
         archive.step([], opened=time.time(), cut={"step": step})
         archive.close(seal=False)
 

@@ -30,6 +30,8 @@ def logs(run: str | os.PathLike[str] | HostedTables) -> dict[str, Table]:
     """The tables of a run, running or finished: train_epoch, test_epoch, test_trial, run, …
 
     `logs("run")["train_epoch"].to_pandas()`. For a host, such as `control.host`: the tables of its pages.
+
+    - `run`: a run directory, or something that has tables.
     """
     if isinstance(run, HostedTables):
         return {name: _as_table(head, columns) for name, (head, columns) in run.tables().items()}
@@ -63,7 +65,8 @@ def stamp_of(run: Path) -> tuple[Any, ...]:
     stats = []
     files = old_files(run)
     for place in writers_in(run):
-        files += [*place.path.glob("*.index"), *(place.old.rglob("*.index") if place.old else ())]
+        own = [index for path in place.archives for index in path.glob("*.index")]
+        files += [*own, *(place.old.rglob("*.index") if place.old else ())]
     for path in sorted(files):
         try:
             status = path.stat()

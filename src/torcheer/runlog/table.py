@@ -34,6 +34,8 @@ class Table(Conversions, TableAnalysis):
 
     `name` and `title` identify it, `x` is the column along a plot's x axis, `legend` the one that splits it into lines.
 
+    - `columns`: by name, of equal length; None for an empty table.
+
     >>> table = Table({"Epoch": [0, 1], "Loss": [0.5, 0.25]})
     >>> table.append({"Epoch": 2, "Loss": 0.125})
     >>> table["Loss"].sum(), len(table)
@@ -75,6 +77,9 @@ class Table(Conversions, TableAnalysis):
         if isinstance(key, int | np.integer):
             return self._row(int(key))
         return self._with({name: self[name][key] for name in self._columns})
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._columns)
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns

@@ -79,7 +79,7 @@ def loss_column(pipeline: str, pipelines: Collection[str]) -> str:
 
 
 def _one_row_a_step(rows: list[Row]) -> list[Row]:
-    """Metrics of one step as one row: they may have come at different times. Those that came twice stay two."""
+    """Metrics of one step as one row, by step, whenever they came. Those that came twice stay two."""
     merged: dict[int, Row] = {}
     step_rows = list[Row]()
     for row in rows:
@@ -89,7 +89,7 @@ def _one_row_a_step(rows: list[Row]) -> list[Row]:
         else:
             step_rows.append(row._replace(cells=dict(row.cells)))
             merged[row.step] = step_rows[-1]
-    return step_rows
+    return sorted(step_rows, key=lambda row: row.step)
 
 
 def _steps(tables: Tables, known: Sequence[str]) -> list[Row]:

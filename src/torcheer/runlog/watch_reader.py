@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ from numpy.typing import NDArray
 
 from torcheer.errors import NotAnArchive, UnknownLayer, ValueUnavailable
 from torcheer.history.op_table import to_arrow, to_pandas
+from torcheer.ranks import split_rank
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
 from torcheer.runlog.log_reader import writers_in
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
+from torcheer.runlog.ranks.rank_board import RankBoard, merge_alerts
+from torcheer.runlog.ranks.rank_facts import name_ranks
+from torcheer.runlog.ranks.rank_values import RankValues
+from torcheer.runlog.volume.log_chunks import is_chunk
 from torcheer.runlog.watched_values import Columns, WatchedValues
 from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
@@ -25,6 +31,7 @@ from torcheer.terminal import did_you_mean, first_names, format_table, human_num
 Array = NDArray[Any]
 WRITER = "watch"
 _SHOWN = 12  # keys and alerts that are printed
+_COUNTED = ("offered", "handled", "lost", "damaged", "restarts", "written")  # of an account
 
 
 def open_watch(path: str | os.PathLike[str]) -> Watched:
@@ -32,6 +39,8 @@ def open_watch(path: str | os.PathLike[str]) -> Watched:
 
     A run that is still writing can be read; open it again to see more. Of a damaged log everything that passes its
     checksums is read, and `problems` lists what was lost.
+
+    - `path`: the folder of the log, or of a run.
     """
     return Watched(path)
 
@@ -42,12 +51,38 @@ class Watched:
     `.steps`, `.keys()`, `.alerts`, `.to_pandas()`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], rank: int | None = None) -> None:
+        """`rank`: of several processes only this one's part; by default all that there are, merged."""
         self.path = _folder(Path(path))
-        self._log = open_log(self.path)
-        self._rows = self._log.values
-        self.problems = self._log.problems  # sentences about what was lost
-        self.sealed = self._log.sealed  # whether the child process ended cleanly
+        self._logs = open_logs(self.path) if rank is None else {rank: open_logs(self.path)[rank]}
+        facts = {number: log.rank_facts(number) for number, log in self._logs.items()}
+        self.rank_count = max(fact.of for fact in facts.values())  # how many processes there were, logged or not
+        if len(self._logs) == 1:
+            (log,) = self._logs.values()
+            self._rows = log.values
+        else:
+            self._rows = RankValues({number: (facts[number], log.values) for number, log in self._logs.items()})
+        self.problems = [  # sentences about what was lost
+            f"rank {number}: {problem}" if number else problem
+            for number, log in self._logs.items()
+            for problem in log.problems
+        ]
+        if 1 < len(self._logs) < self.rank_count:
+            self.problems.append(f"of {self.rank_count} ranks {name_ranks(sorted(self._logs))} have a log here")
+        self.sealed = all(log.sealed for log in self._logs.values())  # whether the child process ended cleanly
+
+    @cached_property
+    def ranks(self) -> dict[int, Watched]:
+        """Of a run of several processes, what each of them has logged for itself: `watched.ranks[1]`."""
+        return {rank: Watched(self.path, rank) for rank in self._logs}
+
+    @cached_property
+    def board(self) -> RankBoard:
+        """The ranks compared: `watched.board.rows` has step times, stragglers, and whose weights differ."""
+        board = RankBoard()
+        for rank, log in self._logs.items() if self.rank_count > 1 else ():
+            log.compare_on(board, rank)
+        return board
 
     @property
     def steps(self) -> Array:
@@ -61,7 +96,8 @@ class Watched:
     @property
     def alerts(self) -> list[Alert]:
         """The alerts that the rules raised, in order."""
-        return list(self._log.alerts)
+        alerts = merge_alerts([(rank, alert) for rank, log in self._logs.items() for alert in log.alerts])
+        return sorted([*alerts, *self.board.alerts()], key=lambda alert: alert.step) if len(self._logs) > 1 else alerts
 
     @property
     def account(self) -> Account | None:
@@ -69,11 +105,12 @@ class Watched:
 
         None while the watch is open, or if it was killed.
         """
-        return self._log.account
+        return add_accounts([log.account for log in self._logs.values()])
 
     def samples(self, kind: str = "", name: str = "") -> LoggedSamples:
         """Logged images, sounds, texts, tables and confusion matrices, by step: `watched.samples("image")[-1]`."""
-        return LoggedSamples(self._log.samples).of(kind, name)
+        samples = [sample for log in self._logs.values() for sample in log.samples]
+        return LoggedSamples(sorted(samples, key=lambda sample: sample.step)).of(kind, name)
 
     def __getitem__(self, key: Key | str) -> Series:
         if not isinstance(key, str) and not (isinstance(key, tuple) and len(key) == 2):
@@ -86,6 +123,9 @@ class Watched:
             kinds = ", ".join(repr(variable) for _, variable in matches)
             raise UnknownLayer(f"{layer!r} has {kinds}; ask for one of them: watched[{layer!r}, {matches[0][1]!r}]")
         raise UnknownLayer(self._unknown(layer, variable))
+
+    def _ipython_key_completions_(self) -> list[Key]:
+        return self.keys()
 
     def _unknown(self, layer: str, variable: str) -> str:
         kinds = [kind for name, kind in self._rows.places if name == layer]
@@ -122,7 +162,8 @@ class Watched:
         state = "ended" if self.sealed else "still open, or ended by a kill"
         alerts = plural(len(self.alerts), "alert")
         keys = plural(len(self), "key")
-        return f"<Watched {self.path}: {span}, {keys}, {alerts}, {state}>"
+        ranks = f", {name_ranks(sorted(self._logs))} of {self.rank_count}" if self.rank_count > 1 else ""
+        return f"<Watched {self.path}: {span}, {keys}, {alerts}, {state}{ranks}>"
 
     def __str__(self) -> str:
         lines = [repr(self)[1:-1], *(f"lost: {problem}" for problem in self.problems[:_SHOWN])]
@@ -248,23 +289,40 @@ class _KeptArrays(Mapping[int, Array]):
         return len(self._places)
 
 
-def open_log(home: Path) -> WriterLog:
-    """Open the log of a watch: `home` is the folder that it writes to, or its part of a run's log."""
-    if _is_writer(home):
-        run = home.parent.parent
-        return next(place for place in writers_in(run) if place.path == home).open()
-    places = [place for place in writers_in(home) if place.path.name == WRITER]
-    return places[0].open() if places else WriterLog(log_folder(home, WRITER))
+def open_logs(home: Path) -> dict[int, WriterLog]:
+    """Open the log of a watch, by rank: `home` is the folder that it writes to, or its part of a run's log."""
+    run, writer = (home.parent.parent, home.name) if _is_writer(home) else (home, WRITER)
+    places = {
+        place.rank: place for place in writers_in(run) if writer in (place.path.name, split_rank(place.path.name)[0])
+    }
+    if not places:
+        return {0: WriterLog(log_folder(home, WRITER))}
+    return {rank: places[rank].open() for rank in sorted(places)}
 
 
 def has_watch(home: Path) -> bool:
     """Whether a watch has written to a folder."""
-    return log_folder(home, WRITER).is_dir() or (home / "samples").is_dir()
+    if log_folder(home, WRITER).is_dir() or (home / "samples").is_dir():
+        return True
+    return any(split_rank(log.name)[0] == WRITER for log in (home / "log").glob(f"{WRITER}@*"))
+
+
+def add_accounts(accounts: Sequence[Account | None]) -> Account | None:
+    """What became of the values of all ranks; None while a watch is open, or if one was killed."""
+    known = [account for account in accounts if account is not None]
+    if len(known) < len(accounts) or len(known) == 1:
+        return known[0] if len(accounts) == 1 and known else None
+    dropped = Counter[Key]()
+    for account in known:
+        dropped.update(account.dropped)
+    counts = {name: sum(getattr(account, name) or 0 for account in known) for name in _COUNTED}
+    return Account(**counts, dropped=dict(dropped))
 
 
 def _is_writer(path: Path) -> bool:
     """Whether a folder is a watch's part of a run's log."""
-    return path.parent.name == "log" and path.name.startswith(WRITER) and (path / "archive.json").is_file()
+    is_own = path.name.startswith(WRITER) and not is_chunk(path)
+    return is_own and path.parent.name == "log" and (path / "archive.json").is_file()
 
 
 def logs_in(path: Path) -> list[Path]:
@@ -272,7 +330,7 @@ def logs_in(path: Path) -> list[Path]:
     if _is_writer(path) or has_watch(path):
         return [path]
     if logs := sorted(filter(_is_writer, (path / "log").glob(f"{WRITER}-*"))):
-        return logs
+        return list({split_rank(log.name)[0]: log for log in reversed(logs)}.values())[::-1]
     for inside in (path, path / "watch"):
         if folders := [inside] if has_watch(inside) else sorted(filter(has_watch, inside.glob("*"))):
             return folders
@@ -281,7 +339,7 @@ def logs_in(path: Path) -> list[Path]:
 
 def name_of(log: Path) -> str:
     """A short name of one of `logs_in`: its model, where there are several."""
-    return log.name.removeprefix(f"{WRITER}-")
+    return split_rank(log.name)[0].removeprefix(f"{WRITER}-")
 
 
 def _folder(path: Path) -> Path:

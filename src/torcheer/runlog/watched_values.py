@@ -15,11 +15,12 @@ from torcheer.errors import TorcheerError
 from torcheer.runlog.earlier.old_watch import Frame
 from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS
 from torcheer.runlog.log_openings import Row, rows_of
+from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
 from torcheer.samples import BINS, PERCENTILES, Key
 
 Array = NDArray[Any]
 Columns = dict[str, list[Any]]
-_NO_ROWS: dict[str, Any] = {"step": [], "time": [], "cells": {}}
+NO_ROWS: dict[str, Any] = {"step": [], "time": [], "cells": {}}
 Holds = Callable[..., bool]  # of an opening's number, a step, a key
 
 
@@ -28,6 +29,7 @@ class WatchedValues:
 
     def __init__(self, openings: list[list[tuple[Archive, Frame]]], holds: Holds, problems: list[str]) -> None:
         self.names: list[list[Any]] = []  # layer, variable, type, shape; optionally device and message
+        self.bits: list[int | None] = []  # hashes of their numbers, of weights that other ranks have, too
         self._where: list[tuple[Archive, Frame] | None] = []  # None for a scalar
         self._seen: Counter[str] = Counter()  # values of each metric
         self._problems, self._steps = problems, list[int]()
@@ -35,7 +37,7 @@ class WatchedValues:
         self._scalars: list[tuple[float, float, int]] = []  # value, time_secs, seen; not yet among the numbers
         for number, frames in enumerate(openings):
             for archive, frame in frames:
-                rows = rows_of(frame["about"].get("rows", {}).get(METRICS, _NO_ROWS))
+                rows = rows_of(frame["about"].get("rows", {}).get(METRICS, NO_ROWS))
                 step = frame["step"] if "values" in frame["about"] else None
                 self._add_scalars([row for row in rows if step is None or row.step < step], number, holds)
                 if step is not None:
@@ -54,6 +56,7 @@ class WatchedValues:
                 if holds(opening, row.step, (name, METRICS)):
                     self._steps.append(row.step)
                     self.names.append([name, METRICS, "float64", []])
+                    self.bits.append(None)
                     self._where.append(None)
                     self._scalars.append((float(cell), row.time_secs, self._seen[name]))
                 self._seen[name] += 1
@@ -66,6 +69,7 @@ class WatchedValues:
         self._flush()
         self._steps += [frame["step"]] * len(keep)
         self.names += [names[place] for place in keep]
+        self.bits += [hashes[place] for place in keep] if (hashes := hashes_of(frame)) else [None] * len(keep)
         self._where += [(archive, frame)] * len(keep)
         self._numbers.append(numbers[keep])
         self._counts.append(counts[keep])
@@ -97,9 +101,11 @@ class WatchedValues:
 
     def histogram(self, place: int) -> Array:
         """The histogram of a value; zeros if it has none."""
-        binned, entry = int(self.counts[place, COUNTS.index("binned")]), self._entry(place, LAYER, "histogram", -1)
+        binned = int(self.counts[place, COUNTS.index("binned")])
+        if binned >= 0 and (packed := self._entry(place, LAYER, "bins", -1)) is not None:
+            return unpack_row(packed[0].array(packed[1]), binned)
         histogram: Array = np.zeros(BINS, np.int64)
-        if binned >= 0 and entry is not None:
+        if binned >= 0 and (entry := self._entry(place, LAYER, "histogram", -1)) is not None:
             histogram += entry[0].array(entry[1])[binned]
         return histogram
 
@@ -167,10 +173,18 @@ def read_statistics(
     return None
 
 
+def hashes_of(frame: Frame) -> list[int | None]:
+    """The hashes of a frame's values; empty where there are none."""
+    hashes = frame["about"].get("hashes", [])
+    return hashes if len(hashes) == len(frame["about"].get("values", ())) else []
+
+
 def histograms_of(archive: ArchiveStream, frame: Frame) -> Array | None:
     """The histograms of a frame's values, a row each; None if they are damaged, or there are none."""
-    entry = next((e for e in frame["entries"] if (e.layer, e.variable) == (LAYER, "histogram")), None)
+    entries = {entry.variable: entry for entry in frame["entries"] if entry.layer == LAYER}
     try:
-        return None if entry is None else np.array(archive.array(entry))
-    except TorcheerError:
+        if "bins" in entries:
+            return unpack_histograms(archive.array(entries["bins"]))
+        return np.array(archive.array(entries["histogram"])) if "histogram" in entries else None
+    except (TorcheerError, IndexError, ValueError):
         return None

@@ -11,13 +11,16 @@ from typing import Any
 from torcheer.archive import Archive
 from torcheer.archive.format.index_tail import read_backwards
 from torcheer.archive.verification import examine
-from torcheer.errors import ArchiveDamaged
+from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.records import garbage_collection_off
 from torcheer.runlog.earlier.old_watch import Frame, old_frames
-from torcheer.runlog.log_frames import decode_cell
+from torcheer.runlog.log_frames import METRICS, decode_cell
 from torcheer.runlog.log_openings import Later, Opening, Row, held_rows, is_understood, later_openings, rows_of
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
-from torcheer.runlog.watched_values import WatchedValues
+from torcheer.runlog.ranks.rank_board import RankBoard
+from torcheer.runlog.ranks.rank_facts import RankFacts
+from torcheer.runlog.volume.log_chunks import archives_of, chunk_after
+from torcheer.runlog.watched_values import NO_ROWS, WatchedValues, hashes_of
 from torcheer.samples import Account, Alert, Key
 
 _BLOCK_BYTES = 1 << 20
@@ -68,10 +71,21 @@ class WriterLog:
         if self._old is not None:
             archive = open_intact(self._old / "samples", self._problems)
             yield archive, old_frames(self._old, archive)
-        for folder in (*self._before, self.path):
-            if (folder / "archive.json").is_file():
-                archive = open_intact(folder, self._problems)
-                yield archive, archive.frames
+        for folder in self._before:
+            archive = open_intact(folder, self._problems)
+            yield archive, archive.frames
+        number = 0
+        while (chunk := chunk_after(self.path, number)) is not None:
+            try:
+                archive = open_intact(chunk.path, self._problems)
+                for entry in archive.entries:
+                    archive.hold(entry)
+            except (FileNotFoundError, NotAnArchive):  # thinned meanwhile: its successor is there
+                if not chunk.path.exists():
+                    continue
+                raise
+            number = chunk.number + 1
+            yield archive, archive.frames
 
     def tail(self, count: int) -> dict[str, list[Row]]:
         """The last rows of the tables that were written to lately, read from the log's end; not all of it is read."""
@@ -96,7 +110,7 @@ class WriterLog:
     def mentions(self, part: bytes) -> bool:
         """Whether these bytes stand in the log's indexes."""
         overlap = len(part) - 1
-        for index in self.path.glob("*.index"):
+        for index in [index for path in archives_of(self.path) for index in path.glob("*.index")]:
             with open(index, "rb") as file:
                 block = file.read(_BLOCK_BYTES)
                 while block:
@@ -108,7 +122,8 @@ class WriterLog:
 
     def _backwards(self) -> Iterator[Frame]:
         """Yield the frames, newest first, without reading all of them."""
-        return (frame for frame in read_backwards(self.path) if is_understood(frame, self._problems.append))
+        frames = (frame for path in reversed(archives_of(self.path)) for frame in read_backwards(path))
+        return (frame for frame in frames if is_understood(frame, self._problems.append))
 
     def _parts(self, name: str) -> Iterator[tuple[int, Any]]:
         """Yield a part of each frame that has it, with the number of its opening."""
@@ -167,6 +182,18 @@ class WriterLog:
         """The title, axes and further facts of each table that was announced."""
         return {name: head for _, heads in self._parts("heads") for name, head in heads.items()}
 
+    def rank_facts(self, rank: int) -> RankFacts:
+        """What its last opening says of the process that wrote it, one of several."""
+        records = [record for _, record in self._parts("rank")]
+        return RankFacts.parse(records[-1] if records else None, rank)
+
+    def compare_on(self, board: RankBoard, rank: int) -> None:
+        """Give the times and the hashes in it to a board."""
+        board.note_rank(self.rank_facts(rank))
+        for opening in self._openings:
+            for _, frame in opening.frames:
+                note_frame(board, rank, frame)
+
     @property
     def network(self) -> dict[str, Any] | None:
         """The last network, as JSON."""
@@ -187,6 +214,14 @@ class WriterLog:
     def values(self) -> WatchedValues:
         """The values with their statistics."""
         return WatchedValues([opening.frames for opening in self._openings], self._holds, self._problems)
+
+
+def note_frame(board: RankBoard, rank: int, frame: Frame) -> None:
+    """Give the times and the hashes in a frame to a board."""
+    for row in rows_of(frame["about"].get("rows", {}).get(METRICS, NO_ROWS)):
+        board.note_metrics(rank, row.step, row.cells)
+    if hashes := hashes_of(frame):
+        board.note_hashes(rank, frame["step"], frame["about"]["values"], hashes)
 
 
 def read_alerts(records: list[Any], later: Later) -> Iterator[Alert]:

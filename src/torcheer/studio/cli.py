@@ -7,10 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torcheer.errors import BadArgument
+from torcheer.terminal import add_json, tell_now
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer studio …` and return its exit status."""
+    options = make_parser(command).parse_args(arguments)
+    if options.other is None and not options.path.exists():
+        raise BadArgument(
+            f"there is nothing at {options.path}; name a run, a folder of runs, a recording or a model's file"
+        )
+    from torcheer.network.heads.token_names import read_token_names
+    from torcheer.studio.server import chosen_address, serve_path
+    from torcheer.wire.open_viewer import browse, can_browse
+
+    def ready(url: str) -> None:
+        tell_now(url=url)
+        if not options.no_browser and can_browse():
+            browse(url)
+
+    names = read_token_names(options.token_names)
+    serve_path(options.path, chosen_address(options), other=options.other, token_names=names, ready=ready)
+    return 0
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description="Look at a run, a folder of runs or a recording in the browser; attach to a run that trains. Or "
@@ -19,23 +41,10 @@ def main(command: str, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
     parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="compare the two, layer by layer")
-    from torcheer.network.heads.token_names import read_token_names
-    from torcheer.studio.server import add_address, add_token_names, chosen_address, serve_path
+    from torcheer.studio.server import add_address, add_token_names
 
     add_address(parser)
     add_token_names(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
-    options = parser.parse_args(arguments)
-    if options.other is None and not options.path.exists():
-        raise BadArgument(
-            f"there is nothing at {options.path}; name a run, a folder of runs, a recording or a model's file"
-        )
-    from torcheer.wire.open_viewer import browse, can_browse
-
-    def ready(url: str) -> None:
-        if not options.no_browser and can_browse():
-            browse(url)
-
-    names = read_token_names(options.token_names)
-    serve_path(options.path, chosen_address(options), other=options.other, token_names=names, ready=ready)
-    return 0
+    add_json(parser)
+    return parser

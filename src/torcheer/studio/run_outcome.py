@@ -1,4 +1,4 @@
-"""What became of a run that was live, in words for its pages: while they stay, and when the server shuts down."""
+"""What became of a run, in words for its pages: while they stay, and when the server shuts down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def outcome_of(source: Source) -> OutcomeCame:
     command = f"torcheer studio {shlex.quote(kept)}" if kept else ""
     if not _is_over(source):
         return OutcomeCame("", "", kept, command)
-    return OutcomeCame(_heading(source), "" if kept else _UNKEPT, kept, command)
+    return OutcomeCame(_heading(source), _UNKEPT if source.kind == "live" and not kept else "", kept, command)
 
 
 def closing_message(source: Source) -> Ended:
@@ -36,6 +36,9 @@ def closing_message(source: Source) -> Ended:
 
 
 def _is_over(source: Source) -> bool:
+    """True for a run that was live here; of those that lie on disk, for one that came to no good end."""
+    if source.kind == "run":
+        return source.state.status in ("failed", "lost")
     return source.kind == "live" and not source.connected and source.state.status in _OVER
 
 

@@ -36,6 +36,15 @@ class ModuleSelection:
         return of_modules + len({"weight", "weight_grad", "update"} & set(what)) * len(self.parameters)
 
 
+def outermost(modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """Leave out modules that are inside another one: 'blocks.*' also matches the parts of each block."""
+    return {
+        name: module
+        for name, module in modules.items()
+        if not any(name.startswith(f"{other}." if other else "") for other in modules if other != name)
+    }
+
+
 def choose(model: nn.Module, layers: Any = None, verb: str = "watch") -> ModuleSelection:
     """Select the modules that `layers` names (`torcheer.selection`), with their parameters.
 

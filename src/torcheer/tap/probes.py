@@ -141,6 +141,8 @@ class Probes:
     def end_pass(self) -> None:
         """Take the hooks of the watched pass off the modules."""
         self._outputs.end()
+        if self._timing.marks_pass:
+            self._timing.passed()
 
     def optimizer_begins(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         """Send the gradients of the weights."""

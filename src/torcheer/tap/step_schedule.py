@@ -18,8 +18,8 @@ class Every:
     With both, a step must satisfy both: `Every(steps=20, secs=5)` looks at multiples of 20, at most every 5 seconds.
     """
 
-    steps: int = 1
-    secs: float = 0.0
+    steps: int = 1  # between two that are watched
+    secs: float = 0.0  # at least, between two that are watched
     start: int = 0  # the first step that may be watched
     end: int | None = None  # the first that may not
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torcheer.ranks import rank_of
 from torcheer.tap.sample_sender import Sender
 
 
@@ -20,11 +21,18 @@ class Timing:
     def __init__(self, sender: Sender) -> None:
         self._sender, self._device = sender, torch.device("cpu")
         self._step, self._marks = -1, list[Any]()
+        self.marks_pass = rank_of()[1] > 1  # of several ranks, who computes longer than the others?
+        self._passed: Any = None
 
     def begin(self, step: int, device: torch.device) -> None:
         """Mark the beginning of a watched step."""
         self._step, self._device = step, device
-        self._marks = [self._mark()]
+        self._marks, self._passed = [self._mark()], None
+
+    def passed(self) -> None:
+        """Mark the end of the forward pass, before gradients wait for other ranks."""
+        if self._passed is None and len(self._marks) == 1:
+            self._passed = self._mark()
 
     def stepped(self) -> None:
         """Mark that an optimizer has stepped; of several in a step the last one counts."""
@@ -40,17 +48,21 @@ class Timing:
         marks, self._marks = self._marks, []
         if len(marks) < 2 or any(mark is None for mark in marks):
             return
+        last, step = self._mark(), self._step
+        spans = {"step_secs": (*marks,), "wait_secs": (marks[1], last)}
+        if self._passed is not None:
+            spans["forward_secs"] = (marks[0], self._passed)
         if self._device.type != "cuda":
-            self._send(marks[1] - marks[0], time.monotonic() - marks[1])
-        elif (last := self._mark()) is not None:
-            began, ended = marks
+            self._send(step, {name: end - start for name, (start, end) in spans.items()})
+        elif last is not None:
             self._sender.run_after(
-                last, lambda: self._send(began.elapsed_time(ended) / 1e3, ended.elapsed_time(last) / 1e3)
+                last,
+                lambda: self._send(step, {name: start.elapsed_time(end) / 1e3 for name, (start, end) in spans.items()}),
             )
 
-    def _send(self, step_secs: float, wait_secs: float) -> None:
-        self._sender.send_metric("step_secs", step_secs, self._step)
-        self._sender.send_metric("wait_secs", wait_secs, self._step)
+    def _send(self, step: int, secs: dict[str, float]) -> None:
+        for name, number in secs.items():
+            self._sender.send_metric(name, number, step)
 
     def _mark(self) -> Any:
         """The current time or CUDA event; None while a CUDA graph is being captured."""

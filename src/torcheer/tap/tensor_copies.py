@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from torcheer.encoding import MemoryCopy, Offer, type_name
 from torcheer.encoding import refusal as encoding_refusal
+from torcheer.ranks import settled
 from torcheer.samples import SampleBatch
 
 Report = Callable[[str], None]
@@ -119,7 +119,8 @@ def local_shard(tensor: Tensor) -> Tensor:
     """The part of a distributed tensor that this process holds."""
     if type(tensor) in _PLAIN:
         return tensor
-    return tensor._local_tensor if hasattr(tensor, "_local_tensor") else tensor
+    local: Tensor = settled(tensor._local_tensor if hasattr(tensor, "_local_tensor") else tensor)
+    return local
 
 
 def refusal(tensor: Tensor) -> str:
@@ -185,15 +186,6 @@ def tensors_in(value: Any, name: str, depth: int = 0) -> list[tuple[str, Tensor]
     else:
         return []
     return [pair for key, item in items[:64] for pair in tensors_in(item, f"{name}.{key}", depth + 1)]
-
-
-def rank_of() -> tuple[int, int]:
-    """The rank of this process and the world size."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    # torchrun sets these before the process group is initialized.
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 class ErrorGuard:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torcheer.tap.counting.model_optimizers import ModelOptimizers, has_closure
 from torcheer.tap.probe_hooks import CarriedGradientHook
 from torcheer.tap.sample_sender import Sender
-from torcheer.tap.tensor_copies import local_shard, rank_of
+from torcheer.tap.tensor_copies import local_shard
 
 _COMPARED_NUMBERS = 256  # numbers of a weight compared to detect writes that torch's version counter misses
 _COMPARED_WEIGHTS = 4  # weights that are compared
@@ -94,7 +94,7 @@ class WeightTracker:
         if "weight" not in self._what and "update" not in self._what:
             return
         labelled = [
-            (parameter, label_of(name, parameter))
+            (parameter, name)
             for name, parameter in self._parameters.items()
             if type(parameter) is nn.Parameter or not isinstance(parameter, nn.parameter.UninitializedParameter)
         ]
@@ -191,7 +191,7 @@ class WeightTracker:
         for parameter in parameters:
             if id(parameter) in self._gradients and parameter.grad is not None:
                 self._gradients.discard(id(parameter))  # another optimizer may still step the others
-                gradients.append((parameter.grad, label_of(self._names[id(parameter)], parameter), None))
+                gradients.append((parameter.grad, self._names[id(parameter)], None))
         self._sender.send_together(gradients, "weight_grad", self._step)
 
     def _send_updates(self, parameters: Iterable[Tensor]) -> None:
@@ -199,7 +199,7 @@ class WeightTracker:
         for parameter in parameters:
             snapshot = self._snapshots.pop(id(parameter), None)
             if snapshot is not None and snapshot.value is not None:
-                label = label_of(self._names[id(parameter)], parameter)
+                label = self._names[id(parameter)]
                 by_step.setdefault(snapshot.step, []).append((parameter, label, snapshot.value))
         for step, updates in by_step.items():
             self._sender.send_together(updates, "update", step)
@@ -270,11 +270,6 @@ def _by_scaler() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-def label_of(name: str, parameter: Tensor) -> str:
-    """A parameter's name; with the rank for a shard."""
-    return f"{name}@rank{rank_of()[0]}" if hasattr(parameter, "_local_tensor") else name
 
 
 def _version(parameter: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""The commands `torcheer init`, `train`, `evaluate`, `infer`, `check`, `show` and `export`."""
+"""The commands `torcheer init`, `train`, `evaluate`, `infer`, `check`, `schema`, `show` and `export`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.config import Config, override, read
+from torcheer.disk import is_url, shown
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.history.error_notes import annotate
+from torcheer.ranks import world_size
+from torcheer.terminal import add_json, is_terminal, tell
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -29,9 +32,16 @@ STOPPED = 130  # exit status of a run that stopped early, with everything saved
 
 def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] | None = None) -> int:
     """Run a command and return its exit status; `then` is called when training is complete."""
-    run, summary, epilog, options = COMMANDS[command]
     if sys.stdout is None:  # closed by the parent process on purpose: discard the output
         sys.stdout = open(os.devnull, "w")
+    parser = make_parser(command)
+    parser.set_defaults(then=then, arguments=_without(arguments, "--nproc", "--max-restarts"))
+    return COMMANDS[command][0](parser.parse_intermixed_args(arguments))
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
+    _, summary, epilog, options = COMMANDS[command]
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description=f"{summary[0].upper()}{summary[1:]}.",
@@ -40,8 +50,19 @@ def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] |
     )
     for option, settings in options.items():
         parser.add_argument(*option.split(), **settings)
-    parser.set_defaults(then=then)
-    return run(parser.parse_intermixed_args(arguments))
+    add_json(parser)
+    return parser
+
+
+def _without(arguments: Sequence[str], *options: str) -> list[str]:
+    """Arguments of a command line without some options and their values."""
+    kept: list[str] = []
+    skips = False
+    for argument in arguments:
+        if not skips and argument.partition("=")[0] not in options:
+            kept.append(argument)
+        skips = argument in options
+    return kept
 
 
 def init(chosen: argparse.Namespace) -> int:
@@ -50,6 +71,7 @@ def init(chosen: argparse.Namespace) -> int:
     home = built.session.directory
     for note in built.notes:
         print(note)
+    tell(session_dir=home, notes=built.notes)
     print(f"A session is ready under {home}; train it with: torcheer train {home}")
     return 0
 
@@ -65,8 +87,12 @@ def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Bu
     built = begin(understand(override(config, changes)), trusted=trusted)
     session = built.session
     assert session.directory is not None
+    if not session.is_main:
+        return built
     begin_run(session.directory, made_by="torcheer init", config_hash=_hash(config))
     write_file(session.directory / "static" / "models.json", count_models(session.models).encode())
+    if session.ranks is not None:  # all of them save it when they train
+        return built
     events = session.run(progress=False)
     for event in events:
         if isinstance(event, CheckpointSaved):
@@ -113,7 +139,49 @@ def _leave_out_change(chosen: argparse.Namespace) -> list[str]:
 
 
 def train(chosen: argparse.Namespace) -> int:
-    """Begin or resume training, until it is complete or a stop is requested."""
+    """Begin or resume training, until it is complete or a stop is requested; on several ranks, where there are."""
+    if chosen.overfit_one_batch:
+        from torcheer.training.finders.cli import overfit
+
+        return overfit(chosen)
+    if chosen.nproc:
+        from torcheer.training.parallel.launch import launch
+
+        return launch(chosen.nproc, chosen.arguments, restarts=chosen.max_restarts)
+    from torcheer.training.parallel.launch import take_over_slurm
+
+    take_over_slurm()
+    return _train(chosen) if world_size() == 1 else _train_as_rank(chosen)
+
+
+def _train_as_rank(chosen: argparse.Namespace) -> int:
+    """Train as one of several ranks: the first owns the run directory, the others follow it."""
+    from torcheer.training.parallel.follower import end_after_loss, follow, is_lost_rank
+    from torcheer.training.parallel.launch import tell_launcher
+    from torcheer.training.parallel.process_group import join_ranks, leave
+
+    ranks = join_ranks(chosen.device or "auto")
+    assert ranks is not None
+    status = 0
+    try:
+        if ranks.is_main:
+            tell_launcher(process=os.getpid())
+            status = _train(chosen)
+            ranks.from_main(None)  # there is no next run
+            tell_launcher(status=status)
+        else:
+            follow(_open_session(chosen)[0], chosen)
+        ranks.wait()
+    except RuntimeError as error:
+        if not is_lost_rank(error):
+            raise
+        end_after_loss(ranks.rank, leave)
+    # A stop is no failure, which torchrun would answer by another start.
+    leave(0 if status == STOPPED and "TORCHELASTIC_RUN_ID" in os.environ else status)
+    return status
+
+
+def _train(chosen: argparse.Namespace) -> int:
     from torcheer.training.control.start_studio import open_control, run_viewer
 
     built, notes = _open_session(chosen)
@@ -180,6 +248,7 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
     assert session.directory is not None
     results = [name for name in RESULTS if (session.directory / name).is_dir()]
     results.append(f"checkpoints/{session.place.step}")
+    tell(session_dir=session.directory, results=results, completed=True, **_place_facts(session))
     print(f"Results are under {session.directory}: {', '.join(results)}")
     if chosen.then is not None:
         chosen.then()
@@ -189,28 +258,65 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
         control.finish(stays=chosen.stay)
 
 
+def _place_facts(session: Session) -> dict[str, Any]:
+    """How far a session is, and the columns of its last epoch."""
+    rows = [row for stage in session.rows for row in stage]
+    return {"epoch": session.place.epoch, "step": session.place.step, "values": rows[-1] if rows else {}}
+
+
 def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     """Open the session of SESSION_DIR or CONFIG; return it with notes for the user."""
     from torcheer.runlog.run_folder import read_run
     from torcheer.training.spec import reopen, understand
 
+    if is_url(chosen.path):
+        home, changes = _home_of(chosen.path, chosen), _changes(chosen)
+        _, note = _is_new(home, chosen.path)
+        return reopen(home, changes=changes, trusted=chosen.trust), [note] if note else []
     path, changes = _resolve_path(chosen.path), _changes(chosen)
     if path.is_dir():
         return reopen(path, changes=changes, trusted=chosen.trust), []
     config = read(path)
-    home = Path(understand(override(config, changes)).data["session_dir"])
-    if not (home / "spec.json").exists():
+    data = understand(override(config, changes)).data
+    home = Path(data["session_dir"])
+    is_new, note = _is_new(home, data.get("copy_to", ""))
+    if is_new:
         built = _begin(config, changes, chosen.trust)
         return built, list(built.notes)
     previous = _overridden(home)  # the same command again: its keys may have moved in the session
     new = [change for change in changes if previous.get(change.partition("=")[0]) != change]
     built = reopen(home, changes=new, trusted=chosen.trust)
+    notes = [note] if note else []
     if (home / "run.json").exists() and read_run(home)["config"] not in ("", _hash(config)):
-        return built, [
+        notes.append(
             f"{path} has changed since this session began; it goes on as it was begun. Change it with KEY=VALUE, or "
             "begin another one under another session_dir"
-        ]
-    return built, []
+        )
+    return built, notes
+
+
+def _is_new(home: Path, url: str) -> tuple[bool, str]:
+    """Whether there is no session yet, here or at the URL that it is copied to; what was fetched from there.
+
+    As rank 0 finds: it fetches.
+    """
+    from torcheer.training.checkpoints.run_directory import fetch_run, is_elsewhere, locked
+    from torcheer.training.parallel.process_group import join_ranks
+
+    ranks, note = join_ranks(), ""
+    if (ranks is None or ranks.is_main) and is_elsewhere(home, url):
+        with locked(home):
+            note = fetch_run(home, url)
+    is_new = not (home / "spec.json").exists()
+    return (is_new if ranks is None else bool(ranks.from_main(is_new))), note
+
+
+def _home_of(url: str, chosen: argparse.Namespace) -> Path:
+    """Return the run directory of a session at a URL: that of the command line, or of its own config."""
+    from torcheer.training.checkpoints.run_directory import read_remote_spec
+
+    given = [change.partition("=")[2] for change in _changes(chosen) if change.startswith("session_dir=")]
+    return Path(given[-1] if given else read_remote_spec(url)["session_dir"])
 
 
 def _overridden(home: Path) -> dict[str, str]:
@@ -223,6 +329,8 @@ def _overridden(home: Path) -> dict[str, str]:
 
 def _resolve_path(text: str) -> Path:
     """Return the path of a session directory or a config; raise where there is none."""
+    if is_url(text):
+        raise BadArgument(f"{shown(text)} is a URL; fetch it first: torcheer train URL goes on with it")
     path = Path(text)
     if not path.exists() and not path.suffix:
         raise BadArgument(f"{path}: there is no such session directory; a config has a name such as {path}.json")
@@ -249,6 +357,7 @@ def _say_stopped(session: Session, reason: str) -> int:
         text = f"Saved in {newest}; go on with: {go_on}"
     else:
         text = f"{saved_text(session)} Go on with: {go_on}"
+    tell(session_dir=session.directory, completed=False, reason=reason, **_place_facts(session))
     with suppress(OSError):
         print(f"Stopped: {reason}. {text}", file=sys.stderr)
     return STOPPED
@@ -265,20 +374,41 @@ def evaluate(chosen: argparse.Namespace) -> int:
     pipelines = data.get("validation_pipelines") or list(dict.fromkeys(stages)) or None
     with Progress("evaluating", built.session.batches_in(pipelines), "batches") as progress:
         values = built.session.evaluate(pipelines, on_progress=progress.add)
+    tell(values=values)
     print(values_text(values))
     return 0
 
 
 def infer(chosen: argparse.Namespace) -> int:
-    """Run inputs through the inference pipeline of a config."""
+    """Run inputs through the inference pipeline of a config; without any, those that are typed, line by line."""
+    from torcheer.training.loop.inference import answer_lines
     from torcheer.training.loop.inference import infer as run
     from torcheer.training.spec import inference
 
     built = _reopen(chosen)
     settings = inference(built)
+    if not chosen.inputs:
+        answer_lines(built.session, settings, _typed_lines())
+        return 0
     print(f"Running inference on: {chosen.inputs}", flush=True)
     run(built.session, settings, chosen.inputs)
     return 0
+
+
+def _typed_lines() -> Iterator[str]:
+    """Yield what is typed at a prompt until Ctrl-D, or the lines of a pipe."""
+    if not is_terminal(sys.stdin):
+        yield from sys.stdin
+        return
+    with suppress(ImportError):
+        import readline  # noqa: F401  # arrow keys at the prompt
+    print("Type an input and press Enter; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            print(file=sys.stderr)
+            return
 
 
 def _reopen(chosen: argparse.Namespace) -> Built:
@@ -315,6 +445,7 @@ def _state(store: Any, best: bool) -> dict[str, Any]:
         raise BadArgument(
             f"there is no checkpoint under {store.directory}; train it with: torcheer train {store.directory}"
         )
+    tell(checkpoint=path)
     for line in (*problems, f"Using {path}"):
         print(line, file=sys.stderr)
     return state
@@ -325,8 +456,23 @@ def check(chosen: argparse.Namespace) -> int:
     from torcheer.training.spec import checked
 
     result = checked(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
-    print("\n".join(result.problems or ["ok", *result.notes]))
+    tell(ok=not result.problems, problems=result.problems, notes=result.notes)
+    if chosen.expand and not result.problems:
+        tell(long_form=json.loads(result.long_form))
+        print(result.long_form)
+    else:
+        print("\n".join(result.problems or ["ok", *result.notes]))
     return 1 if result.problems else 0
+
+
+def schema(chosen: argparse.Namespace) -> int:
+    """Print what configs may say: for editors, or for people."""
+    from torcheer.training.spec.read.config_reference import config_reference
+    from torcheer.training.spec.read.config_schema import config_schema
+
+    text = config_reference() if chosen.markdown else json.dumps(config_schema(), indent=1, ensure_ascii=False) + "\n"
+    print(text, end="")
+    return 0
 
 
 def show(chosen: argparse.Namespace) -> int:
@@ -338,14 +484,17 @@ def show(chosen: argparse.Namespace) -> int:
     folder = chosen.path / "checkpoints"
     with Progress(f"verifying {folder}", total_bytes(folder) if folder.is_dir() else 0) as progress:
         lines = describe_run(chosen.path, progress.add)
+    tell(lines=lines)
     print("\n".join(lines))
     return 0
 
 
 def export(chosen: argparse.Namespace) -> int:
-    """Write weights or a program."""
+    """Write weights or a program, or a run's log to another tracker."""
     from torcheer.training.checkpoints.model_export import export_kind, export_program, export_weights
 
+    if chosen.to:
+        return _export_log(chosen)
     export_kind(chosen.file)
     if chosen.file.exists() and not chosen.overwrite:
         raise BadArgument(f"{chosen.file} is there already; --overwrite replaces it")
@@ -355,7 +504,21 @@ def export(chosen: argparse.Namespace) -> int:
         written = export_weights(_state(_checkpoint_store(chosen.path), chosen.best), chosen.file, chosen.model)
     else:
         written = export_program(_reopen(chosen).session, chosen.file, chosen.model)
+    tell(file=chosen.file, written=written)
     print(f"wrote {chosen.file}: {written}")
+    return 0
+
+
+def _export_log(chosen: argparse.Namespace) -> int:
+    from torcheer.terminal import Progress
+    from torcheer.training.trackers.log_export import export_run, export_size
+
+    if chosen.file.is_dir() and any(chosen.file.iterdir()) and not chosen.overwrite:
+        raise BadArgument(f"{chosen.file} is there already, and not empty; --overwrite writes into it")
+    total = export_size(chosen.path) if chosen.path.is_dir() else 0
+    with Progress(f"exporting {chosen.path}", total, "steps and samples") as progress:
+        written = export_run(chosen.path, chosen.to, chosen.file, on_progress=progress.add)
+    print(f"wrote {written}")
     return 0
 
 
@@ -375,9 +538,25 @@ def _secs(text: str) -> float:
     return secs
 
 
+def _count(text: str) -> int:
+    """Parse a number of processes for argparse."""
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of processes")
+    return count
+
+
+def _local_folder(text: str) -> Path:
+    """Parse the path of a session directory for argparse."""
+    if is_url(text):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL; fetch it first: torcheer train URL goes on with it")
+    return Path(text)
+
+
 _CONFIG = {"metavar": "CONFIG", "help": "a JSON, YAML or TOML file"}
-_EITHER = {"metavar": "SESSION_DIR|CONFIG"}
-_SESSION = {"type": Path, "metavar": "SESSION_DIR"}
+_EITHER = {"metavar": "SESSION_DIR|CONFIG", "help": "a run directory, or a JSON, YAML or TOML file"}
+_TRAINED = {"metavar": "SESSION_DIR|CONFIG|URL", "help": "a run directory, a JSON, YAML or TOML file, or a run's URL"}
+_SESSION = {"type": _local_folder, "metavar": "SESSION_DIR", "help": "a run directory"}
 _CHANGES = {"changes": {"nargs": "*", "default": [], "metavar": "KEY=VALUE", "help": "what to change: seed=3"}}
 _TRUST = {
     "--trust": {"action": "append", "default": [], "metavar": "PACKAGE", "help": "let the config name its classes"}
@@ -407,10 +586,13 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
         train, "train a session, from where it stands; a config begins one where there is none",
         f"Ctrl-C, SIGTERM, SIGHUP: it saves and ends with status {STOPPED}; run it again to go on. Ctrl-C twice "
         "ends it at once.", {
-            "path": _EITHER, **_CHANGES, **_BUILT,
+            "path": _TRAINED, **_CHANGES, **_BUILT,
             "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
-            "--leave-out": {"action": "append", "metavar": "SAMPLES", "help": "of no use: 17,4032 or LOADER:17,4032"},
+            "--leave-out": {"action": "append", "metavar": "SAMPLES", "help": "train without 17,4032 or LOADER:17,40"},
             "--notify": {"metavar": "TARGET", "help": "command or address that hears of alerts, crash and end"},
+            "--nproc": {"type": _count, "default": 0, "metavar": "N", "help": "train on so many processes: torchrun"},
+            "--max-restarts": {"type": int, "default": 0, "metavar": "N", "help": "after lost ranks; with --nproc"},
+            "--overfit-one-batch": {"action": "store_true", "help": "can it learn one batch by heart? keeps nothing"},
             "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},
             **_STUDIO,
         },
@@ -420,17 +602,24 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
         _OVER.format("validation_pipelines, other data"), {"path": _EITHER, **_CHANGES, **_BUILT, **_BEST},
     ),
     "infer": (infer, "run inputs through a trained pipeline", _OVER.format("inference_pipeline, inputs_meta, …"), {
-        "path": _CONFIG, "inputs": {"nargs": "+", "metavar": "INPUT", "help": "what the input converters take"},
+        "path": _EITHER,
+        "inputs": {"nargs": "*", "metavar": "INPUT", "help": "what the input converters take; none: asks for them"},
         **_BUILT, **_BEST,
     }),
     "check": (check, "say everything that is wrong with a config, building nothing", "", {
         "path": _CONFIG, **_CHANGES, **_TRUST,
         "--import": {"dest": "imports", "action": "store_true", "help": "also look at your own classes' arguments"},
+        "--expand": {"action": "store_true", "help": "print the long form, with all that is filled in, as JSON"},
+    }),
+    "schema": (schema, "print the JSON Schema of configs, which editors check and complete configs by",
+        "In a YAML config: # yaml-language-server: $schema=torcheer.schema.json", {
+        "--markdown": {"action": "store_true", "help": "print the config reference instead: every key, for people"},
     }),
     "show": (show, "say what a session directory holds", "", {"path": _SESSION}),
-    "export": (export, "write what was trained to a file", "FILE ends in .safetensors (weights), .pt2 (a torch.export "
-        "program) or .onnx.", {
+    "export": (export, "write what was trained to a file, or a run's log to another tracker",
+        "FILE ends in .safetensors (weights), .pt2 (a torch.export program) or .onnx; with --to it is a folder.", {
         "path": _SESSION, "file": {"type": Path, "metavar": "FILE", "help": "its end says what is written"},
+        "--to": {"choices": ("tensorboard", "wandb", "mlflow"), "help": "write the run's log there"},
         "--model": {"metavar": "NAME", "help": "which one, where there are several"},
         "--overwrite": {"action": "store_true", "help": "replace a file that is there"}, **_BUILT, **_BEST,
     }),

@@ -53,6 +53,10 @@ class ColumnWiseCollator(BatchDivide):
     def __init__(self, column_transforms: Sequence[Callable[[list[Any]], Any] | None]) -> None:
         self.column_transforms = list(column_transforms)
 
+    def first(self, count: int) -> ColumnWiseCollator:
+        """Return the collator of the first columns: inference has no targets."""
+        return ColumnWiseCollator(self.column_transforms[:count])
+
     def __call__(self, batch: Sequence[Any]) -> Any:
         columns, collators = divided(batch), self.column_transforms
         if isinstance(columns, dict) or len(columns) != len(collators):

@@ -1,4 +1,4 @@
-"""Datasets made of datasets: split, merged, preprocessed. Sources need `len()` and `[]`."""
+"""Datasets made of datasets (split, merged, preprocessed), whose sources need `len()` and `[]`; folders of images."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
 from torcheer.errors import BadArgument
+from torcheer.training.collators import image_to_tensor
 
+IMAGE_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels -> Pillow's mode
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 PARTS = ("train", "val", "test")
 ROUNDING = 0.002  # accept 0.333 three times as 1
 
@@ -73,6 +78,52 @@ class Split:
         if sorted(index for part in parts for index in part) != list(range(size)):
             raise BadArgument("the split that was kept loses samples or has some twice")
         self.indices = [list(part) for part in parts]
+
+
+class ImageFolder(Dataset[Any]):
+    """Images of a folder with one folder for each class, as `photos/cat/1.png`: samples are (tensor, class number).
+
+    Images are scaled to `size` × `size` pixels, or to (height, width), and made channels × height × width numbers
+    between 0 and 1; `channels` 1 for grey, 3 for colours. `mean` and `std` are subtracted and divided by: a number, or
+    one for each channel. `classes` are the names of the folders, in alphabetical order.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        size: int | Sequence[int] = 224,
+        *,
+        channels: int = 3,
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
+    ) -> None:
+        root = Path(path)
+        if channels not in IMAGE_MODES:
+            raise BadArgument(f"channels={channels}: images have 1 channel (grey), 3 (colours) or 4")
+        self.classes = sorted(folder.name for folder in root.iterdir() if folder.is_dir()) if root.is_dir() else []
+        self.files = [
+            (file, number)
+            for number, name in enumerate(self.classes)
+            for file in sorted((root / name).rglob("*"))
+            if file.suffix.lower() in IMAGE_ENDINGS
+        ]
+        if not self.files:
+            found = f"the folders {', '.join(self.classes[:8])} without images" if self.classes else "no folders"
+            raise BadArgument(f"{path} has {found}; it needs a folder for each class, with images: {path}/cat/1.png")
+        height, width = (size, size) if isinstance(size, int) else size
+        self.size, self.mode = (width, height), IMAGE_MODES[channels]
+        self.mean, self.std = (torch.as_tensor(value).reshape(-1, 1, 1) for value in (mean, std))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        from PIL import Image
+
+        file, number = self.files[index]
+        with Image.open(file) as image:
+            pixels = image_to_tensor(image.convert(self.mode).resize(self.size))
+        return (pixels - self.mean) / self.std, number
 
 
 class Merged(Dataset[Any]):

@@ -32,6 +32,7 @@ class Metric(ABC):
     """A value accumulated over batches."""
 
     STATE: ClassVar[tuple[str, ...]] = ()
+    ADDS: ClassVar[bool] = False  # True where the sum of two states is the state of both batches, as on two ranks
 
     def __init__(self) -> None:
         self.reset()
@@ -59,6 +60,7 @@ class Accuracy(Metric):
     outside of 0 to 1 is taken for logits.
     """
 
+    ADDS = True
     STATE = ("correct", "total")
     correct: Any
     total: Any
@@ -118,6 +120,7 @@ class ClassScore(Metric):
     (one score of all counts) or "binary" (that of class 1). `num_classes` is needed where predictions are classes.
     """
 
+    ADDS = True
     STATE = ("hits", "predicted", "actual")  # of each class
     AVERAGE = "micro"
     hits: Any
@@ -249,6 +252,7 @@ AVERAGES: dict[str, Callable[[ClassScore, Tensor, Tensor, Tensor], float]] = {
 class ErrorRate(Metric):
     """Edit distance between prediction and target, divided by the length of the target."""
 
+    ADDS = True
     STATE = ("errors", "total")
     errors: int
     total: int
@@ -292,6 +296,7 @@ class Perplexity(Metric):
     Their scores are on the last axis, or on axis 1.
     """
 
+    ADDS = True
     STATE = ("loss", "total")
     loss: Any
     total: Any
@@ -318,6 +323,7 @@ class Perplexity(Metric):
 class MeanMetric(Metric):
     """Mean of values, weighted where weights are given."""
 
+    ADDS = True
     STATE = ("sum", "weight")
     sum: Any
     weight: Any
@@ -337,6 +343,7 @@ class MeanMetric(Metric):
 class TokenCounter(Metric):
     """Number of tokens, without `padding`."""
 
+    ADDS = True
     STATE = ("total",)
     total: Any
 

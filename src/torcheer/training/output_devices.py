@@ -18,9 +18,12 @@ MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # channels -> Pillow mode
 
 
 class Printer:
-    """Print each result as `name:value`."""
+    """Print each result as `name:value`; what is no mapping, as a post-processor may return, as it is."""
 
-    def __call__(self, results: Mapping[str, Any]) -> None:
+    def __call__(self, results: Mapping[str, Any] | object) -> None:
+        if not isinstance(results, Mapping):
+            print(results)
+            return
         for name, value in results.items():
             print(f"{name}:{value}")
 

@@ -7,20 +7,22 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.errors import BadArgument, TorcheerError
+from torcheer.disk import local_path
+from torcheer.errors import BadArgument, CannotWrite, TorcheerError
+from torcheer.ranks import chosen_ranks
 from torcheer.runlog.machine.system_rows import SystemRows, check_secs
 from torcheer.samples import Alert as AlertRecord
 from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import ProgressCallback, ignore_progress, wants_progress
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
-from torcheer.training.checkpoints.resume_point import state_to_resume
+from torcheer.training.checkpoints.resume_point import shared_state_to_resume, state_to_resume
 from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
 from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
@@ -30,13 +32,17 @@ from torcheer.training.loop.event_observers import with_observers
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
 from torcheer.training.loop.excluded_samples import check_excluded, leave_out
 from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
-from torcheer.training.loop.optimizer_step import make_averages, make_update
+from torcheer.training.loop.optimizer_step import Update, make_averages, make_update
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
 from torcheer.training.observe.progress_lines import show_with_summary
 from torcheer.training.observe.session_log import SessionLog
 from torcheer.training.observe.session_notices import notify_of_events
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
+from torcheer.training.parallel.model_layout import freeze, lay_out, read_layout, recompute
+from torcheer.training.parallel.process_group import join_ranks
+from torcheer.training.parallel.sharded_tensors import is_sharded
+from torcheer.training.parallel.shared_update import make_shared_update
 from torcheer.training.session_parts import (
     Clip,
     DebugPipeline,
@@ -62,6 +68,20 @@ class Session:
 
     With one model and one optimizer, pipelines may be omitted: the first loader trains, the others evaluate, batches
     are (x, y), and losses and metrics take (y_hat, y).
+
+    - `models`: by name; they are moved to the options' device.
+    - `optimizers`: by name, each over parameters of the models.
+    - `loaders`: by name: a `Loader`, a DataLoader, or a dataset. Without pipelines the first trains and the others
+      evaluate.
+    - `losses`: by name: a function of (y_hat, y), or a `Measure` that says which columns it reads.
+    - `stages`: what is trained until when; without any, one stage of one epoch.
+    - `pipelines`, `graphs`, `processors`: for more than one model or loss: how batches run through models.
+    - `metrics`: by name, as `losses`.
+    - `schedules`: of learning rates, by the optimizer's name.
+    - `clips`: of gradients.
+    - `debug_pipelines`: batches whose outputs are shown every few epochs.
+    - `options`: seed, device, checkpoints and all else: an `Options`.
+    - `to`: the run directory. None writes nothing; a directory that has a run is gone on with.
     """
 
     def __init__(
@@ -83,10 +103,13 @@ class Session:
         to: str | Path | None = None,
     ) -> None:
         self.options = options or Options()
+        self.ranks = join_ranks(self.options.device)  # None for one process alone
+        self.options = self._observed_here(self.options)
         self.device = resolve_device(self.options.device)
         self.models, self.optimizers, self.schedules = dict(models), dict(optimizers), dict(schedules or {})
         self.stages, self.clips = list(stages or single_stage(list(loaders))), list(clips)
-        self.directory = None if to is None else Path(to)
+        instead = f"write to='run' and options=Options(copy_to={str(to)!r}), which copies it there"
+        self.directory = None if to is None else local_path(to, instead)
         self.place = Place()
         self.initial_schedules = {
             name: deepcopy(schedule.scheduler.state_dict()) for name, schedule in self.schedules.items()
@@ -105,12 +128,14 @@ class Session:
                 self.directory,
                 keep_last=self.options.keep_last,
                 keep_best=self.options.keep_best,
+                copy_to=self.options.copy_to,
                 steps_csv=self.options.steps_csv,
             )
-        self.run_log = None if self.checkpoints is None else self.checkpoints.log
+        self.run_log = None if self.checkpoints is None or not self.is_main else self.checkpoints.log
         self._logged = SessionLog(self)
         self.changes = ChangeLog(self.run_log)  # of parameters, made by hand
         self.has_begun = False  # True once it was trained or restored
+        self._has_looked = False  # True once several ranks have looked for a checkpoint
         self._readers = 0  # see `reading`
         losses, metrics = (
             {name: as_measure(measure) for name, measure in table.items()} for table in (losses, metrics or {})
@@ -121,12 +146,22 @@ class Session:
         loaders = {name: as_loader(loader, name) for name, loader in loaders.items()}
         self._prepare(loaders=loaders, losses=losses, metrics=metrics, debug=debug_pipelines or {}, **parts)
 
+    def _observed_here(self, options: Options) -> Options:
+        """The options of this rank: what is observed, rank 0 observes; a watch, the ranks that it names."""
+        watch, count = options.watch, 1 if self.ranks is None else self.ranks.count
+        watching = chosen_ranks(watch.get("ranks", 0), count) if isinstance(watch, Mapping) else ()
+        if self.is_main:
+            return options
+        watch = watch if self.rank in watching else None
+        return replace(options, watch=watch, capture=None, profile=None, writers=(), notify=None)
+
     def _prepare(
         self, processors: Any, graphs: Any, loaders: Any, losses: Any, metrics: Any, pipelines: Any, debug: Any
     ) -> None:
         self._processors, self._graphs, self._pipelines = dict(processors), dict(graphs), dict(pipelines)
         for model in self.models.values():
             model.to(self.device)
+        self._lay_out()
         models: Mapping[str, Any] = self.models
         if self.options.compile:
             models = {name: torch.compile(model) for name, model in self.models.items()}
@@ -153,6 +188,9 @@ class Session:
         # Separate meters: an evaluation must not reset those of training.
         self._eval_runners = {name: make_runner(name, pipeline) for name, pipeline in self._pipelines.items()}
         self.debug_pipelines = {name: (pipeline, make_runner(name, pipeline)) for name, pipeline in debug.items()}
+        if self.ranks is not None:
+            for runner in (*self.runners.values(), *self._eval_runners.values()):
+                runner.share_metrics(self.ranks.exchange_data)
         self.averages = make_averages(self.models, self.options.ema) if self.options.ema else {}
         scaled = self._pipelines if self.options.autocast == "float16" else ()
         # One scaler per pipeline: a shared one might change its scale while another pipeline accumulates gradients.
@@ -163,6 +201,35 @@ class Session:
         if self.run_log is not None:
             tested = {str(number): self.columns_of(stage.validation) for number, stage in enumerate(self.stages)}
             self.run_log.heads = {"train_epoch": {"tested": tested}}
+
+    def _lay_out(self) -> None:
+        """Spread the models over ranks, and have layers recomputed, as the options say."""
+        options, layout = self.options, read_layout(self.options.parallel)
+        if options.autocast == "float16" and options.parallel is not None:
+            raise BadArgument("parallel: ranks would scale float16 losses differently; autocast='bfloat16' does not")
+        self.frozen = [] if options.freeze is None else freeze(self.models, options.freeze)
+        if options.activation_checkpointing is not None:
+            for model in self.models.values():
+                recompute(model, options.activation_checkpointing)
+        if self.ranks is not None:
+            self.ranks.share_weights(self.models)
+            lay_out(self.models, self.optimizers, layout, self.ranks, self.device)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a forward pass needs all ranks, as parts of a model lie on others."""
+        values = (value for model in self.models.values() for value in model.parameters())
+        return self.ranks is not None and any(map(is_sharded, values))
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among those that train together; 0 for one alone."""
+        return 0 if self.ranks is None else self.ranks.rank
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process owns the run directory: it is alone, or rank 0."""
+        return self.ranks is None or self.ranks.is_main
 
     def columns_of(self, pipelines: Sequence[str]) -> list[str]:
         """Return the columns that pipelines give."""
@@ -175,7 +242,7 @@ class Session:
         first, then the progress: True or False, or None for "on a terminal and in a notebook".
         """
         events = self._events()
-        return show_with_summary(self, events) if wants_progress(progress, sys.stdout) else events
+        return show_with_summary(self, events) if self.is_main and wants_progress(progress, sys.stdout) else events
 
     def log(self, **entries: Any) -> None:
         """Log numbers and samples at this step, from the loop over `run` or from code that it calls.
@@ -219,11 +286,18 @@ class Session:
     def begin_run(self, run: ExitStack) -> Iterator[Event]:
         """Take the directory and resume what it has, or begin anew; what is opened for the run closes with it."""
         if self.checkpoints is None or self.run_log is None:
+            if self.checkpoints is not None:
+                run.callback(self.checkpoints.finish)
+            self.resume()
+            is_new = not self.has_begun
             self._begin()
+            if is_new and self.checkpoints is not None:
+                yield from self.save()
             yield from map(Alert, leave_out(self))
             return
         run.enter_context(self.checkpoints.locked())
-        for problem in self.resume():
+        run.enter_context(self.run_log.noting_end(lambda: self.stop_reason))
+        for problem in (*filter(None, [self.checkpoints.fetched]), *self.resume()):
             yield Alert(problem)
         is_new = not self.has_begun
         if is_new:
@@ -246,9 +320,10 @@ class Session:
 
         Return the problems of newer ones.
         """
-        if self.checkpoints is None or self.has_begun:
+        if self.checkpoints is None or self.has_begun or self._has_looked:
             return []
-        state, problems = state_to_resume(self)
+        self._has_looked = self.ranks is not None  # ranks look together, once
+        state, problems = state_to_resume(self) if self.ranks is None else shared_state_to_resume(self, self.ranks)
         if state is not None:
             self.restore(state)
             self._reopen_last_stage()
@@ -265,7 +340,8 @@ class Session:
 
     def _begin(self) -> None:
         if not self.has_begun and self.options.seed is not None:
-            seed_everything(self.options.seed)
+            place = 0 if self.ranks is None else self.ranks.share.rank
+            seed_everything(mix_seeds(self.options.seed, place) if place else self.options.seed)
         self.has_begun = True
 
     def summary(self) -> Summary:
@@ -302,13 +378,16 @@ class Session:
         """Yield a stage's pipelines with their updates, its models in training mode."""
         runners = [self.runners[name] for name in stage.training]
         for runner in runners:  # a run that was left with pending gradients continues with them
-            runner.update = runner.update or make_update(self, runner)
+            runner.update = runner.update or self._make_update(runner)
         self._set_modes(stage)
         try:
             yield runners
         finally:
             for runner in runners:
                 runner.update = runner.update if runner.update and runner.update.is_pending else None
+
+    def _make_update(self, runner: PipelineRunner) -> Update:
+        return make_update(self, runner) if self.ranks is None else make_shared_update(self, runner)
 
     def nodes_of(self, pipeline: str) -> list[Any]:
         """Return the nodes, one model each, that a pipeline runs."""
@@ -321,6 +400,8 @@ class Session:
         # Trained models last, so that parts that models share end in training mode.
         for name in sorted(self.models, key=trained.__contains__):
             self.models[name].train(name in trained)
+        for module in self.frozen:
+            module.eval()
 
     def precision(self) -> AbstractContextManager[Any]:
         """Return the autocast context of a forward pass."""
@@ -341,7 +422,7 @@ class Session:
         values: dict[str, float] = {}
         for runner in runners:
             if runner.name not in stage.validation:
-                values.update(runner.values())
+                values.update(self._values(runner))
         values.update(self.evaluate(stage.validation, batches=stage.eval_steps))
         values = dict(sorted(values.items()))
         for name in dict.fromkeys(node.optimizer for runner in runners for node in self.nodes_of(runner.name)):
@@ -360,15 +441,23 @@ class Session:
         """Return the columns of pipelines in evaluation mode, with averaged weights if any.
 
         pipelines: names, all of them by default. batches: how many batches of each, the whole data by default.
-        on_progress: called with 1 after each batch.
+        on_progress: called with 1 after each batch. Of several ranks all call this, and get the same.
         """
         values: dict[str, float] = {}
         names = self._pipelines if pipelines is None else pipelines
+        if self.ranks is not None:
+            self.ranks.share_buffers(self.models)
         with self.reading(), self.evaluation_mode() if names else nullcontext():
             for name in names:
                 count = batches.get(name) if isinstance(batches, Mapping) else batches
-                values.update(evaluate_pipeline(self._eval_runners[name], count, self.precision(), on_progress))
+                runner, share = self._eval_runners[name], None if self.ranks is None else self.ranks.share
+                evaluate_pipeline(runner, count, self.precision(), on_progress, share)
+                values.update(self._values(runner))
         return dict(sorted(values.items()))
+
+    def _values(self, runner: PipelineRunner) -> dict[str, float]:
+        """Return a pipeline's columns so far, over all ranks."""
+        return runner.values() if self.ranks is None else runner.merged_values(self.ranks.exchange_data)
 
     def batches_in(self, pipelines: Sequence[str] | None = None) -> int:
         """Return how many batches an evaluation of pipelines takes.
@@ -406,7 +495,7 @@ class Session:
         if due:
             with self.evaluation_mode():
                 for pipeline, runner in due:
-                    run_debug_pipeline(pipeline, runner, self.precision())
+                    run_debug_pipeline(pipeline, runner, self.precision(), is_shown=self.is_main)
 
     def add_row(self, epoch: int, values: Mapping[str, float]) -> None:
         """Append the columns of an epoch, also to the log and the CSV file."""
@@ -418,10 +507,30 @@ class Session:
         """Return whether accumulated gradients wait for more batches."""
         return any(runner.update is not None and runner.update.is_pending for runner in self.runners.values())
 
-    def save(self) -> Iterator[Event]:
-        """Write a checkpoint where there is a directory; yield its event."""
+    def save(self, *, waits: bool = True) -> Iterator[Event]:
+        """Write a checkpoint where there is a directory; yield its event.
+
+        waits: False to go on while it is written; `finish_save` yields its event.
+        """
         if self.has_pending_gradients():
             raise BadArgument("gradients are half gathered, and no checkpoint holds them: save after the next update")
         if self.checkpoints is not None:
-            path = self.checkpoints.save(self)
-            yield CheckpointSaved(self.place.step, path)
+            try:
+                yield from self.finish_save()
+            except CannotWrite:
+                self.checkpoints.save(self)  # what was trained since then is not to be lost, too
+                raise
+            path = self.checkpoints.save(self, waits=waits)
+            if path is not None and waits:
+                yield CheckpointSaved(self.place.step, path)
+
+    def finish_save(self) -> Iterator[Event]:
+        """Wait until the checkpoint that is being written is on disk; yield its event."""
+        try:
+            path = None if self.checkpoints is None else self.checkpoints.finish()
+        except CannotWrite:
+            if self.run_log is not None:
+                self.run_log.flush_steps()
+            raise
+        if path is not None and self.is_main:
+            yield CheckpointSaved(int(path.name), path)

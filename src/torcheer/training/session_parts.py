@@ -13,11 +13,11 @@ Frame = dict[str, Any]  # the named columns of a batch
 class Loader:
     """Batches of a dataset, in an order that depends only on the seed and the epoch."""
 
-    dataset: Any
-    batch_size: int = 1
-    shuffle: bool = True
+    dataset: Any  # anything with samples: a torch Dataset, a list, an iterable
+    batch_size: int = 1  # samples in a batch
+    shuffle: bool = True  # another order in each epoch
     collate: Callable[[list[Any]], Any] | None = None  # None: torch's default_collate
-    drop_last: bool = False
+    drop_last: bool = False  # leave out the last batch where it is smaller
     options: Mapping[str, Any] = field(default_factory=dict)  # passed to torch's DataLoader: num_workers, pin_memory, …
 
 
@@ -25,9 +25,9 @@ class Loader:
 class Node:
     """One model in a processor."""
 
-    model: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    model: str  # in the session's models
+    inputs: tuple[str, ...]  # columns that forward is called with
+    outputs: tuple[str, ...]  # names of what forward returns
     optimizer: str | None = None  # None: frozen here, though gradients pass through it
     alias: str = ""  # its name in adapters; empty: the model's name
 
@@ -36,9 +36,9 @@ class Node:
 class Processor:
     """Models that run in sequence on one frame."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...]  # in order of execution
     input_adapter: Callable[[Frame], Mapping[str, Frame]] | None = None  # frame -> {node: {tensor: value}}
-    output_adapter: Callable[[Frame], Frame] | None = None
+    output_adapter: Callable[[Frame], Frame] | None = None  # changes the frame after the models
     device: str | None = None  # None: the session's
 
 
@@ -55,7 +55,7 @@ class Graph:
 class Input:
     """A loader at a port of a graph."""
 
-    loader: str
+    loader: str  # in the session's loaders
     names: tuple[str, ...]  # of the columns of a batch
     port: str = ""  # empty: the graph's only port
 
@@ -67,17 +67,17 @@ class Term:
     name: str  # in the session's losses or metrics
     node: str  # the processor whose frame it reads
     shown: str  # name of its column
-    weight: float = 1.0
+    weight: float = 1.0  # in the sum of a pipeline's losses
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """Data, a graph and losses: one update for each batch."""
 
-    graph: str
-    inputs: tuple[Input, ...]
-    losses: tuple[Term, ...] = ()
-    metrics: tuple[Term, ...] = ()
+    graph: str  # in the session's graphs
+    inputs: tuple[Input, ...]  # loaders that feed its ports
+    losses: tuple[Term, ...] = ()  # their weighted sum is minimised
+    metrics: tuple[Term, ...] = ()  # computed beside them
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Measure:
     """A loss or a metric: a function of columns of a frame."""
 
     function: Any  # (*values) -> a number; or a metric with update, compute and reset
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # columns that it reads, predictions first
     transform: Callable[..., Any] | None = None  # (*columns) -> values
     items: str = ""  # column with lengths or a mask that counts the items; empty: samples
 
@@ -94,23 +94,23 @@ class Measure:
 class DebugPipeline:
     """A few batches every n epochs whose outputs go to an output device."""
 
-    graph: str
-    inputs: tuple[Input, ...]
-    iterations: int = 1
+    graph: str  # in the session's graphs
+    inputs: tuple[Input, ...]  # loaders that feed its ports
+    iterations: int = 1  # batches each time
     interval: int = 1  # in epochs
-    keys: tuple[str, ...] = ("y_hat",)
-    postprocessor: Callable[..., Any] | None = None
-    output_device: Callable[..., Any] = print
+    keys: tuple[str, ...] = ("y_hat",)  # columns that are handed on
+    postprocessor: Callable[..., Any] | None = None  # makes something readable of them
+    output_device: Callable[..., Any] = print  # called with the results
 
 
 @dataclass(frozen=True)
 class Stage:
     """Pipelines that are trained and validated until a stop condition holds."""
 
-    training: tuple[str, ...]
-    validation: tuple[str, ...] = ()
+    training: tuple[str, ...]  # pipelines that are trained, a batch of each in turn
+    validation: tuple[str, ...] = ()  # pipelines that are evaluated after each epoch
     stop: Any = None  # is_met(rows) -> bool; None: EpochsCompleted(1)
-    debug: tuple[str, ...] = ()
+    debug: tuple[str, ...] = ()  # debug pipelines that run after an epoch
     eval_steps: int | Mapping[str, int] | None = None  # batches of each pipeline, or by pipeline; None: all
 
 
@@ -118,7 +118,7 @@ class Stage:
 class Schedule:
     """A learning-rate scheduler, and when it steps."""
 
-    scheduler: Any
+    scheduler: Any  # of torch.optim.lr_scheduler
     every: str = "epoch"  # or "step"
     monitor: str = ""  # the column that ReduceLROnPlateau monitors
 
@@ -127,30 +127,37 @@ class Schedule:
 class Clip:
     """Clipping of a model's gradients before an update."""
 
-    model: str
-    value: float | None = None
-    norm: float | None = None
+    model: str  # in the session's models
+    value: float | None = None  # largest absolute value of an element
+    norm: float | None = None  # largest norm of all gradients together
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of a session's training."""
 
-    seed: int | None = 0
+    seed: int | None = 0  # of weights, order and augmentation; None: not seeded
     device: str = "cpu"  # or "cuda", "auto"
     autocast: str = ""  # "bfloat16" or "float16"
     accumulate: int = 1  # batches per update
+    activation_checkpointing: Any = None  # layers whose activations are computed again, not kept: ["blocks.*"]
+    # Layers that are not trained, and stay in evaluation mode: ["conv1", "layer*"]; of several models by model.
+    freeze: Any = None
+    # How models lie on several ranks; None: each has all of them (DDP). {"shard": ["blocks.*"]} is FSDP2,
+    # {"tensor": {"size": 2, "plan": {"*.up": "colwise", "*.down": "rowwise"}}} splits layers.
+    parallel: Mapping[str, Any] | None = None
     ema: float = 0.0  # decay of the average of weights used in evaluation, such as 0.999; 0: none
-    deterministic: bool = False
-    compile: bool = False
-    keep_last: int = 2
+    deterministic: bool = False  # torch refuses what is not
+    compile: bool = False  # the models, by torch.compile
+    keep_last: int = 2  # newest checkpoints that are kept
     # The column whose best checkpoint is kept; "-x" where more is better and the name does not say so (acc, f1 do).
     keep_best: str = ""
+    copy_to: str = ""  # a URL, to which log and checkpoints are copied with every checkpoint: "s3://bucket/run"
     checkpoint_secs: float = 60.0  # a crash loses at most this much work
-    checkpoint_steps: int | None = None
-    limit_secs: float | None = None
+    checkpoint_steps: int | None = None  # updates between two checkpoints, besides checkpoint_secs
+    limit_secs: float | None = None  # save and stop after so many seconds
     steps_csv: int = 0  # steps between two rows of steps.csv; 0: none
-    profile: Mapping[str, Any] | None = None
+    profile: Mapping[str, Any] | None = None  # {"wait": 5, "active": 3}: record steps with torch.profiler
     writers: Sequence[str] = ()  # "tensorboard", "wandb"
     watch: Mapping[str, Any] | None = None  # {"every": 20, "stop_on": ["nan_inf"]}: run tl.watch
     capture: Mapping[str, Any] | None = None  # {"layers": [...], "every": 100}: save layer values in captures/

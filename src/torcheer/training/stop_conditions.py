@@ -37,6 +37,9 @@ class EarlyStopping:
 
     `mode` is "min" where less is better and "max" where more is; without one the column's name decides: more is
     better of an acc, an f1 or the like. NaN is never an improvement.
+
+    - `monitor`: the column, such as "val loss".
+    - `max_epochs`: stop after so many in any case.
     """
 
     def __init__(

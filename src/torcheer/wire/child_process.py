@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+from torcheer.disk import require_unix
 from torcheer.errors import CannotWrite
 from torcheer.wire.shared_memory import anonymous_memory, copy_for_child
 from torcheer.wire.socket_lines import Wire
@@ -69,6 +70,7 @@ class ChildProcess:
         `folder` is its working folder where that exists, else it is this process's. `captures` collects
         its standard output and error for `printed`, else they are those of this process.
         """
+        require_unix(f"another process ({program.name})")
         if not sys.executable:
             raise CannotWrite(f"there is no Python to start {program.name} with: sys.executable is empty")
         self._output: IO[bytes] | None = tempfile.TemporaryFile() if captures else None
@@ -126,6 +128,13 @@ class ChildProcess:
         if not self.wait(deadline, receive):
             self.popen.kill()  # also ends a process stopped by SIGSTOP
             self.wait(time.monotonic() + _KILL_SECS, receive)
+
+
+def start_command(
+    command: Sequence[str], environment: Mapping[str, str], *, first: Callable[[], None]
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, with the output of this process; `first` is called in it before."""
+    return subprocess.Popen(command, env=dict(environment), start_new_session=True, preexec_fn=first)
 
 
 def _command(program: Program, fds: Sequence[int], arguments: Sequence[str]) -> list[str]:

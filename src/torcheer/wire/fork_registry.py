@@ -27,4 +27,5 @@ def _run() -> None:
         forkable.after_fork()
 
 
-os.register_at_fork(after_in_child=_run)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_run)

@@ -91,6 +91,22 @@ class Viewer:
         return f"Viewer({self.url if self.alive else 'ended'})"
 
 
+class NoViewer(Viewer):
+    """What a process gets that shows nothing: of several ranks, those that were not asked to."""
+
+    def __init__(self) -> None:
+        self.url, self.pid, self.closes = "", 0, []
+
+    stays = alive = False
+    said = ""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
 def start(
     path: str | os.PathLike[str], address: PageAddress | None = None, *, port: int = 0, browser: bool | None = None,
     quiet: bool = False, title: str = "", folder: TemporaryFolder | None = None, outlives: bool = False,

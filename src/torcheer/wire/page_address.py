@@ -87,13 +87,20 @@ def ways_to(url: str, address: PageAddress, environment: Mapping[str, str] = os.
         if link := _proxied(environment.get(variable, ""), port):
             lines.append(f"in {program}: {link}{query}")
     if environment.get("SSH_CONNECTION") and address.host == LOCAL:
-        lines.append(f"from the machine you sit at, first: {_tunnel(environment['SSH_CONNECTION'], port)}")
+        ports = (urlsplit(_link(name, address, port)).port for name in address.allowed_hosts if _is_local(name))
+        tunnel = _tunnel(environment["SSH_CONNECTION"], port, next(filter(None, ports), port))
+        lines.append(f"from the machine you sit at, first: {tunnel}")
     return lines
 
 
 def _link(name: str, address: PageAddress, port: int) -> str:
-    scheme = "" if "://" in name else "https://"
+    scheme = "" if "://" in name else "http://" if _is_local(name) else "https://"
     return f"{scheme}{name.rstrip('/')}{check_base(address.base_path, port)}/"
+
+
+def _is_local(name: str) -> bool:
+    """Whether a host is the machine that the browser is on: the end of a tunnel, not a proxy."""
+    return urlsplit(name if "://" in name else f"//{name}").hostname in ("localhost", LOCAL, "::1")
 
 
 def _proxied(link: str, port: int) -> str:
@@ -105,9 +112,9 @@ def _proxied(link: str, port: int) -> str:
     return urljoin(link.rstrip("/") + "/", f"proxy/{port}/")
 
 
-def _tunnel(connection: str, port: int) -> str:
-    """The command that forwards a port over SSH, from what sshd says of this connection."""
+def _tunnel(connection: str, port: int, local_port: int) -> str:
+    """The command that forwards a port over SSH to a local one, from what sshd says of this connection."""
     fields = connection.split()
     server, server_port = (fields[2], fields[3]) if len(fields) == 4 else ("THIS_HOST", "22")
     other = "" if server_port == "22" else f"-p {server_port} "
-    return f"ssh -N {other}-L {port}:{LOCAL}:{port} {getpass.getuser()}@{server}"
+    return f"ssh -N {other}-L {local_port}:{LOCAL}:{port} {getpass.getuser()}@{server}"

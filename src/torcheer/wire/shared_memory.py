@@ -6,7 +6,6 @@ written or damaged is detected and its reader keeps the last valid one.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import tempfile
@@ -15,8 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from torcheer.disk import require_unix
 from torcheer.encoding import crc32
 from torcheer.errors import BadArgument, TorcheerError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 LINE: Final = 64  # bytes of a cache line; records begin at multiples of it
 _HEADER_BYTES: Final = 4096  # before the records
@@ -52,6 +57,7 @@ class Memory:
     @classmethod
     def make(cls, size_bytes: int, policy: int) -> Memory:
         """Allocate new memory, all pages at once."""
+        require_unix("memory that is shared with another process (watch, live)")
         fd = anonymous_memory("torcheer-ring")
         try:
             os.ftruncate(fd, _HEADER_BYTES + size_bytes)

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
+from torcheer.disk import require_unix
 from torcheer.errors import CannotWrite, TorcheerError
 from torcheer.wire import fork_registry
 from torcheer.wire.socket_lines import Address
@@ -25,6 +26,7 @@ class ListeningSocket:
     """A socket that listens at `path` until it is closed; without a directory in a private temporary folder."""
 
     def __init__(self, directory: Path | None) -> None:
+        require_unix("a studio that controls this process")
         self._temporary: TemporaryFolder | None = None
         self._process = os.getpid()
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

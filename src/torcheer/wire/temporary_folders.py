@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -10,6 +9,13 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from torcheer.disk import require_unix
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 LOCK: Final = ".torcheer-temporary"  # marks such a folder; a run directory has another lock
 _PREFIX: Final = "torcheer-"
@@ -23,6 +29,7 @@ class TemporaryFolder:
 
     def __init__(self, kind: str) -> None:
         """`kind` becomes part of the folder's name."""
+        require_unix(f"a temporary folder that processes share ({kind})")
         remove_stale()
         self._process = os.getpid()
         self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))  # only its owner may enter

@@ -39,7 +39,7 @@ export class App {
   byPath = new Map<string, PlacedBox>();
   selected = ""; // box paths; "" for none
   hovered = "";
-  searchHits: string[] = []; // paths of the search matches
+  searchHits: string[] = []; // paths of the first search matches
   colourScale: ColourScale | null = null;
   faults: BoxFault[] = [];
   colourChoices = (): ColourChoice[] =>

@@ -227,6 +227,24 @@ export interface SamplesCame {
   samples: SampleHead[];
 }
 
+/** One of several processes that train a model; seconds are medians of its last looks, None if unknown. */
+export interface RankSeen {
+  rank: number;
+  step: number; // the last one that it has logged
+  step_secs: number | null;
+  forward_secs: number | null;
+  wait_secs: number | null;
+  is_slow: boolean; // whether the others wait for it
+  differs: string; // how its weights differ from those of the other ranks; "" if they do not
+}
+
+/** The ranks of a run that have a log, and how many there are. */
+export interface RanksCame {
+  kind: "ranks_came";
+  ranks: RankSeen[];
+  of: number;
+}
+
 /** A recording that can be opened. */
 export interface Recording {
   id: number;
@@ -641,11 +659,27 @@ export interface NoteRun {
   note: string;
 }
 
-/** Move runs to the folder's trash: {"moved": [names], "trash": where they lie, "problems": [texts]}. */
+/** Add tags to runs and take others away: {"count": how many have those now, "problems": [texts]}. */
+export interface TagRuns {
+  kind: "tag_runs";
+  question: number;
+  runs: number[];
+  add?: string[];
+  remove?: string[];
+}
+
+/** Move runs to the folder's trash: {"moved": [names], "places": [paths in it], "trash", "problems": [texts]}. */
 export interface DeleteRuns {
   kind: "delete_runs";
   question: number;
   runs: number[];
+}
+
+/** Move runs back from the trash, by their paths in it: {"restored": [names], "problems": [texts]}. */
+export interface RestoreRuns {
+  kind: "restore_runs";
+  question: number;
+  places: string[];
 }
 
 /** A unit's number. */
@@ -731,7 +765,20 @@ export interface RunNoted {
 /** Which runs were moved to the trash. */
 export interface RunsDeleted {
   moved: string[]; // names
+  places: string[]; // paths in the trash, by which they can be moved back
   trash: string; // where they lie
+  problems: string[];
+}
+
+/** How many runs have the tags that were asked for. */
+export interface RunsTagged {
+  count: number;
+  problems: string[];
+}
+
+/** Which runs were moved back from the trash. */
+export interface RunsRestored {
+  restored: string[]; // names
   problems: string[];
 }
 
@@ -748,6 +795,8 @@ export interface Answers {
   ask_curves: CurvesAnswer;
   note_run: RunNoted;
   delete_runs: RunsDeleted;
+  tag_runs: RunsTagged;
+  restore_runs: RunsRestored;
 }
 
 /** All that the server says; `kind` tells which. */
@@ -763,6 +812,7 @@ export type ToPage =
   | Rows
   | AlertsCame
   | SamplesCame
+  | RanksCame
   | RecordingsCame
   | RunsCame
   | ReportCame
@@ -801,4 +851,6 @@ export type FromPage =
   | AskCurves
   | AskCheckpoints
   | NoteRun
-  | DeleteRuns;
+  | TagRuns
+  | DeleteRuns
+  | RestoreRuns;

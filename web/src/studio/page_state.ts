@@ -10,6 +10,7 @@ import type {
   Net,
   OutcomeCame,
   Parameter,
+  RanksCame,
   Recording,
   ReportCame,
   Run,
@@ -53,6 +54,7 @@ export interface PageState {
   report: ReportCame | null; // null where a server answers
   backward: BackwardCame | null; // null unless it is a pass of the readable autograd
   comparison: ComparisonCame | null; // of two side by side
+  ranks: RanksCame | null; // of a run of several processes
   runList: { total: number; waiting: number; revision: number }; // of a folder; its cells are asked for
   controller: ViewersCame["controller"];
   viewers: number;
@@ -77,6 +79,7 @@ export const NOTHING_SAID: PageState = {
   report: null,
   backward: null,
   comparison: null,
+  ranks: null,
   runList: { total: 0, waiting: 0, revision: 0 },
   controller: "nobody",
   viewers: 0,
@@ -121,6 +124,8 @@ export function reduce(page: PageState, message: ToPage): PageState {
       return { ...page, backward: message };
     case "comparison_came":
       return { ...page, comparison: message };
+    case "ranks_came":
+      return { ...page, ranks: message };
     case "ended":
       return { ...page, ended: message, state: message.state };
     case "shown":

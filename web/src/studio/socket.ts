@@ -23,7 +23,7 @@ export interface Transport {
   open(): void;
   onFrame(read: ReadFrame): () => void;
   send(message: FromPage): boolean;
-  retryNow(): void;
+  retryNow(): boolean;
   resetRetries(): void;
 }
 
@@ -62,11 +62,13 @@ export class Socket implements Transport {
     return true;
   }
 
-  /** Reconnect now instead of after the delay. */
-  retryNow(): void {
-    if (this.socket && this.socket.readyState <= WebSocket.OPEN) return;
+  /** Reconnect now instead of after the delay; false if connected. */
+  retryNow(): boolean {
+    if (this.socket?.readyState === WebSocket.OPEN) return false;
+    if (this.socket?.readyState === WebSocket.CONNECTING) return true; // an attempt is under way
     this.tries = 0;
     this.open();
+    return true;
   }
 
   /** The server answered the handshake: the next loss starts with the shortest delay. */

@@ -24,6 +24,8 @@ import type {
   Look,
   Net,
   NoteRun,
+  RestoreRuns,
+  TagRuns,
   SampleFrame,
   Shown,
   SliceFrame,
@@ -31,7 +33,7 @@ import type {
 } from "./messages";
 import { VERSION } from "./messages";
 import { NOTHING_SAID, reduce, type PageState } from "./page_state";
-import { readPlace, writePlace } from "./page_place";
+import { readPlace, readRun, writePlace } from "./page_place";
 import { Signal } from "./signal";
 import type { SocketListener, Transport } from "./socket";
 
@@ -81,6 +83,7 @@ export interface Notice {
   id: number;
   text: string;
   tone: "problem" | "done";
+  undo?: () => void; // takes back what it tells of
 }
 
 /** A binary answer: its header and its payload. */
@@ -93,7 +96,8 @@ export type SliceBytes = BinaryAnswer<SliceFrame>;
 
 /** A question without its number. */
 export type Unnumbered<T> = T extends { question: number } ? Omit<T, "question"> : never;
-type RunRequest = AskCheckpoints | AskCurves | AskRunColumns | AskRunDetails | AskRuns | DeleteRuns | NoteRun;
+type RunRequest = AskCheckpoints | AskCurves | AskRunColumns | AskRunDetails | AskRuns | RunChange;
+type RunChange = DeleteRuns | NoteRun | RestoreRuns | TagRuns;
 type LayerRequest = AskValue | AskTrace | AskTensors | AskSlice | AskStatistics;
 type Question = Unnumbered<RunRequest | LayerRequest | AskGraph | AskBackward | AskSample | AskAnalysis>;
 type AnswerTo<Kind> = Kind extends keyof Answers ? Answers[Kind] : Json;
@@ -131,6 +135,7 @@ export class Store {
   readonly report = new Signal<PageState["report"]>(null); // what a report says about itself; null where a server answers
   readonly backward = new Signal<PageState["backward"]>(null); // a pass of the readable autograd; null for all else
   readonly comparison = new Signal<PageState["comparison"]>(null); // of two side by side
+  readonly ranks = new Signal<PageState["ranks"]>(null); // of a run of several processes
   readonly runList = new Signal(NOTHING_SAID.runList);
   readonly controller = new Signal(NOTHING_SAID.controller);
   readonly viewers = new Signal(0);
@@ -138,6 +143,7 @@ export class Store {
   readonly ended = new Signal<PageState["ended"]>(null);
 
   readonly connection = new Signal<Connection>("connecting");
+  readonly retrying = new Signal(false); // the user asked to reconnect, and the attempt has not ended
   readonly refused = new Signal(false); // the server is up and rejects this page
   readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null); // of every tab
@@ -155,6 +161,7 @@ export class Store {
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
   private place = readPlace(); // the selection that the address names, until it is there
+  private opened: FromPage | null = readRun() < 0 ? null : { kind: "open_run", id: readRun() }; // what the user opened
   private page = NOTHING_SAID; // may be newer than the signals
   private tablesTimer = 0;
   private lastLook = ""; // the last look sent, without its number
@@ -178,8 +185,7 @@ export class Store {
 
   /** Connect, and reconnect when the connection is lost. */
   start(): void {
-    for (const signal of [this.tab, this.selection])
-      signal.subscribe(() => writePlace(this.tab.get(), this.selection.get())); // a reload opens the same
+    for (const signal of [this.tab, this.selection]) signal.subscribe(() => this.writePlace()); // a reload opens the same
     window.addEventListener("hashchange", () => this.tab.set(tabFromHash()));
     document.addEventListener("visibilitychange", () => {
       this.sendLook();
@@ -191,7 +197,7 @@ export class Store {
 
   /** Reconnect now if the connection is lost. */
   retry(): void {
-    this.socket.retryNow();
+    this.retrying.set(this.socket.retryNow());
   }
 
   /** The number of the current look; frames of earlier ones are stale. */
@@ -219,7 +225,16 @@ export class Store {
     const isSent = this.socket.send(message);
     const isSilent = message.kind === "look" || message.kind === "seen";
     if (!isSent && !isSilent) this.notice("Not connected to the studio's server: nothing was sent.");
+    if (isSent && message.kind.startsWith("open_")) {
+      this.opened = message;
+      this.writePlace();
+    }
     return isSent;
+  }
+
+  private writePlace(): void {
+    const run = this.opened?.kind === "open_run" ? this.opened.id : -1;
+    writePlace(this.tab.get(), this.selection.get(), run);
   }
 
   /** Send a request; resolves with the response. */
@@ -297,10 +312,10 @@ export class Store {
     this.send({ kind: "change", name, value });
   }
 
-  /** Show a notice to the user. */
-  notice(text: string, tone: Notice["tone"] = "problem"): void {
+  /** Show a notice to the user; with `undo` it has a button for that. */
+  notice(text: string, tone: Notice["tone"] = "problem", undo?: () => void): void {
     const remaining = this.notices.get().filter((notice) => notice.text !== text);
-    this.notices.set([...remaining.slice(-3), { id: ++this.noticeCount, text, tone }]);
+    this.notices.set([...remaining.slice(-3), { id: ++this.noticeCount, text, tone, undo }]);
   }
 
   /** Remove a notice. */
@@ -311,6 +326,7 @@ export class Store {
   private handleLoss(reason: string): void {
     this.reason.set(reason);
     this.connection.set("lost");
+    this.retrying.set(false);
     this.lastLook = "";
     for (const { reject } of this.questions.values()) reject(new Error("the connection was lost"));
     this.questions.clear();
@@ -347,6 +363,7 @@ export class Store {
     this.report.set(page.report);
     this.backward.set(page.backward);
     this.comparison.set(page.comparison);
+    this.ranks.set(page.ranks);
     this.runList.set(page.runList);
     this.parameters.set(page.parameters);
     this.outcome.set(page.outcome);
@@ -355,11 +372,15 @@ export class Store {
     this.controller.set(page.controller);
     this.viewers.set(page.viewers);
     if (!before.caughtUp) {
+      if (this.connection.get() !== "open" && this.opened && !this.isOpened()) this.send(this.opened); // again
       this.connection.set("open");
+      this.retrying.set(false);
       this.hello.set(page.hello);
       if (!location.hash && page.report) this.tab.set("summary");
       else if (!location.hash && page.backward) this.tab.set("backward");
       else if (!location.hash && page.comparison) this.tab.set("compare");
+      if (Boolean(page.comparison) !== (this.colourBy.get() === "difference"))
+        this.colourBy.set(page.comparison ? "difference" : "kind"); // where two differ is what a comparison is for
       this.lastLook = ""; // it has not received it yet
       this.openRunsTab();
     }
@@ -367,6 +388,11 @@ export class Store {
     if (page.moments !== before.moments || !before.caughtUp) this.snapMoment();
     if (page.tables !== before.tables || !before.caughtUp) this.publishTables(before);
     if (!before.caughtUp) this.sendLook();
+  }
+
+  // Whether the run that the user opened is shown: of a folder, the server begins with another one.
+  private isOpened(): boolean {
+    return this.opened?.kind !== "open_run" || this.opened.id === this.page.run;
   }
 
   private publishTables(before: PageState): void {
@@ -405,7 +431,7 @@ export class Store {
     const selection = this.selection.get();
     const placedLayer = net?.layers.find(({ layer }) => layer.name === selection?.layer);
     if (selection && !(placedLayer && selection.unit < placedLayer.units)) this.selection.set(null);
-    if (net) this.restoreSelection(net);
+    if (net && this.isOpened()) this.restoreSelection(net);
     if (net && !names.includes(variable)) this.viewSettings.patch({ variable: unit?.name ?? "", item });
     this.net.set(net);
   }

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from torcheer.archive.format import seals
 from torcheer.archive.format.index_frames import VERSION, encode_frame, index_header, scan_index, to_json
-from torcheer.disk import has_checksum, strict_json, sync_folder, with_checksum, write_file
+from torcheer.disk import has_checksum, strict_json, sync_folder, with_checksum, write_at, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 
 FORMAT = "torcheer archive"
@@ -117,7 +117,7 @@ class Segment:
             return
         self.rollback()
         if not scan.end:
-            self._write_at(self._index, index_header(number), 0)
+            write_at(self._index, index_header(number), 0)
             self.committed = self.committed._replace(index_end=len(index_header(number)))
         if is_new and sync:
             sync_folder(path)
@@ -125,7 +125,7 @@ class Segment:
     def write_values(self, data: Any, offset: int) -> None:
         """Write values; they become visible once a frame that names them is committed."""
         self.dirty = True
-        self._write_at(self._data, data, offset)
+        write_at(self._data, data, offset)
 
     def commit(self, body: dict[str, Any], data_end: int, *, sync: bool) -> None:
         """Write a frame, which commits its step."""
@@ -134,7 +134,7 @@ class Segment:
         if sync:
             os.fsync(self._data.fileno())
         self.dirty = True
-        self._write_at(self._index, text, before.index_end)
+        write_at(self._index, text, before.index_end)
         if sync:
             os.fsync(self._index.fileno())
         self.committed = CommitState(before.frames + 1, crc, before.index_end + len(text), data_end, "seal" in body)
@@ -186,13 +186,6 @@ class Segment:
         """Close both files without truncating or sealing them."""
         self._index.close()
         self._data.close()
-
-    @staticmethod
-    def _write_at(file: BinaryIO, data: Any, offset: int) -> None:
-        remaining = memoryview(data)
-        while remaining:
-            written = os.pwrite(file.fileno(), remaining, offset)
-            remaining, offset = remaining[written:], offset + written
 
 
 def sync_and_close(descriptors: list[int]) -> None:

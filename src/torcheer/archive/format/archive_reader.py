@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from torcheer import remote
 from torcheer.archive.format import seals
 from torcheer.archive.format.archive_folder import list_segments, read_header, segment_paths
 from torcheer.archive.format.index_frames import Entry, IndexScan, scan_index
 from torcheer.archive.format.value_codecs import unpack
-from torcheer.encoding import crc32, decode, from_bytes
+from torcheer.disk import LATE_SECS, is_network_storage
+from torcheer.encoding import crc32, decode, from_bytes, numbers_of
 from torcheer.errors import ArchiveDamaged, UnknownLayer
 from torcheer.records import Sample
 from torcheer.terminal import first_names
@@ -22,6 +25,7 @@ from torcheer.terminal import first_names
 __all__ = ["Archive", "ArchiveStream", "Entry"]
 
 _BLOCK_BYTES = 1 << 20  # of an index, read at a time
+_LATE_POLL_SECS = 0.1
 Frame = dict[str, Any]
 
 
@@ -30,15 +34,30 @@ class ArchiveStream:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        remote.fetch_folder(self.path)
         self.about, keeps_copies = read_header(self.path)
         self._keeps_copies = keeps_copies
         self.torn_bytes = 0  # of a frame that was being written when its writer died; its step was never committed
         self.sealed = False  # whether the writer closed it: nothing will be appended
+        self.late_since: float | None = None  # when a part of it was missing that another machine may have written
         self._maps: dict[int, memoryview] = {}
         self._scans: list[IndexScan] = []  # of each segment, without its frames
 
     def new_frames(self) -> Iterator[list[Frame]]:
-        """Yield the steps that were committed since the last call, some at a time: "step", "entries" and "about"."""
+        """Yield the steps that were committed since the last call, some at a time: "step", "entries" and "about".
+
+        On network storage an index may be seen before the values that it names: these steps come with a later call, and
+        what is still missing after a minute is damage.
+        """
+        try:
+            yield from self._committed_frames()
+            self.late_since = None
+        except (ArchiveDamaged, FileNotFoundError):
+            self.late_since = self.late_since or time.monotonic()
+            if time.monotonic() - self.late_since > LATE_SECS or not is_network_storage(self.path):
+                raise
+
+    def _committed_frames(self) -> Iterator[list[Frame]]:
         seal_copies = seals.read_copies(self.path)  # before the indexes, which may be sealed meanwhile
         numbers = list_segments(self.path)
         for number in numbers[max(len(self._scans) - 1, 0) :]:
@@ -76,6 +95,10 @@ class ArchiveStream:
         """Return an entry's values: a view of the mapped file for the raw codec, a copy otherwise."""
         return from_bytes(entry.type, entry.shape, self.memory(entry).toreadonly())
 
+    def numbers(self, entry: Entry) -> NDArray[Any]:
+        """Return an entry's values as `array` does, but never as bits: without ml_dtypes, bfloat16 is float32."""
+        return numbers_of(entry.type, self.array(entry))
+
     def memory(self, entry: Entry, *, reread: bool = False) -> memoryview:
         """Return the bytes of an entry's values, verified. Writes never reach the file.
 
@@ -86,6 +109,7 @@ class ArchiveStream:
         source = self._map(entry.segment) if reread else self.mapped(entry.segment)
         if len(source) < entry.offset + entry.stored:  # mapped before the file grew
             source = self._maps[entry.segment] = self._map(entry.segment)
+        remote.fill(segment_paths(self.path, entry.segment)[1], entry.offset, entry.offset + entry.stored)
         stored = source[entry.offset : entry.offset + entry.stored]
         self._check(entry, stored, reread)
         return unpack(entry.codec, entry.scale, entry.type, entry.shape, stored)
@@ -102,6 +126,11 @@ class ArchiveStream:
             self._maps[number] = self._map(number)
         return self._maps[number]
 
+    def hold(self, entry: Entry) -> None:
+        """Map an entry's file, so that it can be read after another archive has replaced this one."""
+        if entry.stored and len(self.mapped(entry.segment)) < entry.offset + entry.stored:
+            self._maps[entry.segment] = self._map(entry.segment)
+
     def _map(self, number: int) -> memoryview:
         with open(segment_paths(self.path, number)[1], "rb") as file:
             if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
@@ -110,7 +139,10 @@ class ArchiveStream:
 
 
 class Archive(ArchiveStream):
-    """The committed steps of an archive, all of them; each value is verified on first access."""
+    """The committed steps of an archive, all of them; each value is verified on first access.
+
+    - `path`: the folder.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -118,6 +150,9 @@ class Archive(ArchiveStream):
         self.entries: list[Entry] = []
         self._checked: set[tuple[int, ...]] = set()
         self.refresh()
+        while self.late_since is not None:  # until it is whole, or `refresh` raises
+            time.sleep(_LATE_POLL_SECS)
+            self.refresh()
 
     def refresh(self) -> int:
         """Read the steps that were committed since the last call; return how many."""

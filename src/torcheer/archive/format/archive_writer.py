@@ -42,6 +42,8 @@ class Writer:
     `segment_bytes`: start a new segment beyond this size.
     `codec` compresses values: a name of `value_codecs.CODECS`, or a function from a Sample to one.
     `checksums`: threads that compute them while the bytes are written; by default they are computed before.
+
+    - `fsync`: when to wait for the disk, as above.
     """
 
     def __init__(

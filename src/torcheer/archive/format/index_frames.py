@@ -218,7 +218,7 @@ def parse_entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
     ):
         raise ArchiveDamaged(f"{short_repr(layer)} lies at {short_repr(offset)}, {short_repr(stored)} bytes")
     codec, scale = value_codecs.parse_codec(entry, kind, shape)
-    if len(entry) != 8 + ("as" in entry) + ("zstd" in entry):
+    if len(entry) != 8 + ("as" in entry) + ("zstd" in entry) + ("zlib" in entry):
         raise ArchiveDamaged(
             f"{short_repr(layer)} has keys that this torcheer does not know: {short_repr(list(entry))}"
         )

@@ -43,6 +43,13 @@ def read_backwards(path: Path) -> Iterator[dict[str, Any]]:
                 yield parse_step(body, number, str(index))
 
 
+def is_sealed(path: Path) -> bool:
+    """Whether the last writer of an archive has closed it: it may be killed, or still at work otherwise."""
+    numbers = list_segments(path)
+    last, _ = next(_bodies(segment_paths(path, numbers[-1])[0]), ({}, 0)) if numbers else ({}, 0)
+    return "seal" in last
+
+
 def _check_end(path: Path, number: int, is_last: bool, body: dict[str, Any], crc: int, facts: Any) -> None:
     """Check the last frame of a segment against the copy of its seal."""
     copies, about, keeps_copies = facts

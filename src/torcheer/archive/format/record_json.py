@@ -7,8 +7,11 @@ A hundred thousand operations are stored as columns, with each distinct value on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
+from itertools import repeat
 from typing import Any
 
 from torcheer.errors import ArchiveDamaged
@@ -66,9 +69,12 @@ def history_to_json(info: RunInfo, ops: list[Op], below: list[Op], runs: Sequenc
     return {**document, "records": table.rows()}
 
 
-def history_from_json(document: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op], list[ModuleRun]]:
-    """Rebuild the records from a document of `history_to_json`."""
-    try:
+Runs = Callable[[], list[ModuleRun]]
+
+
+def history_from_json(document: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op], Runs]:
+    """Rebuild the records from a document of `history_to_json`; the runs of modules when they are asked for."""
+    with _damage():
         records = _parse_records(document["records"])
         info_fields = {
             name: value_from_json(value) for name, value in document["info"].items() if name not in _INFO_RECORDS
@@ -79,10 +85,21 @@ def history_from_json(document: dict[str, Any]) -> tuple[RunInfo, list[Op], list
                 for record in _lookup_records(records[kind.__name__], document["info"][name])
             }
         ops = _ops_from_columns(document["ops"], records)
-        runs = [
-            _run_from_json(records["ModuleCall"], row, ops) for row in document.get("runs", ())
-        ]  # files of 0.1 have none
-        return RunInfo(**info_fields), ops, _ops_from_columns(document["below"], records), runs
+        info, below = RunInfo(**info_fields), _ops_from_columns(document["below"], records)
+        rows = document.get("runs", [])  # files of 0.1 have none
+
+    def runs() -> list[ModuleRun]:
+        with _damage():
+            return [_run_from_json(records["ModuleCall"], row, ops) for row in rows]
+
+    return info, ops, below, runs
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Report what cannot be read as damage."""
+    try:
+        yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveDamaged(f"the records of a history cannot be read: {error!r}") from None
 
@@ -122,17 +139,29 @@ class RecordTable:
 
 def _parse_records(rows: dict[str, list[list[Any]]]) -> dict[str, list[Any]]:
     rows = {"BackwardStep": []} | rows  # files of 0.1 have none
-    return {
-        kind.__name__: [_parse_record(kind, types, row) for row in rows[kind.__name__]]
-        for kind, types in _FIELD_TYPES.items()
-    }
+    return {kind.__name__: _parse_kind(kind, types, rows[kind.__name__]) for kind, types in _FIELD_TYPES.items()}
 
 
-def _parse_record(kind: Any, types: tuple[type, ...], row: list[Any]) -> Any:
-    parts = [tuple(part) if type(part) is list else part for part in row]
-    if tuple(map(type, parts)) != types:
-        raise ValueError(f"no {kind.__name__}: {row!r:.80}")
-    return kind(*parts)
+def _parse_kind(kind: Any, types: tuple[type, ...], rows: list[list[Any]]) -> list[Any]:
+    """Rebuild the records of one kind, field by field: there may be a hundred thousand."""
+    if not set(map(len, rows)) <= {len(types)}:
+        raise ValueError(f"a {kind.__name__} has {len(types)} fields")
+    columns: list[Sequence[Any]] = []
+    for values, wanted in zip(zip(*rows), types):
+        columns.append(list(map(tuple, values)) if wanted is tuple else values)
+        if not set(map(type, values)) <= {list if wanted is tuple else wanted}:
+            raise ValueError(f"a field of a {kind.__name__} is not a {wanted.__name__}")
+    return _build(kind, columns) if rows else []
+
+
+def _build(kind: Any, columns: Sequence[Sequence[Any]]) -> list[Any]:
+    """Make a record of each row of checked columns: slot by slot, as a frozen class takes three times as long."""
+    if issubclass(kind, tuple):
+        return list(map(tuple.__new__, repeat(kind), zip(*columns)))
+    records = [kind.__new__(kind) for _ in columns[0]]
+    for field, values in zip(fields(kind), columns):
+        deque(map(getattr(kind, field.name).__set__, records, values), maxlen=0)
+    return records
 
 
 def _lookup_records(records: Sequence[Any], numbers: Iterable[Any]) -> list[Any]:
@@ -147,12 +176,12 @@ _RECORD_FIELDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "Modul
 _RECORD_FIELDS["written"] = "TensorMeta"
 _OPTIONAL_RECORDS = {"source": "Source", "backward": "BackwardStep"}
 # Not in files of 0.1, where all that an operation wrote counts as returned.
-_SINCE_0_2: dict[str, Any] = {"written": [], "backward": None, "returned_at": ()}
+_SINCE_0_2: dict[str, Any] = {"written": [], "backward": None, "returned_at": (), "given_at": ()}
 _REPEATED_FIELDS: dict[str, Any] = {  # the rest, each distinct value once, and their types
     **dict.fromkeys(("name", "kind", "function", "grad_fn", "level", "edited", "note"), str),
     **dict.fromkeys(("root_call", "under"), int),
     **dict.fromkeys(("inplace", "view", "random"), bool),
-    **dict.fromkeys((*_RECORD_FIELDS, "parents", "site", "settings", "returned_at"), tuple),
+    **dict.fromkeys((*_RECORD_FIELDS, "parents", "site", "settings", "returned_at", "given_at"), tuple),
     "source": (Source, type(None)),
     "backward": (BackwardStep, type(None)),
 }
@@ -208,7 +237,7 @@ def _ops_from_columns(stored: dict[str, Any], records: dict[str, list[Any]]) -> 
     ]
     if set(stored) != set(names) or len(set(map(len, columns))) > 1:
         raise ValueError(f"operations are of one length in every field, and have no others: {list(stored)}")
-    ops = list(map(Op, *columns))
+    ops: list[Op] = _build(Op, columns)
     for op in ops if records["BackwardStep"] else ():
         if op.backward is not None and not all(0 <= saved <= op.index for saved in op.backward.saved):
             raise ValueError(f"the rule of operation {op.index} cannot read operations {op.backward.saved}")

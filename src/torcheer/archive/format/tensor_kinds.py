@@ -1,6 +1,7 @@
 """Tensors that are not plain arrays: split into plain parts, and rebuilt from them.
 
-Sparse, nested, masked and quantised tensors are stored as the plain tensors inside them plus settings in JSON.
+Sparse, nested, masked and quantised tensors are stored as the plain tensors inside them plus settings in JSON; of a
+distributed one each rank stores its part, and where it stands.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
+from torcheer.ranks import rank_of, settled, shard_of
 
 _COMPRESSED = {  # layout -> the names of its two index tensors
     "sparse_csr": ("crow_indices", "col_indices"), "sparse_csc": ("ccol_indices", "row_indices"),
     "sparse_bsr": ("crow_indices", "col_indices"), "sparse_bsc": ("ccol_indices", "row_indices"),
 }  # fmt: skip
+SHARD: Final = "shard"  # of a distributed tensor: the part that one rank holds
 _QUANTISED = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # quantised type -> its integer type
 
 
@@ -32,16 +35,9 @@ def complete_local_tensor(value: Any) -> Any:
 
     Return others unchanged.
     """
-    placements = getattr(value, "placements", None)
-    if placements is None or not hasattr(value, "to_local"):
-        return value
-    alone = value.device_mesh.size() == 1 and not any(placement.is_partial() for placement in placements)
-    if alone or all(placement.is_replicate() for placement in placements):
-        return value.to_local()
-    raise ValueUnavailable(
-        f"this process has only its own part, {placements} of shape {tuple(value.shape)}; "
-        "full_tensor() on every rank gathers it, to_local() is the part"
-    )
+    shard = shard_of(value)
+    is_complete = shard is not None and shard.shape == shard.whole and not shard.is_partial
+    return settled(value.to_local() if is_complete else value)
 
 
 def split_tensor(value: Any) -> CompositeTensor | None:
@@ -52,6 +48,9 @@ def split_tensor(value: Any) -> CompositeTensor | None:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or value.is_meta:
         return None
+    if (shard := shard_of(value)) is not None:
+        settings = shard.as_json() | {"rank": rank_of()[0], "ranks": rank_of()[1]}
+        return CompositeTensor(SHARD, {"part": settled(value.detach().to_local())}, settings)
     with torch._C.DisableTorchFunction(), torch.no_grad():
         kind = _tensor_kind(torch, value)
         return CompositeTensor(kind, *_SPLITTERS[kind](value.detach())) if kind else None

@@ -1,4 +1,4 @@
-"""Codecs of stored values: raw, zstd, float16, int8.
+"""Codecs of stored values: raw, zstd, zlib, float16, int8.
 
 A value that a lossy codec cannot represent is stored raw.
 """
@@ -6,6 +6,7 @@ A value that a lossy codec cannot represent is stored raw.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,10 +17,11 @@ from torcheer.encoding import TYPES, bytes_of
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.records import Sample
 
-CODECS = ("raw", "zstd", "float16", "int8", "float16+zstd", "int8+zstd")
+CODECS = ("raw", "zstd", "zlib", "float16", "int8", "float16+zstd", "int8+zstd")
 Codec = str | Callable[[Sample], str]
 _SOURCE_TYPES = {"float16": ("float32", "float64"), "int8": ("float16", "float32", "float64")}
-_ZSTD_LEVEL = 3
+_ZSTD_LEVEL, _ZLIB_LEVEL = 3, 1
+_ZLIB_MAX_RATIO = 1100  # deflate takes at least a bit for 258 bytes, and a few for its frame
 _ZSTD_MAX_RATIO = 1 << 15  # no zstd frame expands more: each 128 KiB take at least 4 bytes
 _MIN_SCALE = float(np.finfo(np.float64).tiny)  # below it, a scale is subnormal and too imprecise to divide by
 
@@ -44,7 +46,7 @@ def pack(codec: str, kind: str, payload: memoryview) -> tuple[dict[str, Any], An
     stored: Any = payload
     if codec == "raw":
         return fields, stored
-    lossy = codec.removesuffix("zstd").removesuffix("+")
+    lossy = codec.removesuffix("zlib").removesuffix("zstd").removesuffix("+")
     if kind in _SOURCE_TYPES.get(lossy, ()) and payload.nbytes:
         values = np.frombuffer(payload, TYPES[kind])
         fields, stored = (_to_float16 if lossy == "float16" else _to_int8)(values, payload)
@@ -52,6 +54,10 @@ def pack(codec: str, kind: str, payload: memoryview) -> tuple[dict[str, Any], An
         compressed = _import_zstandard().ZstdCompressor(level=_ZSTD_LEVEL).compress(stored)
         if len(compressed) < len(stored):
             fields, stored = {**fields, "zstd": len(stored)}, compressed
+    elif codec == "zlib":
+        compressed = zlib.compress(stored, _ZLIB_LEVEL)
+        if len(compressed) < len(stored):
+            fields, stored = {"zlib": len(stored)}, compressed
     return fields, stored
 
 
@@ -96,6 +102,10 @@ def parse_codec(entry: Mapping[str, Any], kind: str, shape: tuple[int, ...]) -> 
         if type(entry["zstd"]) is not int or entry["zstd"] != needed or not needed <= stored * _ZSTD_MAX_RATIO:
             raise ArchiveDamaged(f"a value of {needed} bytes cannot be {stored} compressed ones of {entry['zstd']!r}")
         return (f"{name}+zstd" if name else "zstd"), scale
+    if "zlib" in entry:
+        if name or type(entry["zlib"]) is not int or entry["zlib"] != needed or needed > stored * _ZLIB_MAX_RATIO:
+            raise ArchiveDamaged(f"a value of {needed} bytes cannot be {stored} compressed ones of {entry['zlib']!r}")
+        return "zlib", scale
     if needed != stored:
         raise ArchiveDamaged(
             f"a value of {needed} bytes cannot be {stored} stored ones: it is cut, or not of its shape"
@@ -108,8 +118,10 @@ def unpack(codec: str, scale: float, kind: str, shape: tuple[int, ...], stored: 
 
     A copy unless it is raw.
     """
-    lossy, data = codec.removesuffix("zstd").removesuffix("+"), stored
-    if codec.endswith("zstd"):
+    lossy, data = codec.removesuffix("zlib").removesuffix("zstd").removesuffix("+"), stored
+    if codec == "zlib":
+        data = memoryview(_inflate(stored, bytes_of(kind, shape)))
+    elif codec.endswith("zstd"):
         data = memoryview(_decompress(stored, bytes_of(lossy or kind, shape)))
     if lossy == "float16":
         data = _as_bytes(np.frombuffer(data, "<f2").astype(TYPES[kind]))
@@ -131,6 +143,17 @@ def _decompress(stored: memoryview, size: int) -> bytearray:
     except zstandard.ZstdError as error:
         raise ArchiveDamaged(f"{len(stored)} compressed bytes cannot be read: {error}") from None
     if len(data) != size:
+        raise ArchiveDamaged(f"{len(stored)} compressed bytes hold {len(data)}, and the index says {size}")
+    return data
+
+
+def _inflate(stored: memoryview, size: int) -> bytearray:
+    try:
+        inflater = zlib.decompressobj()
+        data = bytearray(inflater.decompress(stored, size + 1))
+    except zlib.error as error:
+        raise ArchiveDamaged(f"{len(stored)} compressed bytes cannot be read: {error}") from None
+    if len(data) != size or not inflater.eof or inflater.unused_data:
         raise ArchiveDamaged(f"{len(stored)} compressed bytes hold {len(data)}, and the index says {size}")
     return data
 

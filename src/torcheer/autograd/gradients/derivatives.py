@@ -54,6 +54,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) ->
     """Return the gradients of `outputs` with respect to `inputs`.
 
     The options are torch.autograd.grad's.
+
+    - `grad_outputs`: the gradient of each output; one for a scalar if left out.
     """
     return autograd_methods.grad(current(), outputs, inputs, grad_outputs, **options)
 
@@ -62,6 +64,9 @@ def jvp(function: Callable[..., Tensor], inputs: Any, tangents: Any) -> tuple[Te
     """Return a function's value and its Jacobian-vector product with `tangents`.
 
     Backward gives $u \\mapsto J^\\top u$, which is linear in u; its own backward is $v \\mapsto J v$.
+
+    - `function`: of the inputs, to one tensor.
+    - `inputs`: a tensor or a list of tensors; `tangents` has one of the same shape for each.
     """
     points, directions = autograd_methods.as_list(inputs), autograd_methods.as_list(tangents)
     if [point.shape for point in points] != [direction.shape for direction in directions]:
@@ -82,7 +87,11 @@ def jvp(function: Callable[..., Tensor], inputs: Any, tangents: Any) -> tuple[Te
 
 
 def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return the gradient of every element of the result: of shape (*result.shape, *x.shape)."""
+    """Return the gradient of every element of the result: of shape (*result.shape, *x.shape).
+
+    - `function`: from `x` to a tensor.
+    - `x`: where it is differentiated.
+    """
     with Tape():
         leaf = _leaf(x)
         result = function(leaf)
@@ -92,7 +101,11 @@ def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def hessian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return the second derivatives of a scalar function: of shape (*x.shape, *x.shape)."""
+    """Return the second derivatives of a scalar function: of shape (*x.shape, *x.shape).
+
+    - `function`: from `x` to one number.
+    - `x`: where it is differentiated.
+    """
     with Tape():
         leaf = _leaf(x)
         result = function(leaf)

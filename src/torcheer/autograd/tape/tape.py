@@ -35,6 +35,8 @@ from torcheer.capture.record import module_stack
 from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import argument_tensors, leaves
 from torcheer.capture.torch_state import (
+    AUTOGRAD,
+    CAPTURE,
     DisableTorchFunctionSubclass,
     are_transforms_active,
     function_mode_at,
@@ -44,6 +46,7 @@ from torcheer.capture.torch_state import (
     is_wrapped,
     pop_function_mode,
     push_function_mode,
+    require,
     set_grad_enabled,
 )
 from torcheer.errors import BadArgument, NotTraced
@@ -197,6 +200,8 @@ class Tape(TorchFunctionMode):
         return bool(_modes()) and _mode_at(_modes() - 1) is self
 
     def __enter__(self) -> Tape:
+        for feature in (CAPTURE, AUTOGRAD):
+            require(feature)
         with ExitStack() as undo:
             undo.callback(setattr, _local, "tape", getattr(_local, "tape", None))
             _local.tape = self

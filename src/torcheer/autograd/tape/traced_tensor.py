@@ -23,6 +23,9 @@ _is_called_by_user = is_override_enabled  # False while the tape itself is at wo
 class tracer(Tensor):
     """A float tensor that records the operations on it.
 
+    - `data`: numbers, an array or a tensor; whole numbers become floats.
+    - `requires_grad`: let `backward` fill its `.grad`.
+
     >>> a = tracer([1, 2, 3]).requires_grad_()
     >>> (a * a).Sum().backward()
     >>> a.grad

@@ -15,6 +15,7 @@ from torcheer.capture.record.function_table import written_tensors
 from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.tensor_trees import argument_leaves, argument_tensors
+from torcheer.capture.special_cases.gathered_weights import exact_arguments
 
 MANY = 16  # up to this many parents are tested one by one; more of them by group testing
 
@@ -28,7 +29,7 @@ def dead_edges(recorder: Recorder, node: int, run: Run) -> list[str]:
     refs = row.refs
     if not refs or row.call.mark or _is_discrete(recorder, node):
         return []
-    values = [recorder.exact_value(ref) for ref in refs]
+    values = exact_arguments(recorder, row)
     tensors = argument_tensors(row.args, row.kwargs or {})
     written = {id(tensor) for tensor in written_tensors(row.call, row.args, row.kwargs or {})}
     targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in written}

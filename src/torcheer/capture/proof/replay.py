@@ -20,7 +20,8 @@ from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record.recorder import WIDTH, OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.released_values import RELEASED
-from torcheer.capture.torch_state import exact_modes, is_forward_ad_on
+from torcheer.capture.special_cases.gathered_weights import exact_arguments
+from torcheer.capture.torch_state import REPLAY, exact_modes, is_forward_ad_on, require
 from torcheer.errors import CannotReplay, ValueUnavailable
 
 CANNOT = "cannot be judged"
@@ -87,6 +88,7 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
             "this history was loaded from a file, explains a backward pass, or was recorded with structure=False; "
             "replay needs the operations of a live model: capture it again"
         )
+    require(REPLAY)
     recorder.compute_deferred()
     report = Validation(history.trace.info().model, recorder.count)
     with ExitStack() as stack:
@@ -142,7 +144,7 @@ class Replay:
             expected = [
                 self.recorder.exact_value(node << SLOT_BITS | slot) for slot in range(len(self.recorder.outputs(node)))
             ]
-            parents = [self._parent(ref) for ref in row.refs]
+            parents = list(map(self._with_tangent, row.refs, exact_arguments(self.recorder, row)))
         except ValueUnavailable as reason:
             return f"skipped: {reason}", None
         if any(map(is_lazy, (*parents, *expected))):
@@ -187,8 +189,7 @@ class Replay:
             ways.append(((), ()))
         return ways
 
-    def _parent(self, ref: int) -> Tensor:
-        value = self.recorder.exact_value(ref)
+    def _with_tangent(self, ref: int, value: Tensor) -> Tensor:
         if ref in self._tangents and tangent_of(value) is None:
             value = forward_ad.make_dual(value, self._tangents[ref])
         return value

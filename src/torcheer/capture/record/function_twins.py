@@ -86,7 +86,7 @@ def _functional_twins() -> tuple[dict[str, Any], dict[Function, Function]]:
         if isinstance(function, types.FunctionType) and function.__globals__ is vars(functional):
             twins[function] = _copy(function, names)
     for function, branch in BOOLEAN_DISPATCHED.items():
-        if getattr(function, "__module__", "") == functional.__name__ and branch["if_true"] in twins:
+        if getattr(function, "__module__", "") == functional.__name__ and branch.get("if_true") in twins:
             cells = [
                 types.CellType(twins.get(cell.cell_contents, cell.cell_contents))
                 if isinstance(cell.cell_contents, types.FunctionType)

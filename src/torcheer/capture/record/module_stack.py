@@ -27,9 +27,20 @@ from torcheer.capture.record.forward_calls import calls_forward
 from torcheer.capture.record.function_twins import FUSED_MODULES, forward_of
 from torcheer.capture.record.module_values import add_outputs, argument_refs, find_assigned_buffers, note_replacement
 from torcheer.capture.record.recorder import Recorder
-from torcheer.capture.special_cases import fused_attention
+from torcheer.capture.special_cases import distributed_tensors, fused_attention, gathered_weights
 from torcheer.capture.special_cases.generator_forward import scoped_generator
-from torcheer.capture.torch_state import GLOBAL_HOOKS, PARAMETER_HOOKS, Swap, Swaps, originals, tracing_state
+from torcheer.capture.torch_state import (
+    CAPTURE,
+    GLOBAL_HOOKS,
+    PARAMETER_HOOKS,
+    POOLING,
+    Swap,
+    Swaps,
+    is_usable,
+    originals,
+    require,
+    tracing_state,
+)
 
 CallWrapper = Callable[[Module, Callable[[], Any]], Any]
 
@@ -46,9 +57,13 @@ _compiling = torch.compiler.is_dynamo_compiling  # False, except to dynamo
 
 def start(recorder: Recorder) -> None:
     """Report the module calls of this thread to a recorder."""
+    require(CAPTURE)
+    is_usable(POOLING)
     _CAPTURES.start(recorder)
     if recorder.distributed:
         process_groups.MESSAGES.start(recorder)
+        gathered_weights.start(recorder)
+        distributed_tensors.start(recorder)
     if recorder.inputs_from_call and recorder.model is not None:  # any code may call its forward
         _watch_forward(type(recorder.model))
 
@@ -56,6 +71,8 @@ def start(recorder: Recorder) -> None:
 def stop(recorder: Recorder) -> None:
     """Undo `start`; the last recorder to stop restores torch."""
     if recorder.distributed:
+        distributed_tensors.stop(recorder)
+        gathered_weights.stop(recorder)
         process_groups.MESSAGES.stop(recorder)
     _CAPTURES.stop(recorder)
 
@@ -164,8 +181,29 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     else:
         recorder.call_inputs.append(None)  # before `argument_refs`, which may call modules
         recorder.call_inputs[scope] = argument_refs(recorder, args, kwargs)
+    kind = type(self)
+    plan = _call_plans.get(kind)
     try:
-        out = _run(recorder, self, args, kwargs)
+        if (  # what `_run` does of most modules, in line: each frame less is a tenth of what a module call costs
+            plan is None
+            or plan.simple is None
+            or plan.forward_seen is not kind.forward  # replaced since
+            or plan.direct
+            or (plan.assigns and self._buffers)
+            or self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or _global_forward_hooks
+            or _global_forward_pre_hooks
+            or _global_backward_hooks
+            or _global_backward_pre_hooks
+            or "forward" in self.__dict__
+            or _tracing()
+        ):
+            out = _run(recorder, self, args, kwargs)
+        else:
+            out = plan.simple(self, *args, **kwargs)
     finally:
         recorder.scope = outer
     if type(out) is Tensor:
@@ -306,10 +344,11 @@ def _needs_call_impl(module: Module) -> bool:
 class _CallPlan:
     """How modules of one type are called."""
 
-    __slots__ = ("assigns", "attention", "class_forward", "direct", "forward", "scripted", "simple")
+    __slots__ = ("assigns", "attention", "class_forward", "direct", "forward", "forward_seen", "scripted", "simple")
 
     def __init__(self, kind: type) -> None:
         forward = getattr(kind, "forward", None)
+        self.forward_seen: Any = forward  # what the class held when this plan was last right
         self.class_forward = forward = _original_forward(forward, forward)
         self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own modules write buffers in place
         self.attention = fused_attention.ATTENTION_PATHS.get(forward)
@@ -329,6 +368,7 @@ def _call_plan(kind: type) -> _CallPlan:
         forward is not plan.class_forward and _original_forward(forward) is not plan.class_forward
     ):  # its forward was replaced
         plan = _call_plans[kind] = _CallPlan(kind)
+    plan.forward_seen = forward
     return plan
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.record.tensor_trees import ATOMS, ATOMS_AND_TENSORS, argument_leaves, direct_tensors, tensors_in
+from torcheer.capture.record.tensor_trees import (
+    ATOMS,
+    ATOMS_AND_TENSORS,
+    direct_tensors,
+    is_container,
+    tensors_in,
+    walk,
+)
 
 if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
@@ -18,31 +26,50 @@ if TYPE_CHECKING:
 def argument_refs(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]:
     """Return (where, ref, None) per tensor argument, (where, None, value or type) per other."""
     refs: list[tuple[Any, int | None, Any]] = []
-    try:
-        arguments = list(argument_leaves(args, kwargs))
-    except Exception:  # a user-defined container that cannot be walked; the model may never open it
-        arguments = [((place,), value) for place, value in (*enumerate(args), *kwargs.items())]
     with recorder.paused():  # or the recorder would be asked for the version of each tensor
-        for where, value in arguments:
-            if isinstance(value, Tensor):
-                refs.append((where, recorder.ref_of(value), None))
+        for place, value in chain(enumerate(args), kwargs.items()):
+            kind: Any = type(value)
+            if kind is Tensor or kind is Parameter:
+                refs.append(((place,), recorder.ref_of(value), None))
+            elif kind in ATOMS:
+                refs.append(((place,), None, value))
+            elif not is_container(kind):
+                refs.append(((place,), None, kind.__name__))
+            elif kind is tuple and all(type(part) is Tensor for part in value):
+                refs += [((place, index), recorder.ref_of(part), None) for index, part in enumerate(value)]
             else:
-                refs.append((where, None, value if type(value) in ATOMS else type(value).__name__))
+                refs += _nested_refs(recorder, place, value)
     return tuple(refs)
+
+
+def _nested_refs(recorder: Recorder, place: int | str, value: Any) -> list[tuple[Any, int | None, Any]]:
+    """Return the same of an argument that contains others."""
+    try:
+        parts = list(walk(value, (place,)))
+    except Exception:  # a user-defined container that cannot be walked; the model may never open it
+        parts = [((place,), value)]
+    return [
+        (where, recorder.ref_of(part), None)
+        if isinstance(part, Tensor)
+        else (where, None, part if type(part) in ATOMS else type(part).__name__)
+        for where, part in parts
+    ]
 
 
 def add_outputs(recorder: Recorder, scope: int, out: Any) -> None:
     """Record a call's outputs: tensors in containers, and those in plain objects separately."""
-    direct = direct_tensors(out)
-    recorder.exits += (scope, tuple([recorder.find_ref(id(tensor)) for tensor in direct]))
-    if type(out) in ATOMS or (len(direct) == 1 and out is direct[0]):
+    kind, find_ref = type(out), recorder.find_ref
+    if kind is tuple and ATOMS_AND_TENSORS.issuperset(map(type, out)):
+        recorder.exits += (scope, tuple([find_ref(id(part)) for part in out if type(part) not in ATOMS]))
         return
-    if type(out) is tuple and ATOMS_AND_TENSORS.issuperset(map(type, out)):
+    direct = direct_tensors(out)
+    recorder.exits += (scope, tuple([find_ref(id(tensor)) for tensor in direct]))
+    if kind in ATOMS or (len(direct) == 1 and out is direct[0]):
         return
     direct_ids = set(map(id, direct))
     in_objects = [tensor for tensor in tensors_in(out) if id(tensor) not in direct_ids]
     if in_objects:
-        refs = tuple([recorder.find_ref(id(tensor)) for tensor in in_objects])
+        refs = tuple([find_ref(id(tensor)) for tensor in in_objects])
         recorder.object_outputs[scope] = recorder.object_outputs.get(scope, ()) + refs
 
 
@@ -62,7 +89,7 @@ def note_replacement(recorder: Recorder, module: Module, name: str, new: Tensor,
     old = module._parameters[name]
     if old is None or old is new:
         return
-    recorder.replaced_parameters += (old, new)
+    recorder.kept_alive += (old, new)
     for tensor in (old, new):
         recorder.owners.setdefault(id(tensor), (module, name))
     ref = None if recorder.find_ref(id(new)) is not None else recorder.memory.alias_of(new)

@@ -106,6 +106,10 @@ class LiveTrace:
         """Return the gradients of an output, one per backward call."""
         return [] if self.gradient_log is None else self.gradient_log.of(index << SLOT_BITS | output)
 
+    def variables(self, index: int) -> dict[str, Any]:
+        """Nothing: what is added to a live history is in the history itself."""
+        return {}
+
     def stored_gradients(self, name: str) -> list[Any]:
         """Return the gradients of a parameter, one per backward call."""
         tensor = self._stored_names().tensors.get(name)
@@ -239,6 +243,7 @@ class LiveTrace:
             note=recorder.notes.get(node, ""),
             written=tuple(meta_of(tensor) for tensor in tensors[returned:]),
             returned_at=recorder.returned_at.get(node, ()),
+            given_at=recorder.given_at.get(node, ()),
         )
 
     def output_metas(self, node: int) -> tuple[TensorMeta, ...]:
@@ -282,6 +287,7 @@ class LiveTrace:
             if value is ABSENT or isinstance(value, Tensor):
                 ref = next(refs)
                 tensor = value if isinstance(value, Tensor) else self.recorder.tensor_of(ref)
+                _, tensor = self.recorder.gathered.get(id(tensor), (None, tensor))
                 self._add_argument(node, ref, where, tensor, parents, stored)
             else:
                 settings.append((where, value))

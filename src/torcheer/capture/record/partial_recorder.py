@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.record.function_table import TorchCall
-from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, REFS, TENSORS, WIDTH, Recorder
+from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, TENSORS, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.released_values import ABSENT, RELEASED, ReleasedOutputs, add_facts, without_tensors
 from torcheer.capture.record.tensor_trees import leaves
@@ -55,9 +55,7 @@ class PartialRecorder(Recorder):
             return False
         if node in self.inplace_nodes:
             return True
-        rows, place = self.rows, node * WIDTH + REFS
-        begin, end = rows[place], rows[place + WIDTH] if node + 1 < self.count else len(self.refs)
-        for ref in self.refs[begin:end]:  # behind those of the newest row there may be those of a call to come
+        for ref in self.refs_of(node):  # behind those of the newest row there may be those of a call to come
             if 0 <= ref < node << SLOT_BITS and self.tensor_of(ref) is tensor:
                 return False
         return True
@@ -104,6 +102,8 @@ def _add_released(
     released = recorder._release_all(tensors)
     args = tuple([_without(value) for value in args])
     recorder.append((call, args, kwargs, released, begin, recorder.scope, frame.f_code, frame.f_lasti, duration))
+    if recorder.recent is not None:
+        recorder.recent.append((recorder.count - 1, tensors))
     if recorder.on_row is not None and call not in recorder.ignored_calls:
         recorder.on_row(recorder.count - 1, call, out)
 

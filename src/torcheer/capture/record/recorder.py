@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from time import perf_counter_ns
@@ -28,6 +29,7 @@ from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import (
     ATOMS,
     ATOMS_AND_TENSORS,
+    Path,
     argument_tensors,
     leaves,
     snapshot,
@@ -50,6 +52,7 @@ from torcheer.capture.torch_state import (
 from torcheer.capture.values.copy_on_write import ValueMemory
 from torcheer.capture.values.memory_layout import is_empty, is_freed, unwrap
 from torcheer.errors import ValueUnavailable
+from torcheer.inputs import argument_places
 
 
 class OpRow(NamedTuple):
@@ -104,6 +107,7 @@ class Recorder(TorchFunctionMode):
         "memory",
         "on_op",
         "on_row",
+        "recent",
         "refs",
         "refs_by_id",
         "scope",
@@ -130,7 +134,11 @@ class Recorder(TorchFunctionMode):
         self.owners: dict[int, tuple[torch.nn.Module, str]] = {}
         # ref of a computed value that was assigned to a module -> (first row after that, module, attribute name)
         self.assigned: dict[int, tuple[int, torch.nn.Module, str]] = {}
-        self.replaced_parameters: list[Tensor] = []  # old and new parameters, kept alive: `owners` is keyed by id
+        self.kept_alive: list[Tensor] = []  # replaced parameters, new names of values: their ids are keys here
+        # id of a weight that FSDP has gathered -> itself and the shard that stands for it (`gathered_weights`)
+        self.gathered: dict[int, tuple[Tensor, Tensor]] = {}
+        self.gathered_copies: dict[int, Tensor] | None = None  # ref of a shard -> the whole; None: they are not kept
+        self.open_groups: dict[int, Any] = {}  # id of a group of weights that FSDP has gathered -> its `OpenGroup`
         self.losses: list[int] = []  # refs of the tensors the last backward pass started from
         self.gradients: dict[int, int] | None = {}  # id of a `.grad` -> ref of its owner; None: not collected yet
         self.memory = ValueMemory(self)
@@ -148,6 +156,7 @@ class Recorder(TorchFunctionMode):
         self.outer_modes = function_modes()  # active before this recorder: they see each call after it
         self.callers: dict[int, Any] = {}  # node -> the user's calling code, where torch's own code made the call
         self.notes: dict[int, str] = {}  # node -> `Op.note`
+        self.given_at: dict[int, tuple[int | str, ...]] = {}  # node of an input -> `Op.given_at`
         self.returned_at: dict[int, tuple[int | str, ...]] = {}  # node of an output -> `Op.returned_at`
         self.inplace_nodes: set[int] = set()  # nodes that wrote to their arguments
         self.extra_writes: dict[int, tuple[Tensor, ...]] = {}  # node -> tensors it wrote but did not return
@@ -179,6 +188,10 @@ class Recorder(TorchFunctionMode):
         # `PartialRecorder`: sees each row that was released at once; functions that it need not see
         self.on_row: Callable[[int, TorchCall, Any], None] | None = None
         self.ignored_calls: set[TorchCall] = set()
+        # `PartialRecorder`: the newest rows with their results, where a position from the end may be theirs; whether a
+        # value that is about to be overwritten is among them
+        self.recent: deque[tuple[int, Any]] | None = None
+        self.holds: Callable[[int], bool] | None = None
         self.on_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
         self.on_entry: Callable[[int, torch.nn.Module, Any, Any], Any] | None = None  # edits of what modules receive
         self.inputs_from_call = False  # whether arguments of a root module call are inputs (in `recording`)
@@ -289,6 +302,8 @@ class Recorder(TorchFunctionMode):
             elif tensors:
                 args = tuple([ABSENT if type(value) in TENSORS else value for value in args])
             self.append((call, args, kwargs, released, begin, self.scope, code, frame.f_lasti, nanoseconds))
+            if self.recent is not None:
+                self.recent.append((node, out))
             if self.on_row is not None and call not in self.ignored_calls:
                 self.on_row(node, call, out)
             return out
@@ -555,8 +570,12 @@ class Recorder(TorchFunctionMode):
         """Read one row."""
         start = node * WIDTH
         row = OpRow(*self.rows[start : start + WIDTH])
-        end = self.rows[start + WIDTH + REFS] if node + 1 < self.count else len(self.refs)
-        return row._replace(refs=self.refs[row.refs : end])
+        return row._replace(refs=self.refs_of(node))
+
+    def refs_of(self, node: int) -> list[int]:
+        """Return the refs of a row's arguments."""
+        place = node * WIDTH + REFS
+        return self.refs[self.rows[place] : self.rows[place + WIDTH] if node + 1 < self.count else len(self.refs)]
 
     def inputs(self) -> Iterator[tuple[int, Tensor]]:
         """Yield the input tensors that are still alive, with their refs."""
@@ -572,7 +591,9 @@ class Recorder(TorchFunctionMode):
         """Whether a value is kept by reference and must be preserved before a write."""
         if self.saved is None or ref in self.saved or ref < 0:
             return True
-        return type(self.rows[(ref >> SLOT_BITS) * WIDTH + OUT]) not in RELEASED  # not decided yet
+        if type(self.rows[(ref >> SLOT_BITS) * WIDTH + OUT]) not in RELEASED:  # not decided yet
+            return True
+        return self.holds is not None and self.holds(ref)
 
     def output_count(self, node: int) -> int:
         """Count the row's outputs; if it returned no tensor (`x[0] = y`), those it wrote."""
@@ -702,6 +723,10 @@ class Recorder(TorchFunctionMode):
     def add_root_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """Add the tensor arguments of a root module call as inputs."""
         if self.scopes[4 * self.scope] < 0 and self.inputs_from_call:
-            for tensor in tensors_in((args, kwargs)):
+            paths: list[Path] = []
+            tensors = tensors_in((args, kwargs), paths)
+            places = argument_places(module, paths) if len(paths) > 1 else [()]
+            for tensor, place in zip(tensors, places):
                 if self.find_ref(id(tensor)) is None and not self.is_stored(tensor):
+                    self.given_at[self.count] = place
                     self.add("input", tensor, [])

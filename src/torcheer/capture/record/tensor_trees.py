@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
+from functools import cache
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
@@ -39,25 +40,38 @@ ATOMS = frozenset(
         torch.Generator,
     }
 )
+_SEQUENCES = (tuple, list, set, frozenset, deque)
 DEEPEST = 64  # levels of nesting; a list may contain itself
 ATOMS_AND_TENSORS = ATOMS | {Tensor, Parameter}
 
 
+@cache
+def _is_mapping(kind: type) -> bool:
+    return issubclass(kind, Mapping)
+
+
+@cache
+def is_container(kind: type) -> bool:
+    """Whether `walk` opens values of a type, or takes them for tensors."""
+    return issubclass(kind, (Tensor, tuple, list, Mapping)) or dataclasses.is_dataclass(kind)
+
+
 def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield every leaf of a nested value with its path; everything but a container is a leaf."""
-    if isinstance(value, Tensor) or type(value) in ATOMS or len(path) > DEEPEST:
+    kind: Any = type(value)
+    if isinstance(value, Tensor) or kind in ATOMS or len(path) > DEEPEST:
         yield path, value
     elif isinstance(value, (tuple, list)):
         for place, item in enumerate(value):
             yield from walk(item, (*path, place))
+    elif not is_container(kind):
+        yield path, value
     elif isinstance(value, Mapping):
         for name, item in value.items():
             yield from walk(item, (*path, name if isinstance(name, (int, str)) else str(name)))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    else:
         for field in dataclasses.fields(value):
             yield from walk(getattr(value, field.name, None), (*path, field.name))
-    else:
-        yield path, value
 
 
 def argument_tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
@@ -115,11 +129,9 @@ def tensors_in(value: Any, paths: list[Path] | None = None) -> list[Tensor]:
     tensors: list[Tensor] = []
     objects: dict[int, Any] = {}  # kept alive, so that their ids are not reused
     open_containers: set[int] = set()
-    stack: list[Any] = [value]
-    places: list[Path] = [()]  # of the items on the stack, where they are asked for
+    stack: list[tuple[Any, Path]] = [(value, ())]
     while stack:
-        item = stack.pop()
-        place = places.pop() if paths is not None else ()
+        item, place = stack.pop()
         if isinstance(item, Tensor):
             tensors.append(item)
             if paths is not None:
@@ -127,16 +139,19 @@ def tensors_in(value: Any, paths: list[Path] | None = None) -> list[Tensor]:
         elif type(item) is _ContainerEnd:
             open_containers.discard(item.key)
         elif type(item) not in ATOMS and id(item) not in objects and id(item) not in open_containers:
-            parts = _parts(item)
+            parts, names = _parts(item), None
             if parts is None:
-                parts, objects[id(item)] = list(attributes(item).values()), item
-            else:
+                named = attributes(item)
+                objects[id(item)], parts, names = item, list(named.values()), named
+            elif parts:
                 open_containers.add(id(item))
-                stack.append(_ContainerEnd(id(item), item))
-                places.append(place)
-            stack += reversed(parts)
-            if paths is not None:
-                places += [(*place, name) for name in reversed(_part_names(item, len(parts)))]
+                stack.append((_ContainerEnd(id(item), item), ()))
+            if paths is None:
+                stack += [(part, ()) for part in reversed(parts) if type(part) not in ATOMS]
+            elif parts:
+                places = [(*place, name) for name in names or _part_names(item, len(parts))]
+                named_parts = zip(reversed(parts), reversed(places), strict=True)
+                stack += [(part, where) for part, where in named_parts if type(part) not in ATOMS]
     return tensors
 
 
@@ -151,13 +166,14 @@ class _ContainerEnd:
 
 def _parts(value: Any) -> list[Any] | None:
     """Return the items of a container; None if the value is not a container."""
-    if isinstance(value, (tuple, list, set, frozenset, deque)):
+    kind: Any = type(value)
+    if kind in _SEQUENCES or isinstance(value, _SEQUENCES):
         return [] if ATOMS.issuperset(map(type, value)) else list(value)
+    node = _pytree.SUPPORTED_NODES.get(kind)
+    if node is None and not _is_mapping(kind):
+        return None
     with suppress(Exception):  # user-defined code, which the model may never call
-        if (node := _pytree.SUPPORTED_NODES.get(type(value))) is not None:
-            return list(node.flatten_fn(value)[0])
-        if isinstance(value, Mapping):
-            return list(value.values())
+        return list(value.values() if node is None else node.flatten_fn(value)[0])
     return None
 
 
@@ -170,7 +186,7 @@ def _part_names(value: Any, count: int) -> list[int | str]:
     elif isinstance(value, tuple):
         names = list(getattr(value, "_fields", ()))
     elif not isinstance(value, (list, set, frozenset, deque)):
-        names = list(attributes(value))
+        names = list(attributes(value))  # a container of pytree's that is an object
     if len(names) != count:
         return list(range(count))
     return [name if isinstance(name, (int, str)) else str(name) for name in names]
@@ -181,18 +197,30 @@ def attributes(value: Any) -> dict[str, Any]:
 
     None for modules, classes, functions and objects of the standard library.
     """
-    kind = type(value)
-    if isinstance(value, (torch.nn.Module, type)) or kind.__module__ == "builtins":
-        return {}
-    if kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind is not SimpleNamespace:
+    kind: Any = type(value)  # mypy takes classes for unhashable
+    slots = _slots(kind)
+    if slots is None:
         return {}
     values = dict(getattr(value, "__dict__", None) or {})
-    for base in kind.__mro__:
-        for name, member in vars(base).items() if "__slots__" in vars(base) else ():
-            if isinstance(member, MemberDescriptorType):
-                with suppress(AttributeError):  # a slot that was never set
-                    values.setdefault(name, member.__get__(value))
+    for name, member in slots:
+        with suppress(AttributeError):  # a slot that was never set
+            values.setdefault(name, member.__get__(value))
     return values
+
+
+@cache  # caches of keys and values are objects of objects: one is walked at every token of a `generate`
+def _slots(kind: type) -> tuple[tuple[str, MemberDescriptorType], ...] | None:
+    """Return the slots of a class; None where its objects are not opened."""
+    top = kind.__module__.partition(".")[0]
+    if issubclass(kind, (torch.nn.Module, type)) or (top in sys.stdlib_module_names and kind is not SimpleNamespace):
+        return None
+    return tuple(
+        (name, member)
+        for base in kind.__mro__
+        if "__slots__" in vars(base)
+        for name, member in vars(base).items()
+        if isinstance(member, MemberDescriptorType)
+    )
 
 
 def replace(value: Any, tensors: Iterator[Any]) -> Any:

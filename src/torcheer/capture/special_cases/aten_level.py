@@ -21,7 +21,14 @@ from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import user_frame
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import leaves
-from torcheer.capture.torch_state import DisableTorchFunction, OpOverload, composite_guard, has_kernel
+from torcheer.capture.torch_state import (
+    SCRIPTED,
+    DisableTorchFunction,
+    OpOverload,
+    composite_guard,
+    has_kernel,
+    is_usable,
+)
 from torcheer.records import TensorMeta
 
 
@@ -99,7 +106,7 @@ def aten_call(function: Any) -> TorchCall:
 @contextmanager
 def aten_recording(recorder: Recorder) -> Iterator[None]:
     """Record aten operations, too, inside the block."""
-    if recorder.dispatch_mode_on:
+    if recorder.dispatch_mode_on or not is_usable(SCRIPTED):
         yield
         return
     recorder.dispatch_mode_on = True

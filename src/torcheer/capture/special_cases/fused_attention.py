@@ -24,7 +24,16 @@ from torcheer.capture.record.function_twins import FUSED_MODULES, choosing_twin,
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves
 from torcheer.capture.special_cases.deferred_inside import FusedCall
-from torcheer.capture.torch_state import FUSED_KERNELS, function_modes, nested_from_mask
+from torcheer.capture.torch_state import (
+    ATTENTION,
+    FUSED_KERNELS,
+    NESTED,
+    function_modes,
+    is_usable,
+    nested_from_mask,
+    require,
+)
+from torcheer.errors import UnsupportedTorch
 from torcheer.records import BESIDE, KERNEL
 
 Function = Callable[..., Any]
@@ -69,7 +78,7 @@ def call(
     """Run a forward that may choose a fused kernel, as plain torch would."""
     if recorder.explicit_depth:
         return attention.explicit(module, *args, **kwargs)
-    if recorder.fused:
+    if recorder.fused or not is_usable(ATTENTION):
         return attention.fused(module, *args, **kwargs)
     _local.running.append(_RunningForward(recorder, attention.explicit, module, args, kwargs))
     try:
@@ -130,7 +139,7 @@ def _run_explicit(running: _RunningForward) -> tuple[bool, Any]:
                 out = _run_padded(recorder, explicit, module, args, kwargs)
             else:
                 out = explicit(module, *args, **kwargs)
-    except (RuntimeError, NotImplementedError, TypeError) as error:
+    except (RuntimeError, NotImplementedError, TypeError, UnsupportedTorch) as error:
         if recorder.has_edits:
             raise
         recorder.run_notes.append(
@@ -147,6 +156,7 @@ def _run_explicit(running: _RunningForward) -> tuple[bool, Any]:
 
 def _run_padded(recorder: Recorder, explicit: Function, module: Module, args: Any, kwargs: Any) -> Any:
     """Run the explicit path on padded tensors with a mask: it takes no nested ones."""
+    require(NESTED)
     bound = inspect.signature(explicit).bind(module, *args, **kwargs)
     nested = next(value for value in bound.arguments.values() if isinstance(value, Tensor) and value.is_nested)
     padded = nested.to_padded_tensor(0.0)

@@ -14,6 +14,7 @@ gets plain torch's own result and the steps are computed beside it, unless an ed
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -30,6 +31,7 @@ from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves
 from torcheer.capture.torch_state import (
+    HIGHER_ORDER,
     dispatch_keys,
     dispatch_mode_count,
     dispatch_modes,
@@ -38,6 +40,7 @@ from torcheer.capture.torch_state import (
     exact_modes,
     function_modes,
     is_autocasting,
+    is_usable,
     pop_function_mode,
     push_function_mode,
     tracing_state,
@@ -127,16 +130,37 @@ def call_operator(
     """Run a direct call of an operator: by its wrapper, an exported program or user code."""
     name = call.function.name()
     meaning = _PYTHON_MEANINGS.get(name)
-    if meaning is None or not _is_eager(name, args, kwargs):
+    options = None if meaning is None else _understood(meaning, call.function, args, kwargs)
+    if meaning is None or options is None or not _is_eager(name, args, kwargs):
         return _run_closed(recorder, call, args, kwargs, frame)
     push_function_mode(recorder)
     try:
-        out = meaning(*args, **kwargs)
+        out = meaning(*args, **options)
     finally:
         pop_function_mode()
     if _is_wrapper_call(frame):
         return out
     return _join_operands(recorder, call, out, leaves((args, kwargs)), frame)
+
+
+def _understood(meaning: Callable[..., Any], operator: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the keywords for a Python meaning; None where a newer torch asks for more than it means.
+
+    An option that the meaning does not know is left out if it has its default.
+    """
+    signature = inspect.signature(meaning)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+        return kwargs
+    known = inspect.signature(type(operator).__call__).parameters
+    options = {name: value for name, value in kwargs.items() if name in signature.parameters}
+    others = {name: value for name, value in kwargs.items() if name not in signature.parameters}
+    if any(name not in known or known[name].default != value for name, value in others.items()):
+        return None
+    try:
+        signature.bind(*args, **options)
+    except TypeError:
+        return None
+    return options
 
 
 def _is_wrapper_call(frame: FrameType | None) -> bool:
@@ -150,7 +174,7 @@ def _is_wrapper_call(frame: FrameType | None) -> bool:
 
 def _is_eager(name: str, args: Any, kwargs: Any) -> bool:
     """Whether only plain tensors and torcheer's own modes are involved."""
-    if transform_level() is not None or tracing_state() is not None:
+    if not is_usable(HIGHER_ORDER) or transform_level() is not None or tracing_state() is not None:
         return False
     if torch.compiler.is_compiling() or dispatch_modes():
         return False
@@ -230,7 +254,7 @@ def _plain_dynamo() -> Iterator[None]:
 # -- by their Python meaning -----------------------------------------------------------------------------------------
 
 
-def _cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any) -> Any:
+def _cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     return true_fn(*operands) if pred else false_fn(*operands)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.torch_state import unsafe_view
+from torcheer.capture.torch_state import UNDONE_WRITES, require, unsafe_view
 from torcheer.capture.values.memory_layout import MemoryRegion
 from torcheer.capture.values.value_copies import restrided
 from torcheer.errors import ValueUnavailable
@@ -155,6 +155,7 @@ class DeferredValue:
 
 def anchor_of(tensor: Tensor) -> Tensor | None:
     """Return a view that keeps a tensor's current autograd node; None if there is none."""
+    require(UNDONE_WRITES)
     try:
         with torch.inference_mode(False), torch.enable_grad():
             anchor = unsafe_view(tensor, tensor.shape)

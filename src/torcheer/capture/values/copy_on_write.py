@@ -172,6 +172,21 @@ class ValueMemory:
         for number in removed:  # only now: preserving them reads the entries
             block.entries.remove(number)
 
+    def preserve_views(self, tensors: list[Tensor], begin: int) -> None:
+        """Copy the values, from a row on, that share memory with these tensors, which the model is about to free."""
+        recorder = self.recorder
+        with recorder.paused():
+            reached = {recorder.find_ref(id(tensor)) for tensor in tensors}
+            storages = set(map(storage_of, tensors))
+            for node in range(begin, recorder.count):
+                if reached.isdisjoint(recorder.refs_of(node)):
+                    continue
+                for ref, value in recorder.live_values(node):
+                    if storage_of(value) in storages:
+                        reached.add(ref)
+                        if recorder.must_keep(ref):
+                            self._copy(ref, value, self._saved_form(ref, value))
+
     def _mark_stale(self, ref: int, other: Tensor, window: Window, block: StorageBlock) -> None:
         """Mark another tensor over the memory about to be written as stale."""
         if other is window.tensor or not self._holds(other, ref) or self._differs_from_copy(other):

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.tensor_trees import leaves
 from torcheer.capture.torch_state import version_of
 from torcheer.capture.values.copy_on_write import CHANGED, FREED
 from torcheer.capture.values.memory_layout import is_freed
 from torcheer.capture.values.value_copies import copy_of, graph_copy
 from torcheer.capture.values.value_forms import has_form, in_form
 from torcheer.errors import BadArgument
-from torcheer.selection import keys_of
+from torcheer.selection import Layers, keys_of
 from torcheer.tap.device_copies import READY
 
 
@@ -34,7 +35,7 @@ class Save:
     - `guard`: "write" copies a value when torch is about to write to it, "clone" copies every value at once.
     """
 
-    layers: Any = "all"  # which layers, in any form of `torcheer.selection`
+    layers: Layers = "all"  # which layers, in any form of `torcheer.selection`
     device: Any = None  # move values there
     dtype: torch.dtype | None = None  # store values in this type
     transform: Callable[[Tensor], Tensor] | None = None  # store what this returns instead
@@ -80,7 +81,7 @@ class KeptValues:
         self._saved = recorder.saved
         self._by_reference = not save.detach and save.guard == "write"
         self._kept: set[int] = set()
-        self._held: deque[int] = deque()  # refs of recent values that may be wanted, oldest first
+        self._copied: deque[int] = deque()  # refs of recent values that were copied, as torch wrote to them
 
     def keep_new(self, ref: int, tensor: Tensor) -> bool:
         """Save a value that was just computed by reference; False if it must be copied or converted."""
@@ -117,27 +118,31 @@ class KeptValues:
         else:
             self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
 
-    def hold(self, ref: int, tensor: Tensor, window: int) -> None:
-        """Hold a value until `window` rows are newer: a position from the end may turn out to be its own."""
-        if ref not in self._kept:
-            self._saved[ref] = (tensor, version_of(tensor))
-            self._held.append(ref)
-        newest = ref >> SLOT_BITS
-        while self._held and newest - (self._held[0] >> SLOT_BITS) >= window:
-            self._let_go(self._held.popleft())
+    def hold_recent(self, window: int) -> None:
+        """Hold the results of the newest `window` rows: a position from the end may turn out to be one of theirs."""
+        self.recorder.recent = deque(maxlen=window)
+        self.recorder.holds = self._holds
+
+    def _holds(self, ref: int) -> bool:
+        """Whether a value that is about to be overwritten is recent, so that a copy is made and known here."""
+        assert self.recorder.recent is not None
+        oldest = self.recorder.count - (self.recorder.recent.maxlen or 0)
+        while self._copied and self._copied[0] >> SLOT_BITS < oldest:
+            self._let_go(self._copied.popleft())
+        if ref >> SLOT_BITS < oldest:
+            return False
+        self._copied.append(ref)
+        return True
 
     def finish(self, positions: set[int]) -> None:
-        """Keep those of the held values whose positions are wanted, from the end, and let go of the others."""
-        while self._held:
-            ref = self._held.popleft()
-            if (ref >> SLOT_BITS) - self.recorder.count in positions:
-                tensor, _ = self._saved.pop(ref, (None, 0))
-                if tensor is None:
-                    tensor = self.recorder.memory.preserved(ref)
-                if tensor is not None:
+        """Keep those of the recent values whose positions are wanted, from the end, and let go of the others."""
+        recent, self.recorder.recent, self.recorder.holds = self.recorder.recent, None, None
+        for node, out in recent or ():
+            if node - self.recorder.count in positions:
+                for ref, tensor in enumerate(leaves(out), node << SLOT_BITS):
                     self.keep(ref, tensor)
-            else:
-                self._let_go(ref)
+        while self._copied:
+            self._let_go(self._copied.popleft())
 
     def _let_go(self, ref: int) -> None:
         if ref not in self._kept:

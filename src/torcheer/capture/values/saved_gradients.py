@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torcheer.capture.torch_state import DisableTorchFunction, backward_call
+from torcheer.capture.torch_state import GRADIENTS, DisableTorchFunction, backward_call, require
 from torcheer.errors import BadArgument
 
 
@@ -15,6 +15,7 @@ class GradientLog:
     """Collects gradients through tensor hooks and keeps them until it is freed."""
 
     def __init__(self) -> None:
+        require(GRADIENTS)
         self._calls: list[int] = []  # autograd's graph task id of each backward call, in order
         self._gradients: dict[tuple[int, int], Tensor] = {}  # (backward call, ref or id) -> gradient
         self._handles: dict[int, Any] = {}  # ref or id -> the hook

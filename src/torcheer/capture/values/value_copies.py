@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torcheer.capture.torch_state import DelayedError, is_wrapped
+from torcheer.capture.torch_state import LOST_GRAPHS, DelayedError, is_wrapped, require
 from torcheer.capture.values.memory_layout import NO_MEMORY, PLAIN
 
 
@@ -55,6 +55,7 @@ def cut_off(value: Tensor) -> Tensor:
     """Make backward through a value whose graph is lost raise, instead of doing nothing."""
     if not (value.is_floating_point() or value.is_complex()):
         return value
+    require(LOST_GRAPHS)
     try:
         with torch.inference_mode(False), torch.enable_grad():
             leaf = value.detach().requires_grad_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from torcheer.history.layers.cycles import components
 from torcheer.network.fold import Net, add_badges
 from torcheer.network.op_places import Path, Place, Places, address_of
 from torcheer.network.pass_fold import OpForms, shown_parameters
+from torcheer.network.pass_graph import apart_from, given_name
 from torcheer.records import BESIDE, ModuleCall, Op, Stored
 from torcheer.terminal import plural
 
@@ -159,10 +161,17 @@ class _ItemBuilder:
         return item
 
     def _end_name(self, op: Op) -> str:
-        """Return the name of an input or output: its field in what was returned, or its number if of several."""
+        """Return the name of an input or output: as forward takes or returns it, or its number if of several."""
         if len(op.returned_at) == 1 and isinstance(op.returned_at[0], str):
             return op.returned_at[0]
+        if op.given_at and self.ends["input"] > 1:
+            return apart_from(self.modules, given_name(op))
         return f"{op.name} {self._number(op)}" if self.ends[op.kind] > 1 else op.name
+
+    @cached_property
+    def modules(self) -> set[str]:
+        """The addresses of all modules that ran."""
+        return {call.address for op in self.facts.ops for call in op.modules}
 
     def _number(self, op: Op) -> int:
         layers = self.facts.layers

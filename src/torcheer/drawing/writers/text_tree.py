@@ -22,6 +22,8 @@ def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = N
 
     Modules more than `depth` levels deep are one line each; None shows all. With `repeats_once`, only the last of equal
     modules that follow each other is opened.
+
+    - `history`: a capture.
     """
     fold = fold_pass(history.facts, rolled=rolled)
     title = f"{history.model_name}{' (repeats rolled)' if rolled else ''}"

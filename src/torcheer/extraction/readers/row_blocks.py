@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer import remote
 from torcheer.archive.format.archive_folder import segment_paths
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.format.parallel_checksums import combine
+from torcheer.disk import read_at
 from torcheer.encoding import crc32, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.extraction.extraction_reader import Extraction
@@ -143,12 +145,14 @@ class BlockReader:
 
     def _read_file(self, rows: StoredRows, place: int, target: memoryview) -> None:
         entry = rows.entry
-        file, offset = self._file(rows), entry.offset + place
+        path, offset = segment_paths(rows.archive.path, entry.segment)[1], entry.offset + place
+        remote.fill(path, offset, offset + len(target))
+        file = self._file(str(path))
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file, offset, len(target), os.POSIX_FADV_WILLNEED)  # or it comes in small pieces
         done = 0
         while done < len(target):
-            count = os.preadv(file, [target[done:]], offset + done)
+            count = read_at(file, target[done:], offset + done)
             if not count:
                 raise ArchiveDamaged(f"{rows.archive.path}: {entry.layer!r} of batch {entry.step} is cut off")
             done += count
@@ -173,8 +177,7 @@ class BlockReader:
         entry = rows.entry
         raise ArchiveDamaged(f"{rows.archive.path}: {entry.layer!r} of batch {entry.step} is not what was written")
 
-    def _file(self, rows: StoredRows) -> int:
-        path = str(segment_paths(rows.archive.path, rows.entry.segment)[1])
+    def _file(self, path: str) -> int:
         with self._lock:
             if path not in self._files:
                 self._files[path] = os.open(path, os.O_RDONLY)

@@ -16,12 +16,13 @@ from torch.utils.data import IterableDataset, get_worker_info
 from torcheer.errors import BadArgument
 from torcheer.extraction.extraction_reader import Extraction
 from torcheer.extraction.readers.row_blocks import Block, BlockReader, list_blocks, row_shape
-from torcheer.extraction.shared_storage import storage_holders
+from torcheer.extraction.values.shared_storage import storage_holders
 
-_READERS = 8  # threads that read: while one verifies a checksum, the disk has others' requests
+_READERS = 12  # threads that read: while some verify checksums and place rows, the disk has others' requests
 _KEPT_BATCHES = 3  # whose memory is used again: the one that is made, the one at work, and one that was just let go
 _KEPT_POOLS = 2
 _VIEW_SHARE = 8  # batches from an eighth of a pool on are views of it; one of a smaller batch would keep too much alive
+_COPY_SHARE = 3  # the last batch of a pool is a copy up to a third of it
 
 
 class _Pool(NamedTuple):
@@ -114,25 +115,30 @@ class RowStream(IterableDataset[Any]):
         rest: list[Tensor] = []  # rows of the pool before that made no batch
         outputs, memories = _Outputs(), _Recycled(_KEPT_POOLS)
         shapes = [(max(counts, default=0), *shape) for shape in self._shapes]
+        ahead: deque[Future[_Pool]] = deque()  # being read, the next one first
+        unread = deque(range(first, len(pools)))
         with _Readers(self._verified) as readers:
 
-            def read(number: int, *, if_free: bool) -> Future[_Pool] | None:
-                if number == len(pools) or (if_free and not memories.is_free):
-                    return None
-                return readers.start(self, pools[number], next(orders), memories.take(shapes, self._types))
+            def read_ahead(count: int) -> None:
+                """Begin to read, until so many pools are under way or no memory is free."""
+                while unread and len(ahead) < count and memories.is_free:
+                    memory = memories.take(shapes, self._types)
+                    ahead.append(readers.start(self, pools[unread.popleft()], next(orders), memory))
 
-            coming = read(first, if_free=True)
-            for number in range(first, len(pools)):
-                assert coming is not None
-                pool, coming = coming.result(), None
+            for _ in range(first, len(pools)):
+                read_ahead(2)  # the disk goes on with the second while the last blocks of the first come in
+                if not ahead:  # somebody holds batches: more memory
+                    memories.grow()
+                    read_ahead(1)
+                pool = ahead.popleft().result()
                 start, left = left, 0
                 while pool.row_count - start + (len(rest[0]) if rest else 0) >= self._batch_size:
-                    coming = coming or read(number + 1, if_free=True)  # once the last batch before this pool is let go
+                    read_ahead(1)  # once the last batch before this pool is let go
                     stop = start + self._batch_size - (len(rest[0]) if rest else 0)
-                    yield self._give(outputs.make(pool, start, stop, rest))
+                    yield self._give(outputs.make(pool, start, stop, rest, self._batch_size))
                     start, rest = stop, []
-                coming = coming or read(number + 1, if_free=False)
-                rest = outputs.make(pool, start, pool.row_count, rest)
+                rest = outputs.make(pool, start, pool.row_count, rest, self._batch_size)
+                del pool  # its memory is free once the caller lets go of the batches
             if rest and len(rest[0]) and not self._drop_last:
                 yield self._give(rest)
 
@@ -177,11 +183,11 @@ def _inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class _Readers:
-    """Threads that read blocks, and one that waits for a pool of them."""
+    """Threads that read blocks, and those that wait for a pool of them."""
 
     def __init__(self, verified: set[Any]) -> None:
         self.reader, self.threads = BlockReader(verified), ThreadPoolExecutor(_READERS, "torcheer-read")
-        self._waiting = ThreadPoolExecutor(1, "torcheer-read-ahead")
+        self._waiting = ThreadPoolExecutor(_KEPT_POOLS, "torcheer-read-ahead")
 
     def start(self, stream: RowStream, blocks: list[Block], order: Any, memory: list[Tensor]) -> Future[_Pool]:
         return self._waiting.submit(stream.read_pool, blocks, order, memory, self)
@@ -214,7 +220,10 @@ def _first_needed(counts: list[int], batch_size: int, skip: int) -> tuple[int, i
 
 
 class _Outputs:
-    """Batches of rows: views of a pool, or copies where they are small, or of two pools.
+    """Batches of rows: views of a pool, or copies where they are small, or of two pools, or the last of one.
+
+    A caller holds a batch until the next one comes: if the last of a pool were a view, its memory would not be free
+    for reading while the caller waits for the next pool.
 
     In a DataLoader's worker always copies, in memory that is not used again: another process reads it.
     """
@@ -223,10 +232,11 @@ class _Outputs:
         self._is_worker = get_worker_info() is not None
         self._copies = _Recycled(0 if self._is_worker else _KEPT_BATCHES)
 
-    def make(self, pool: _Pool, start: int, stop: int, rest: list[Tensor]) -> list[Tensor]:
+    def make(self, pool: _Pool, start: int, stop: int, rest: list[Tensor], batch_size: int) -> list[Tensor]:
         """Return rows of a pool, behind those that were left of the one before."""
-        before, rows = len(rest[0]) if rest else 0, stop - start
-        if not before and rows * _VIEW_SHARE >= pool.row_count and not self._is_worker:
+        before, rows, pool_rows = len(rest[0]) if rest else 0, stop - start, pool.row_count
+        is_small = rows * _VIEW_SHARE < pool_rows or (stop + batch_size > pool_rows and rows * _COPY_SHARE <= pool_rows)
+        if not before and not is_small and not self._is_worker:
             return [part[start:stop] for part in pool.parts]
         shapes = [(before + rows, *part.shape[1:]) for part in pool.parts]
         outputs = self._copies.take(shapes, [part.dtype for part in pool.parts])
@@ -247,6 +257,10 @@ class _Recycled:
     def is_free(self) -> bool:
         """Return whether there is free memory, or fewer than are kept."""
         return len(self._kept) < (self._kept.maxlen or 0) or any(all(map(_is_free, memory)) for memory in self._kept)
+
+    def grow(self) -> None:
+        """Forget the memory that is held longest, so that other memory is free."""
+        self._kept.popleft()
 
     def take(self, shapes: list[tuple[int, ...]], types: list[torch.dtype]) -> list[Tensor]:
         """Return a tensor of each shape and type."""

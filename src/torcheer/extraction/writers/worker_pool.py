@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +12,8 @@ from typing import Any, Final
 import torch
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.extraction.extraction_run import ExtractionJob, run_job
-from torcheer.terminal import ProgressCallback
+from torcheer.extraction.extraction_job import ExtractionJob, run_job
+from torcheer.terminal import ProgressCallback, notice
 from torcheer.wire.child_process import ChildProcess, Program, payload_memory
 
 _PROGRAM: Final = Program(
@@ -29,13 +28,10 @@ def run_workers(job: ExtractionJob, count: int, on_progress: ProgressCallback) -
     """Run `count` worker processes until no free shard is left."""
     if type(count) is not int or count < 1:
         raise BadArgument(f"workers={count!r}: give a whole number, 0 to work in this process")
-    if job.batches.is_single_pass:
-        raise BadArgument("workers: a generator can be gone through only once, here; give a Dataset, or workers=0")
-    if job.trial is not None and not job.batches.starts_with(job.trial.checksum):
-        raise BadArgument("workers: the data begins otherwise each time, so that they cannot share it; use workers=0")
+    check_shareable(job, "workers")
     threads = max(1, torch.get_num_threads() // count)
     # The trial is cheaper to compute than to send.
-    payload_fd = payload_memory(_pickle_job((replace(job, trial=None), threads)))
+    payload_fd = payload_memory(pickle_job((replace(job, trial=None), threads)))
     workers: list[_WorkerProcess] = []
     problems: list[str] = []
     try:
@@ -48,11 +44,19 @@ def run_workers(job: ExtractionJob, count: int, on_progress: ProgressCallback) -
     if problems and len(problems) == count:
         raise TorcheerError(f"every worker failed; the first one said: {problems[0]}")
     for problem in problems:  # the other workers computed its shards, or this process will
-        print(f"torcheer: a worker failed and its shards were taken over: {problem}", file=sys.stderr)
+        notice("extraction", f"a worker failed and its shards were taken over: {problem}")
 
 
-def _pickle_job(job: Any) -> bytes:
-    """Pickle the job for the workers, which are ours alone; objects of the user's script go by value."""
+def check_shareable(job: ExtractionJob, asked: str) -> None:
+    """Refuse data that another process could not go through as this one does."""
+    if job.batches.is_single_pass:
+        raise BadArgument(f"{asked}: a generator can be gone through only once, here; give a Dataset, or workers=0")
+    if job.trial is not None and not job.batches.starts_with(job.trial.checksum):
+        raise BadArgument(f"{asked}: the data begins otherwise each time, so that it cannot be shared; use workers=0")
+
+
+def pickle_job(job: Any) -> bytes:
+    """Pickle the job for other processes, which are ours alone; objects of the user's script go by value."""
     try:
         import cloudpickle
     except ImportError:

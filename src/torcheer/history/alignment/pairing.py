@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -45,6 +46,7 @@ class Pair:
 
 
 Pairs = dict[int, Pair]
+Name = tuple[str, int, int]  # of a layer or module, with its pass and the output
 
 
 def pair_by_position(values: HistoryValues, others: HistoryValues) -> Pairs:
@@ -186,15 +188,17 @@ def _pair_by_structure(values: HistoryValues, others: HistoryValues, pairs: Pair
     """Pair the rest: same function of paired values, or of the same parameters, or the same label."""
     taken = {pair.partner for pair in pairs.values()}
     readers = _readers(others, pair_parameters(values, others))
-    labels = _labels(others)
-    own_labels = {index: label for label, indices in _labels(values).items() for index in indices}
+    slots_of = _labels if values.has_structure and others.has_structure else _module_results
+    named, own_names = slots_of(others), defaultdict[int, list[Name]](list)
+    for name, index in slots_of(values).items():
+        own_names[index].append(name)
     for index in range(len(values.slots)):
         if index in pairs and pairs[index].order != REORDERED:
             continue
         choices = [
             ("dataflow", _same_function(values, others, index, pairs)),
             ("parameters", readers(values, index)),
-            ("label", [n for n in labels.get(own_labels.get(index), []) if _same_shape(values, index, others, n)]),
+            ("label", [n for n in _namesakes(named, own_names[index]) if _same_shape(values, index, others, n)]),
         ]
         for by, candidates in choices:
             partner = next(
@@ -205,6 +209,10 @@ def _pair_by_structure(values: HistoryValues, others: HistoryValues, pairs: Pair
                 pairs.setdefault(index, Pair(partner, error, by))
                 taken.add(partner)
                 break
+
+
+def _namesakes(named: Mapping[Name, int], names: list[Name]) -> list[int]:
+    return [named[name] for name in names if name in named]
 
 
 def _same_kind(values: HistoryValues, index: int, others: HistoryValues, other: int) -> bool:
@@ -247,11 +255,21 @@ class _readers:
         return [other for other in readers if numel(slots[other].shape) == size and bool(slots[other].parents) == made]
 
 
-def _labels(values: HistoryValues) -> dict[tuple[str, int, int] | None, list[int]]:
+def _labels(values: HistoryValues) -> dict[Name, int]:
     """Return slots by layer without position, pass and output: one more op at the start must not shift the others."""
     return {
-        (layer.short, number, output): [values.of[op, output]]
+        (layer.short, number, output): values.of[op, output]
         for layer in values.history.facts.layers.all
         for number, op in enumerate(layer.ops, 1)
         for output in range(len(values.ops[op].tensors))
+    }
+
+
+def _module_results(values: HistoryValues) -> dict[Name, int]:
+    """Return slots by module, call and place: labels count operations, of which a run without structure has none."""
+    return {
+        (run.call.address, run.call.call, place): values.of[result.parent, result.output]
+        for run in values.history.trace.runs()
+        for place, result in enumerate(run.outputs)
+        if (result.parent, result.output) in values.of
     }

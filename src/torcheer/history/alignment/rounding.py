@@ -78,10 +78,12 @@ def _kernel_unit(values: HistoryValues, others: HistoryValues, index: int, pair:
 
 
 def _agrees(values: HistoryValues, others: HistoryValues, index: int, pair: Pair, verdicts: Verdicts) -> bool:
+    slot, partner = values.slots[index], others.slots[pair.partner]
+    if not (slot.known and partner.known):
+        return False
     if pair.error <= MARGIN * verdicts.expected[index]:
         return True
-    slot = values.slots[index]
-    if not slot.known or numel(slot.shape) != numel(others.slots[pair.partner].shape):
+    if numel(slot.shape) != numel(partner.shape):
         return False
     array, other = values.array(index), others.array(pair.partner)
     if array.dtype.kind == "f" or other.dtype.kind == "f" or not verdicts.sources[index]:

@@ -52,6 +52,10 @@ class Side:
         if not slot.known or self.verdicts.good[index] or self.fine[index] or self.values.op_of(index).note == BESIDE:
             return False
         pair = self.pairs.get(index)
+        if pair is not None and not self.others.slots[pair.partner].known:
+            return False
+        if self.others.is_partial and not (pair and self.is_mutual(index, pair)):
+            return False
         constant = slot.spread <= 1e-12 * slot.rms  # it may equal another by chance, and says nothing
         if (constant or not self.given[index]) and not (pair and self._is_namesake(index, pair)):
             return False

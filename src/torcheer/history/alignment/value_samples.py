@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
 from torcheer.history.value_arrays import to_numpy
-from torcheer.records import BESIDE, Op
+from torcheer.records import BESIDE, NO_STRUCTURE, Op
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -63,6 +63,9 @@ class HistoryValues:
             self._look(index, slot)
 
         self.twin = self._twins()
+        self.has_structure = NO_STRUCTURE not in history.info.notes
+        # True where what it does not hold may have been computed all the same
+        self.is_partial = not self.has_structure or not all(self.slots[index].known for index in self.results())
 
     def _twins(self) -> list[int]:
         """Return for each slot the first that holds the same numbers, in any order."""

@@ -77,9 +77,9 @@ def _judgement(comparison: Comparison) -> list[str]:
         return []
     unsaved = sum(row.status == "not saved" for row in comparison.rows)
     note = [f"{plural(unsaved, 'value')} could not be compared: not saved in both"] if unsaved else []
-    if comparison.agrees:
+    if not comparison.divergences:
         errors = [row.error for row in comparison.rows if row.agrees and 0 < row.error < inf]
-        if not errors and not comparison.rows:
+        if not comparison.found_values:
             return ["Nothing could be compared: no value of the one corresponds to one of the other", *note]
         largest = f": errors are at most {max(errors):.2g}" if errors else ""
         return [f"They agree up to the rounding of {comparison.precision}{largest}", *note]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
@@ -12,14 +12,25 @@ from torch import nn
 from torcheer.host.follow.layer_places import LayerPlaces, places_of
 from torcheer.host.follow.model_pass import ModelPass
 from torcheer.host.follow.network_finder import HOW_FOUND, NetworkFinder
-from torcheer.host.host import Host
 from torcheer.models import modules_of, unwrapped
 from torcheer.network.history_network import PassDescription
+from torcheer.network.network_records import Network
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_compiled
 from torcheer.tap.pass_counter import is_called
 from torcheer.terminal import first_names
 
 _REDESCRIBE_SECS: Final = 5.0  # between two descriptions of a model whose shapes change
+
+
+class NetworkSink(Protocol):
+    """Where a network goes once it is known: a `Host`, or a run's log."""
+
+    @property
+    def network(self) -> Network | None:
+        """The network that is shown."""
+
+    @network.setter
+    def network(self, network: Network) -> None: ...
 
 
 class DescribedModel:
@@ -30,7 +41,7 @@ class DescribedModel:
     """
 
     def __init__(
-        self, model: nn.Module | Mapping[str, nn.Module], host: Host, layers: Any, note: Callable[[str], None]
+        self, model: nn.Module | Mapping[str, nn.Module], host: NetworkSink, layers: Any, note: Callable[[str], None]
     ) -> None:
         self.model = model if isinstance(model, nn.Module) else nn.ModuleDict(_named(model))
         self.roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())

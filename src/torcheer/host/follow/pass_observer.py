@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.host.follow.model_pass import ModelPass
+from torcheer.inputs import argument_places
 from torcheer.models import modules_of, unwrapped
 from torcheer.network.module_tree import ATTENTION
 from torcheer.records import Edge, ModuleCall, Op, Stored, TensorMeta
@@ -74,9 +75,12 @@ class PassObserver:
     def record_inputs(self, arguments: Any, keywords: Any) -> None:
         """Record the arguments of a model call; tensors that no module produced are inputs."""
         self.inputs = (arguments, keywords)
-        for _, tensor in tensors_in((arguments, keywords or {}), "input"):
+        given, root = tensors_in((arguments, keywords or {}), ""), (self._roots or [self._model])[0]
+        paths = [tuple(int(part) if part.isdecimal() else part for part in name.split(".")[1:]) for name, _ in given]
+        for (_, tensor), place in zip(given, argument_places(root, paths) if len(given) > 1 else [()]):
             if tensor.grad_fn is None and self._producer(tensor) is None:
-                self._remember(tensor, self._add(Op(0, "input", "input", outputs=(meta_of(tensor),))))
+                op = Op(0, "input", "input", outputs=(meta_of(tensor),), given_at=place)
+                self._remember(tensor, self._add(op))
 
     def record_output(self, name: str, number: int, output: ModuleOutput) -> None:
         """Record what a module returned."""

@@ -53,4 +53,4 @@ class FrozenLayer(Rule):
 
 def _passes_gradient(weight: str, values: StepValues) -> bool:
     """Whether a gradient flows through the layer of a weight to the layers before it."""
-    return weight.partition("@")[0].rpartition(".")[0] in values.all("grad")
+    return weight.rpartition(".")[0] in values.all("grad")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery
 
-_HELD_OUT = re.compile(r"^(val|valid|validation|test)(?![a-z])[\W_]*", re.IGNORECASE)
+_HELD_OUT = re.compile(r"^(val|valid|validation|eval|test)(?![a-z])[\W_]*", re.IGNORECASE)
 _TRAINED = re.compile(r"^(train|training)(?![a-z])[\W_]*", re.IGNORECASE)
 
 
@@ -63,7 +63,7 @@ class _HeldOut(NamedTuple):
 
 
 class Overfitting(Rule):
-    """A held-out loss (its name begins with val, valid or test) rises while the training loss falls."""
+    """A held-out loss (its name begins with val, valid, eval or test) rises while the training loss falls."""
 
     name = "overfitting"
     defaults = {"metric": "loss", "rise": 0.05, "looks": 5, "patience": 1}

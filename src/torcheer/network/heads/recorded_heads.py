@@ -53,7 +53,11 @@ def weights_of(op: Op, read: Read, batch: int) -> Array | None:
         return None if weights is None else weights.reshape(batch, -1, *weights.shape[-2:])
     arguments = {edge.where[0]: read(edge.parent, edge.output) for edge in op.parents if len(edge.where) == 1}
     query, key = _argument(arguments, 0, "query"), _argument(arguments, 1, "key")
-    if query is None or key is None or query.ndim != 4 or key.ndim != 4 or query.shape[-1] != key.shape[-1]:
+    if query is None or key is None or query.shape[-1] != key.shape[-1]:
+        return None
+    if query.ndim == key.ndim == 3:  # one head, without an axis of its own
+        query, key = query[:, None], key[:, None]
+    if query.ndim != 4 or key.ndim != 4:
         return None
     settings = dict(op.settings)
     if settings.get(("enable_gqa",), False) is True and query.shape[1] % key.shape[1] == 0:
@@ -67,6 +71,7 @@ def weights_of(op: Op, read: Read, batch: int) -> Array | None:
     if settings.get(("is_causal",), settings.get((5,))) is True:
         mask = np.tri(*scores.shape[-2:], dtype=bool)
     if mask is not None:
+        mask = mask[:, None] if mask.ndim == 3 and len(op.outputs[0].shape) == 3 else mask
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + real_numbers(mask)
     return _softmax(scores)
 
@@ -76,7 +81,9 @@ def _argument(arguments: dict[int | str, Array | None], position: int, name: str
 
 
 def _softmax(scores: Array) -> Array:
+    """Return the weights; of a row that may look at no key, zeros, as torch's attention has them."""
+    largest = scores.max(-1, keepdims=True)
     with np.errstate(all="ignore"):
-        weights: Array = np.exp(scores - scores.max(-1, keepdims=True))
+        weights: Array = np.exp(scores - largest)
         weights /= weights.sum(-1, keepdims=True)
-    return weights.astype(np.float32)
+    return np.where(largest == -np.inf, 0, weights).astype(np.float32)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from torcheer.ranks import split_rank
 from torcheer.records import garbage_collection_off
 from torcheer.runlog.earlier.old_run import old_files, old_tables
+from torcheer.runlog.earlier.old_watch import Frame
 from torcheer.runlog.follow.followed_writer import FollowedWriter, NewFrame
 from torcheer.runlog.log_frames import COUNTS, EPOCHS, LOSSES, METRICS, STATISTICS, STEPS
 from torcheer.runlog.log_openings import Row, held_rows, rows_of
 from torcheer.runlog.log_reader import TRAIN, column_for, head_of, tested_columns, writers_in
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
+from torcheer.runlog.ranks.rank_board import RankBoard, RankRow, merge_alerts
+from torcheer.runlog.ranks.rank_facts import ONE_PROCESS, RankFacts
+from torcheer.runlog.ranks.rank_steps import RankFrame, RankSteps
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.runlog.tables.long_table import LongTable
 from torcheer.runlog.training_tables import WITHOUT_STEPS, Tables, loss_column, shown_tables
-from torcheer.runlog.watched_values import histograms_of, read_statistics
-from torcheer.runlog.writer_log import read_alerts
+from torcheer.runlog.watched_values import hashes_of, histograms_of, read_statistics
+from torcheer.runlog.writer_log import note_frame, read_alerts
 from torcheer.samples import BINS, EDGES, Alert, Key
 
 _SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
@@ -58,12 +64,18 @@ class FollowedLog:
         self._pipelines: list[str] = []
         self._changed: set[str] = set()
         self._parts: set[tuple[Path, str]] = set()  # of shown tables, that have rows there
+        self._facts: dict[Path, RankFacts] = {}  # of each rank's log
+        self._boards: dict[str, RankBoard] = {}  # of each model that several ranks train
+        self._merged: dict[str, RankSteps] = {}
+        self._waiting: dict[Path, NewFrame] = {}  # of several ranks, the frame that comes next
         self._shows_cleared = False  # whether a table shows rows of a part that was cleared since
 
     @property
     def problems(self) -> list[str]:
         """Sentences about what was lost."""
-        return [problem for writer in self._writers.values() for problem in writer.problems]
+        late = sum(steps.late for steps in self._merged.values())
+        text = f"{late:,} values of ranks that lag far behind the others are left out here; tl.load has them"
+        return [*(problem for writer in self._writers.values() for problem in writer.problems), *[text] * bool(late)]
 
     @property
     def network(self) -> dict[str, Any] | None:
@@ -116,9 +128,12 @@ class FollowedLog:
 
     def _read(self) -> None:
         alerts, samples = len(self.alerts), len(self.samples)
-        for writer in self._writers.values():
+        for writers in self._groups():
             with garbage_collection_off():
-                self.is_behind |= all(self._take(writer) for _ in range(_PARTS_AT_ONCE))
+                self.is_behind |= all(self._take(writers) for _ in range(_PARTS_AT_ONCE))
+        known = {alert.id for alert in self.alerts}
+        for board in self._boards.values():
+            self.alerts += [alert for alert in board.alerts() if alert.id not in known]
         if len(self.alerts) > alerts:
             self.alerts = sorted(self.alerts, key=lambda alert: alert.step)[-MOST_ALERTS:]
         if len(self.samples) > samples:
@@ -126,33 +141,83 @@ class FollowedLog:
             if len(self.samples) > MOST_SAMPLES:
                 del self.samples[: -(MOST_SAMPLES * 3 // 4)]
 
-    def _take(self, writer: FollowedWriter) -> bool:
+    def _groups(self) -> list[list[FollowedWriter]]:
+        """The writers, those of several ranks together."""
+        groups: dict[str, list[FollowedWriter]] = {}
+        for writer in self._writers.values():
+            groups.setdefault(split_rank(writer.place.path.name)[0], []).append(writer)
+        return [*groups.values()]
+
+    def _next_frames(self, writers: list[FollowedWriter]) -> Iterator[tuple[FollowedWriter, NewFrame]]:
+        """Yield new frames; those of several ranks by step, so that values of one step come together."""
+        if len(writers) == 1:
+            yield from ((writers[0], new) for new in writers[0].new_frames())
+            return
+        unread = list(writers)
+        while True:
+            for writer in [writer for writer in unread if writer.place.path not in self._waiting]:
+                if (new := next(writer.new_frames(), None)) is not None:
+                    self._waiting[writer.place.path] = new
+                else:
+                    unread.remove(writer)
+            waiting = [writer for writer in writers if writer.place.path in self._waiting]
+            if not waiting:
+                return
+            first = min(waiting, key=lambda writer: self._waiting[writer.place.path].frame["step"] or -1)
+            yield first, self._waiting.pop(first.place.path)
+
+    def _take(self, writers: list[FollowedWriter]) -> bool:
         """Take some frames; False once there are none."""
-        model, rows, statistics, count = writer.place.model, Tables(), Statistics(), 0
-        for number, new in enumerate(writer.new_frames()):
+        tables, statistics, count = dict[Path, Tables](), Statistics(), 0
+        for number, (writer, new) in enumerate(self._next_frames(writers)):
             later, about = new.later, new.frame["about"]
+            rows = tables.setdefault(writer.place.path, {})
             for table in about.get("cleared", ()):
                 rows.pop(table, None)
-                self._clear(writer, table)
+                self._clear(writer, table, new.number)
             for table, columns in about.get("rows", {}).items():
-                if writer.count <= self._cleared_at.get((writer.place.path, table), 0):
+                if new.number <= self._cleared_at.get((writer.place.path, table), 0):
                     continue
                 rows.setdefault(table, []).extend(held_rows(later, table, rows_of(columns)))
                 count += len(columns["step"])
+            facts = self._note_rank(writer, new.frame)
             if "values" in about:
-                count += _add_statistics(statistics, model, new, writer.problems)
+                merged = self._merged.setdefault(writer.place.model, RankSteps()) if facts.of > 1 else None
+                count += _add_statistics(statistics, writer, new, facts, merged)
             self._take_facts(writer, new)
             if number >= _FRAMES_AT_ONCE or count >= _ROWS_AT_ONCE:
                 break
         else:
             number = -1
-        self._parts.update((writer.place.path, table) for table in rows if table.startswith(_PARTS))
-        self._put_rows(model, rows)
+        for path, rows in tables.items():
+            self._parts.update((path, table) for table in rows if table.startswith(_PARTS))
+            self._put_rows(self._writers[path].place.owner, rows)
         self._put_statistics(statistics)
         return number >= 0
 
+    def _note_rank(self, writer: FollowedWriter, frame: Frame) -> RankFacts:
+        """Compare a rank's frame with those of others; the facts of that rank, of one process where there is one."""
+        place = writer.place
+        if "rank" in frame["about"]:
+            self._facts[place.path] = RankFacts.parse(frame["about"]["rank"], place.rank)
+            self._boards.setdefault(place.model, RankBoard()).note_rank(self._facts[place.path])
+        facts = self._facts.get(place.path, ONE_PROCESS)
+        if facts.of > 1:
+            note_frame(self._boards[place.model], facts.rank, frame)
+        return facts
+
+    @property
+    def rank_count(self) -> int:
+        """How many processes there are, with a log or without."""
+        return max((board.count for board in self._boards.values()), default=1)
+
+    @property
+    def ranks(self) -> list[RankRow]:
+        """The ranks of a run of several processes, compared; of several models the first one's."""
+        return next((rows for board in self._boards.values() if (rows := board.rows)), [])
+
     def _take_facts(self, writer: FollowedWriter, new: NewFrame) -> None:
-        later, archive, frame = new
+        later, archive, frame, _ = new
         about = frame["about"]
         for name, head in about.get("heads", {}).items():
             self._heads[name] = head
@@ -161,33 +226,41 @@ class FollowedLog:
                 self._changed.add(name)
         if "network" in about:
             self._networks[writer.place.path] = about["network"]
-        self.alerts += [
-            replace(alert, layer=".".join(filter(None, (writer.place.model, alert.layer))))
-            for alert in read_alerts(about.get("alerts", []), later)
-        ]
+        for alert in read_alerts(about.get("alerts", []), later):
+            self._add_alert(
+                writer.place.rank, replace(alert, layer=".".join(filter(None, (writer.place.model, alert.layer))))
+            )
         if "samples" in about:
             found = read_samples(archive, frame, writer.problems.append)
             self.samples += [sample for sample in found if later.holds(sample.step, (sample.name, sample.kind))]
 
-    def _clear(self, writer: FollowedWriter, name: str) -> None:
+    def _add_alert(self, rank: int, alert: Alert) -> None:
+        """Add an alert; one that another rank has raised at the same step stands once."""
+        kind, writer = (alert.rule, alert.layer, alert.variable, alert.step), alert.id.partition(":")[0]
+        for old in self.alerts if self._boards else ():
+            if (old.rule, old.layer, old.variable, old.step) == kind and old.id.partition(":")[0] != writer:
+                return
+        self.alerts += merge_alerts([(rank, alert)])
+
+    def _clear(self, writer: FollowedWriter, name: str, number: int) -> None:
         """Remove the rows of a table; of a part of one, by reading the log again without the part's earlier rows."""
         part = (writer.place.path, name)
         if name in self.tables:
             self.tables[name].clear()
             self._changed.add(name)
-        elif part in self._parts and writer.count > self._cleared_at.get(part, 0):
-            self._cleared_at[part], self._shows_cleared = writer.count - 1, True
+        elif part in self._parts and number > self._cleared_at.get(part, 0):
+            self._cleared_at[part], self._shows_cleared = number - 1, True
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
-    def _put_rows(self, model: str, rows: Tables) -> None:
+    def _put_rows(self, owner: str, rows: Tables) -> None:
         """Add rows as the log has them to the tables that people see."""
         if not rows:
             return
         self._name_losses(rows)
         for name, shown in shown_tables(rows, tested_columns(self._heads), self._pipelines).items():
             table, has_steps = self._table(name), self._heads.get(name, {}).get("steps", True)
-            table.put((row.step, _cells(row, model, has_steps)) for row in shown)
+            table.put((row.step, _cells(row, owner, has_steps)) for row in shown)
             table.limit(_MOST_CELLS // max(table.numbers_a_row, 1))
             self._changed.add(name)
 
@@ -214,22 +287,42 @@ class FollowedLog:
                 self.tables[name] = self.statistics[name] = table
                 for other in self.statistics.values():
                     other.limit(_MOST_NUMBERS // (len(self.statistics) * _NUMBERS_A_ROW))
-            self.statistics[name].put(rows)
+            table = self.statistics[name]
+            if self._boards:  # another rank's part of a step that is there already
+                while rows and table.amend(*rows[0]):
+                    del rows[0]
+            table.put(rows)
             self._changed.add(name)
 
 
-def _cells(row: Row, model: str, has_steps: bool) -> dict[str, Any]:
-    cells = {f"{model} {name}": cell for name, cell in row.cells.items()} if model else row.cells
+def _cells(row: Row, owner: str, has_steps: bool) -> dict[str, Any]:
+    cells = {f"{owner} {name}": cell for name, cell in row.cells.items()} if owner else row.cells
     return {"Step": row.step} | cells | {"Step": row.step} if has_steps else cells
 
 
-def _add_statistics(statistics: Statistics, model: str, new: NewFrame, problems: list[str]) -> int:
+def _add_statistics(
+    statistics: Statistics, writer: FollowedWriter, new: NewFrame, facts: RankFacts, merged: RankSteps | None
+) -> int:
     """Add a row for each value of a frame to those of its layer and variable; return how many."""
-    later, archive, frame = new
-    if (read := read_statistics(archive, frame, problems)) is None:
+    later, archive, frame, _ = new
+    model = writer.place.model
+    if (read := read_statistics(archive, frame, writer.problems)) is None:
         return 0
     names, numbers, counts = read
     step, histograms = frame["step"], histograms_of(archive, frame)
+    if merged is not None:
+        values = RankFrame(facts, step, names, numbers, counts, hashes_of(frame), histograms)
+        for (layer, variable), row, totals, histogram in merged.add(values):
+            if later.holds(step, (layer, variable)):
+                cells = dict(zip(_COLUMNS, (step, *row[1:].tolist(), *totals[_COUNTED].tolist())))
+                if histogram is not None:
+                    cells["histogram"] = histogram
+                key = (f"{model}.{layer}" if model else layer, variable)
+                rows = statistics.setdefault(key, [])
+                if rows and rows[-1][0] == step:
+                    del rows[-1]
+                rows.append((step, cells))
+        return len(names)
     counted, binned = counts[:, _COUNTED].tolist(), counts[:, COUNTS.index("binned")].tolist()
     for place, (name, statistic) in enumerate(zip(names, numbers[:, 1:].tolist())):
         if later.holds(step, (name[0], name[1])):

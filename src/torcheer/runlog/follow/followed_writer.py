@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.archive.verification import examine
-from torcheer.errors import ArchiveDamaged
+from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.runlog.earlier.old_watch import Frame, old_frames
 from torcheer.runlog.log_openings import Later, Opening, is_understood, later_openings
 from torcheer.runlog.log_reader import Place
+from torcheer.runlog.volume.log_chunks import Chunk, chunk_after
 from torcheer.runlog.writer_log import open_intact
 
 
@@ -20,6 +21,7 @@ class NewFrame(NamedTuple):
     later: Later  # which of it still holds
     archive: ArchiveStream  # that has its values
     frame: Frame
+    number: int  # of its log's frames, from 1 on
 
 
 class FollowedWriter:
@@ -38,7 +40,8 @@ class FollowedWriter:
         self._archive: ArchiveStream | None = None
         self._has_begun = self._is_damaged = self.is_outdated = False
         self._reading: Iterator[tuple[ArchiveStream, Frame]] | None = None
-        self.count, self._opening, self._taken = 0, -1, 0  # `count`: frames yielded so far
+        self.count, self._opening = 0, -1  # `count`: frames yielded so far
+        self._chunk, self._taken, self._skipped = 0, 0, 0  # where it is: frames taken of this chunk, and read of it
 
     def new_frames(self) -> Iterator[NewFrame]:
         """Yield what was committed and not yielded yet; it can be left at any frame."""
@@ -54,7 +57,7 @@ class FollowedWriter:
                 self._note(frame, begins)
             if not self._later:
                 self._later = later_openings(self._openings)
-            yield NewFrame(self._later[self._opening], archive, frame)
+            yield NewFrame(self._later[self._opening], archive, frame, self.count)
         self._reading = None
 
     def _note(self, frame: Frame, begins: bool) -> None:
@@ -70,18 +73,33 @@ class FollowedWriter:
         if not self._has_begun:
             self._has_begun = True
             yield from self._earlier()
-        if self._archive is None and (self.place.path / "archive.json").is_file():
-            self._archive = ArchiveStream(self.place.path)
-        if self._archive is None or self._is_damaged:
-            return
+        while (chunk := chunk_after(self.place.path, self._chunk)) is not None and not self._is_damaged:
+            has_later = chunk_after(self.place.path, chunk.number + 1) is not None  # before it is read to its end
+            yield from self._read_chunk(chunk)
+            if has_later and chunk.path.exists():
+                self._chunk, self._archive, self._taken, self._is_damaged = chunk.number + 1, None, 0, False
+            elif not has_later:
+                return
+
+    def _read_chunk(self, chunk: Chunk) -> Iterator[tuple[ArchiveStream, Frame]]:
+        """Yield what a chunk has gained. One that was thinned meanwhile has as many frames, and is read on."""
         try:
+            if self._archive is None or self._archive.path != chunk.path:
+                self._archive, self._skipped = ArchiveStream(chunk.path), 0
             for frames in self._archive.new_frames():
                 for frame in frames:
-                    self._taken += 1
-                    yield self._archive, frame
-        except ArchiveDamaged:
+                    self._skipped += 1
+                    if self._skipped > self._taken:
+                        for entry in frame["entries"]:
+                            self._archive.hold(entry)
+                        self._taken += 1
+                        yield self._archive, frame
+        except (ArchiveDamaged, NotAnArchive, FileNotFoundError):
+            if not chunk.path.exists():  # its successor is there
+                self._archive = None
+                return
             self._is_damaged = True
-            intact = examine(self.place.path)
+            intact = examine(chunk.path)
             for text in intact.lost:
                 self._report(text)
             yield from ((intact, frame) for frame in intact.frames[self._taken :])

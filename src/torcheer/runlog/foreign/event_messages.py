@@ -29,7 +29,7 @@ class EventValue:
     step: int
     time_secs: float
     tag: str
-    kind: str  # "scalar", "histogram", "image", "text", "hparams"
+    kind: str  # "scalar", "histogram", "image", "audio", "text", "hparams"
     value: Any
 
 
@@ -101,6 +101,8 @@ def _value(message: bytes, step: int, time_secs: float) -> Iterator[EventValue]:
         yield event("histogram", _histogram(histogram))
     elif isinstance(image := fields.get(4), bytes):
         yield event("image", dict(fields_of(image)).get(4, b""))
+    elif isinstance(audio := fields.get(6), bytes):
+        yield event("audio", dict(fields_of(audio)).get(4, b""))
     elif isinstance(tensor := fields.get(8), bytes):
         yield from (event(kind, value) for kind, value in _tensor_values(plugin, tensor))
 
@@ -132,11 +134,13 @@ def _doubles(packed: Any) -> tuple[float, ...]:
 
 
 def _tensor_values(plugin: str, message: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield kind and value of a tensor: a number, text, images, or a histogram as rows of left, right and count."""
+    """Kind and value of a tensor: a number, text, images, sounds, a histogram as rows of left, right and count."""
     dtype, shape, texts, numbers = _tensor(message)
     if dtype == 7:
         if plugin == "images":  # width, height, then images
             yield from (("image", text) for text in texts[2:])
+        elif plugin == "audio":  # sounds, each with a label
+            yield from (("audio", text) for text in texts[::2])
         elif plugin == "text":
             yield "text", "\n\n".join(_text(text) for text in texts)
     elif plugin == "histograms" and numbers.size and numbers.size % 3 == 0:

@@ -1,9 +1,9 @@
-"""A folder of TensorBoard's event files as a run: scalars as a table, histograms as one each, images and text."""
+"""A folder of TensorBoard events as a run: scalars as a table, histograms as one each, images, sound and text."""
 
 from __future__ import annotations
 
 import io
-from bisect import bisect_right
+import wave
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +18,10 @@ from torcheer.runlog.foreign.lightning_logs import read_settings
 from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.media.logged_samples import LoggedSample
 from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.samples import BINS, EDGES
+from torcheer.runlog.tables.histogram_rows import histogram_head, rebinned
 
 _MOST_SAMPLES: Final = 5000
+_WAV_TYPES: Final = {1: "u1", 2: "<i2", 4: "<i4"}  # by bytes a number
 _TEXT_SUFFIX: Final = "/text_summary"
 
 
@@ -39,7 +40,7 @@ def read_event_run(path: Path) -> ForeignRun:
             except ValueError as error:
                 run.problems.append(f"{file.name}: an event that cannot be read: {error}")
     run.tables = {METRICS: _scalar_table(scalars)} if scalars else {}
-    run.tables |= {f"{tag} histogram": _histogram_table(tag, rows) for tag, rows in histograms.items()}
+    run.tables |= {histogram_head(tag).name: _histogram_table(tag, rows) for tag, rows in histograms.items()}
     run.samples = sorted(run.samples, key=lambda sample: sample.step)[-_MOST_SAMPLES:]
     return run
 
@@ -72,26 +73,19 @@ def _scalar_table(scalars: dict[int, dict[str, float]]) -> TableRows:
 def _histogram_table(tag: str, rows: dict[int, Histogram]) -> TableRows:
     """Histograms over time in the bins that a watch has: each count goes where the middle of its bin lies."""
     steps = sorted(rows)
-    bins = Column("histogram", "tensor", (BINS,), plotted=False, edges=EDGES[1:-1])
-    head = TableHead(f"{tag} histogram", tag, "Step", "", (Column("Step", "int", plotted=False), bins))
-    return TableRows(head, {"Step": list(steps), "histogram": [_binned(rows[step]) for step in steps]}, len(steps))
+    head = histogram_head(tag)
+    return TableRows(
+        head,
+        {"Step": list(steps), "histogram": [rebinned(rows[step].limits, rows[step].counts) for step in steps]},
+        len(steps),
+    )
 
 
-def _binned(histogram: Histogram) -> list[int]:
-    counts, low = [0] * BINS, histogram.limits[0] if histogram.limits else 0.0
-    for limit, count in zip(histogram.limits, histogram.counts, strict=True):
-        if count > 0:
-            middle = low + (limit - low) / 2 if abs(limit) < 1e300 and abs(low) < 1e300 else min(low, limit, key=abs)
-            counts[min(BINS - 1, max(0, bisect_right(EDGES, middle) - 1))] += round(count)
-        low = limit
-    return counts
-
-
-# -- images and text ---------------------------------------------------------------------------------------------------
+# -- images, sound and text --------------------------------------------------------------------------------------------
 
 
 class _EventArray:
-    """The content of an image or a text, decoded when it is shown."""
+    """The content of an image, a sound or a text, decoded when it is shown."""
 
     def __init__(self, kind: str, value: Any) -> None:
         self._kind, self._value = kind, value
@@ -99,7 +93,7 @@ class _EventArray:
     def array(self, _: Entry) -> Any:
         if self._kind == "text":
             return np.frombuffer(self._value.encode(), np.uint8)
-        return _decoded(self._value)
+        return _sound(self._value)[0] if self._kind == "audio" else _decoded(self._value)
 
 
 def _sample(value: EventValue) -> LoggedSample:
@@ -117,7 +111,32 @@ def _sample(value: EventValue) -> LoggedSample:
         0,
     )
     archive: Any = _EventArray(value.kind, value.value)
-    return LoggedSample(archive, entry, value.step, {"time": value.time_secs, "layout": "HWC"})
+    record = {"time": value.time_secs, "layout": "HWC"}
+    if value.kind == "audio":
+        record |= {"rate": _rate(value.value)}
+    return LoggedSample(archive, entry, value.step, record)
+
+
+def _rate(encoded: bytes) -> int:
+    """Numbers a second of a WAV file; 0 where it is none: what shows it says so."""
+    try:
+        return _sound(encoded, frames=0)[1]
+    except ArchiveDamaged:
+        return 0
+
+
+def _sound(encoded: bytes, frames: int = -1) -> tuple[Any, int]:
+    """The sound of a WAV file, channels × numbers, and how many numbers there are a second."""
+    try:
+        with wave.open(io.BytesIO(encoded)) as reader:
+            channels, width = reader.getnchannels(), reader.getsampwidth()
+            data = reader.readframes(reader.getnframes() if frames < 0 else frames)
+            if width not in _WAV_TYPES:
+                raise ArchiveDamaged(f"its sound has {8 * width} bits a number, which is not decoded")
+            numbers = np.frombuffer(data, _WAV_TYPES[width]).reshape(-1, channels).T
+            return (numbers.astype(np.int16) - 128 << 8 if width == 1 else numbers), reader.getframerate()
+    except (wave.Error, EOFError, ValueError) as error:
+        raise ArchiveDamaged(f"it is no sound that can be decoded: {error}") from None
 
 
 def _decoded(encoded: bytes) -> Any:

@@ -12,6 +12,7 @@ from torcheer.runlog.media.logged_samples import LoggedSample
 from torcheer.runlog.table_records import TableRows
 
 EVENTS, LIGHTNING = "events", "lightning"
+FOREIGN: Final = (EVENTS, LIGHTNING)
 LIGHTNING_FILE: Final = "metrics.csv"
 _EVENT_FILE: Final = ".tfevents."
 

@@ -36,7 +36,11 @@ class Audio:
 
 
 class Text:
-    """A text for `log`: `log(answer=tl.Text("Once upon a time", caption="prompt 3"))`."""
+    """A text for `log`: `log(answer=tl.Text("Once upon a time", caption="prompt 3"))`.
+
+    - `x`: the text.
+    - `caption`: a text beside it.
+    """
 
     __slots__ = ("caption", "x")
 

@@ -101,6 +101,17 @@ class LongTable:
         while len(self._recent) >= 2 * recent:
             self._fold_oldest(recent)
 
+    def amend(self, step: int, cells: dict[str, Any]) -> bool:
+        """Put other cells in place of those of a step's row; False if it is none of the recent ones."""
+        place = next((place for place in range(len(self._recent) - 1, -1, -1) if self._recent[place][0] <= step), -1)
+        if place < 0 or self._recent[place][0] != step:
+            return False
+        self._recent[place] = (step, cells)
+        if self._note(cells):
+            self._make_head()
+        self._rewind(self.count - len(self._recent) + place)
+        return True
+
     def clear(self) -> None:
         """Remove all rows; the columns stay."""
         self._empty()

@@ -68,7 +68,8 @@ def _plain_texts(run: Path) -> list[bytes] | None:
     for place in writers_in(run):
         if place.model or place.old is not None or place.before:
             return None
-        own = _frame_texts(place.path)
+        parts = [_frame_texts(path) for path in place.archives]
+        own = None if None in parts else [text for part in parts for text in part or ()]
         if own is None or any(b'"opened":' in text for text in own[1:]):
             return None
         if any(change in text for text in own for change in _CHANGES):

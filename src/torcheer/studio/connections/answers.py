@@ -109,10 +109,27 @@ class RunNoted:
 
 
 @dataclass(frozen=True, slots=True)
+class RunsTagged:
+    """How many runs have the tags that were asked for."""
+
+    count: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunsRestored:
+    """Which runs were moved back from the trash."""
+
+    restored: tuple[str, ...]  # names
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunsDeleted:
     """Which runs were moved to the trash."""
 
     moved: tuple[str, ...]  # names
+    places: tuple[str, ...]  # paths in the trash, by which they can be moved back
     trash: str  # where they lie
     problems: tuple[str, ...]
 
@@ -125,5 +142,6 @@ ANSWERS: Final[dict[str, Any]] = {
         run_messages.AskRunColumns: list[RunColumn], run_messages.AskRuns: RunCells,
         run_messages.AskRunDetails: list[RunDetails], run_messages.AskCurves: CurvesAnswer,
         run_messages.NoteRun: RunNoted, run_messages.DeleteRuns: RunsDeleted,
+        run_messages.TagRuns: RunsTagged, run_messages.RestoreRuns: RunsRestored,
     }.items()
 }  # fmt: skip

@@ -122,6 +122,27 @@ class SamplesCame:
 
 
 @dataclass(frozen=True, slots=True)
+class RankSeen:
+    """One of several processes that train a model; seconds are medians of its last looks, None if unknown."""
+
+    rank: int
+    step: int  # the last one that it has logged
+    step_secs: float | None
+    forward_secs: float | None
+    wait_secs: float | None
+    is_slow: bool  # whether the others wait for it
+    differs: str  # how its weights differ from those of the other ranks; "" if they do not
+
+
+@dataclass(frozen=True, slots=True)
+class RanksCame:
+    """The ranks of a run that have a log, and how many there are."""
+
+    ranks: tuple[RankSeen, ...]
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingsCame:
     """The list of recordings, after one was saved."""
 
@@ -469,8 +490,8 @@ class CloseStudio:
 
 TO_PAGE = by_kind(
     Hello, NetCame, Moments, StateCame, OutcomeCame, ViewersCame, ParametersCame, TableCame, Rows, AlertsCame,
-    SamplesCame, RecordingsCame, RunsCame, ReportCame, BackwardCame, ComparisonCame, CaughtUp, Shown, Answer, Problem,
-    Ended,
+    SamplesCame, RanksCame, RecordingsCame, RunsCame, ReportCame, BackwardCame, ComparisonCame, CaughtUp, Shown, Answer,
+    Problem, Ended,
 )  # fmt: skip
 FROM_PAGE = by_kind(
     Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, AskSample, AskGraph, AskBackward, AskTensors,

@@ -185,6 +185,9 @@ class PageConnection:
             self.queue("samples")
         return messages.SamplesCame(first, heads) if heads or (not first and sent) else None
 
+    def _ranks(self, channel: Channel) -> Any:
+        return channel.source.ranks
+
     def _recordings(self, channel: Channel) -> Any:
         saved, self._saved = self._saved, ""
         return messages.RecordingsCame(channel.recordings(), saved)
@@ -272,6 +275,7 @@ _BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
     "moments": PageConnection._moments,
     "alerts": PageConnection._new_alerts,
     "samples": PageConnection._new_samples,
+    "ranks": PageConnection._ranks,
     "recordings": PageConnection._recordings,
     "runs": PageConnection._runs,
     "backward": PageConnection._backward,

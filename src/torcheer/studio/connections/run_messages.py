@@ -52,11 +52,29 @@ class NoteRun:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteRuns:
-    """Move runs to the folder's trash: {"moved": [names], "trash": where they lie, "problems": [texts]}."""
+class TagRuns:
+    """Add tags to runs and take others away: {"count": how many have those now, "problems": [texts]}."""
 
     question: Annotated[int, Between()]
     runs: tuple[int, ...]
+    add: Annotated[tuple[str, ...], AtMost(32)] = ()
+    remove: Annotated[tuple[str, ...], AtMost(32)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRuns:
+    """Move runs to the folder's trash: {"moved": [names], "places": [paths in it], "trash", "problems": [texts]}."""
+
+    question: Annotated[int, Between()]
+    runs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRuns:
+    """Move runs back from the trash, by their paths in it: {"restored": [names], "problems": [texts]}."""
+
+    question: Annotated[int, Between()]
+    places: Annotated[tuple[str, ...], AtMost(500)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +88,14 @@ class AskCheckpoints:
     runs: tuple[int, ...]
 
 
-RUN_REQUESTS = (AskRunColumns, AskRuns, AskRunDetails, AskCurves, AskCheckpoints, NoteRun, DeleteRuns)
+RUN_REQUESTS = (
+    AskRunColumns,
+    AskRuns,
+    AskRunDetails,
+    AskCurves,
+    AskCheckpoints,
+    NoteRun,
+    TagRuns,
+    DeleteRuns,
+    RestoreRuns,
+)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
+from torcheer.runlog.foreign.foreign_run import FOREIGN
 from torcheer.studio.comparison.run_checkpoints import LATEST, checkpoints_of, choose_checkpoint
 from torcheer.studio.connections import run_messages
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.runs.run_curves import RunCurves
-from torcheer.studio.runs.run_index import RunIndex
-from torcheer.studio.runs.run_notes import RunNotes, write_notes
-from torcheer.studio.runs.run_removal import TRASH, move_to_trash
+from torcheer.studio.runs.run_index import RunIndex, relative_name
+from torcheer.studio.runs.run_notes import RunNotes, read_notes, write_notes
+from torcheer.studio.runs.run_removal import TRASH, move_to_trash, take_back
 from torcheer.studio.runs.run_table import indexed_run, list_cells, list_columns, run_details
 
 if TYPE_CHECKING:
     from torcheer.studio.connections.message_handlers import Hub
 
+T = TypeVar("T")
+R = TypeVar("R")
 _MOST_RUNS: Final = 500  # of one question
 _MOST_CURVES: Final = 500
 _MOST_WAITING: Final = 32  # questions
@@ -46,7 +49,7 @@ class RunRequests:
         if index is None:
             raise BadArgument("this is no folder of runs, so there is no list of them")
         if len(getattr(request, "runs", ())) > _MOST_RUNS:
-            raise BadArgument(f"{len(request.runs)} runs at once; at most {_MOST_RUNS} are compared")
+            raise BadArgument(f"{len(request.runs)} runs at once; at most {_MOST_RUNS} of one question")
         task = asyncio.create_task(self._answer(page, index, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -56,7 +59,7 @@ class RunRequests:
             async with self._answering:
                 value = await asyncio.to_thread(_ANSWERS[type(request)], self, index, request)
             page.reply(Answer(request.question, value))
-            if isinstance(request, run_messages.NoteRun | run_messages.DeleteRuns):
+            if isinstance(request, _CHANGES):
                 await asyncio.to_thread(self._hub.catalog.refresh)
                 for viewer in self._hub.pages:
                     viewer.queue("runs")
@@ -90,22 +93,53 @@ class RunRequests:
         """Keep a name, tags and a note."""
         run = indexed_run(index, request.run)
         notes = RunNotes(request.name.strip(), tuple(dict.fromkeys(request.tags)), request.note.strip())
-        kept = write_notes(index.path_of(request.run), notes, foreign=run.facts.kind in (EVENTS, LIGHTNING))
+        kept = write_notes(index.path_of(request.run), notes, foreign=run.facts.kind in FOREIGN)
         index.forget_stamp(request.run)
         return {"kept": str(kept)}
 
+    def tag(self, index: RunIndex, request: run_messages.TagRuns) -> Any:
+        """Change the tags of runs; names and notes stay."""
+
+        def change(number: int) -> None:
+            run = indexed_run(index, number)
+            notes = read_notes(index.path_of(number))
+            tags = [tag for tag in (*notes.tags, *request.add) if tag not in request.remove]
+            changed = replace(notes, tags=tuple(dict.fromkeys(tags)))
+            write_notes(index.path_of(number), changed, foreign=run.facts.kind in FOREIGN)
+            index.forget_stamp(number)
+
+        done, problems = _each(request.runs, change)
+        return {"count": len(done), "problems": problems}
+
     def delete(self, index: RunIndex, request: run_messages.DeleteRuns) -> Any:
         """Move runs to the trash; those that cannot be moved stay, and it says why."""
-        moved, problems = list[str](), list[str]()
-        for number in request.runs:
-            try:
-                indexed_run(index, number)
-                name, is_live = index.name_of(number), index.status.get(number) == "live"
-                move_to_trash(index.path_of(number), index.folder, is_live=is_live)
-                moved.append(name)
-            except (TorcheerError, OSError) as error:
-                problems.append(str(error))
-        return {"moved": moved, "trash": str(index.folder / TRASH), "problems": problems}
+
+        def move(number: int) -> tuple[str, str]:
+            run, path = indexed_run(index, number), index.path_of(number)
+            if run.facts.kind in FOREIGN:
+                raise BadArgument(f"{path} is {run.facts.made_by}'s, and only read here; delete it where it lies")
+            moved = move_to_trash(path, index.folder, is_live=index.status.get(number) == "live")
+            return index.name_of(number), str(moved.relative_to(index.folder / TRASH))
+
+        moved, problems = _each(request.runs, move)
+        names, places = [name for name, _ in moved], [place for _, place in moved]
+        return {"moved": names, "places": places, "trash": str(index.folder / TRASH), "problems": problems}
+
+    def restore(self, index: RunIndex, request: run_messages.RestoreRuns) -> Any:
+        """Move runs back from the trash."""
+        restored, problems = _each(request.places, lambda place: take_back(place, index.folder))
+        return {"restored": [relative_name(path, index.folder) for path in restored], "problems": problems}
+
+
+def _each(items: Iterable[T], change: Callable[[T], R]) -> tuple[list[R], list[str]]:
+    """Change one after the other; return what came of those that could be changed, and why the others could not."""
+    done, problems = list[R](), list[str]()
+    for item in items:
+        try:
+            done.append(change(item))
+        except (TorcheerError, OSError) as error:
+            problems.append(str(error))
+    return done, problems
 
 
 def _comparable(index: RunIndex, number: int) -> dict[str, Any]:
@@ -136,5 +170,8 @@ _ANSWERS: Final[dict[type, Callable[[RunRequests, RunIndex, Any], Any]]] = {
     run_messages.AskCurves: RunRequests.curves,
     run_messages.AskCheckpoints: RunRequests.checkpoints,
     run_messages.NoteRun: RunRequests.note,
+    run_messages.TagRuns: RunRequests.tag,
     run_messages.DeleteRuns: RunRequests.delete,
+    run_messages.RestoreRuns: RunRequests.restore,
 }
+_CHANGES: Final = (run_messages.NoteRun, run_messages.TagRuns, run_messages.DeleteRuns, run_messages.RestoreRuns)

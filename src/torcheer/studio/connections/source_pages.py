@@ -121,7 +121,7 @@ class Channel:
                 page.subscription.resend()
         updates = [
             name
-            for name in ("net", "state", "parameters", "tables", "samples", "alerts", "comparison")
+            for name in ("net", "state", "parameters", "tables", "samples", "alerts", "comparison", "ranks")
             if getattr(changes, name)
         ]
         for page in self.pages:

@@ -8,10 +8,23 @@ from pathlib import Path
 
 from torcheer.errors import BadArgument
 from torcheer.studio.report.report import MOST_BYTES, write_report
+from torcheer.terminal import add_json, tell
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer report …` and return its exit status."""
+    options = make_parser(command).parse_args(arguments)
+    path = options.path or Path(f"{options.run.resolve().name}.html")
+    said = write_report(
+        options.run, path, steps=_steps(options.steps), most_bytes=options.most_bytes, title=options.title
+    )
+    tell(file=path, written=said)
+    print(said)
+    return 0
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description="Write a run, a recording or a saved history as one HTML file: its graph, its values in 3D, plots, "
@@ -24,12 +37,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--most-bytes", type=int, default=MOST_BYTES, metavar="N", help="5,000,000 unless given")
     parser.add_argument("--title", default="", help="of the report; the run's own unless given")
-    options = parser.parse_args(arguments)
-    path = options.path or Path(f"{options.run.resolve().name}.html")
-    print(
-        write_report(options.run, path, steps=_steps(options.steps), most_bytes=options.most_bytes, title=options.title)
-    )
-    return 0
+    add_json(parser)
+    return parser
 
 
 def _steps(text: str | None) -> list[int] | None:

@@ -13,14 +13,14 @@ from torcheer.control.loop_messages import Moment
 from torcheer.disk import write_file
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
-from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING
+from torcheer.runlog.foreign.foreign_run import FOREIGN
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
 from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.graph_answers import backward_answer, compressed, text_message
 from torcheer.studio.report.report_blocks import Blocks, pack
 from torcheer.studio.report.report_html import ReportFile
-from torcheer.studio.report.report_samples import add_samples
+from torcheer.studio.report.report_samples import SampleRoom
 from torcheer.studio.report.report_scenes import add_scenes, choose_moments
 from torcheer.studio.report.report_source import ReportSource, messages_to_a_page
 from torcheer.studio.report.report_summary import summary_of_report
@@ -113,7 +113,7 @@ def _open_at_rest(path: Path) -> Source:
         path = path.parent
     if not kind:
         raise BadArgument(f"report: {describe_unknown(path)}")
-    if kind in (EVENTS, LIGHTNING):
+    if kind in FOREIGN:
         return ForeignSource(path, kind)
     source = LogSource(path)
     if source.kind == "run":
@@ -136,11 +136,12 @@ class _Writer:
         self._add_backward()
         self._add_tables(moments)
         reserved = self._reserve_messages(summary)
-        self._reduced.samples, notes = add_samples(self._blocks, self._source.samples, _SAMPLES_SHARE)
-        self._left_out += notes
+        samples = SampleRoom(self._blocks, self._source.samples, _SAMPLES_SHARE)
         self._left_out += add_tensors(self._blocks, self._source, moments, _TENSORS_SHARE)
         shown, notes = add_scenes(self._blocks, self._reduced, moments)
         self._left_out += notes + self._other_states(moments)
+        self._reduced.samples, notes = samples.fill()
+        self._left_out += notes
         self._blocks.release(reserved)
         self._reduced = replace_moments(self._reduced, shown)
         report = replace(summary, left_out=tuple(self._left_out), graph=graph)

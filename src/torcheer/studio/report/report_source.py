@@ -71,6 +71,7 @@ class ReportSource(Source):
         )
         self.alerts, self.tables = list(source.alerts), dict(source.tables)
         self.samples = source.samples
+        self.ranks = source.ranks
         self.backward_steps = source.backward_steps
 
 

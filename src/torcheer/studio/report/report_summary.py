@@ -10,9 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.errors import TorcheerError
 from torcheer.runlog.log_frames import METRICS
-from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.messages import NumberSummary, ReportCame
 from torcheer.studio.sources.open_source import is_live
@@ -30,6 +28,7 @@ _KINDS: Final = {
     "run": "a run",
     "live": "a run",
 }
+_STATES: Final = {"running": "still running when this was written", "failed": "failed", "lost": "killed, or crashed"}
 
 
 def summary_of_report(source: Source, path: Path) -> ReportCame:
@@ -56,17 +55,8 @@ def _facts(source: Source, path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _state(source: Source, path: Path) -> str:
-    if is_live(path):
-        return f"still running when this was written · {source.state.message}"
-    return source.state.message if _ended_cleanly(path) else f"interrupted · {source.state.message}"
-
-
-def _ended_cleanly(path: Path) -> bool:
-    """False if a writer of the run's log never closed it: its process was killed, or runs elsewhere."""
-    try:
-        return all(log.sealed for _, log in RunLog(path).logs)
-    except (TorcheerError, OSError, ValueError):
-        return False
+    status = "running" if is_live(path) else source.state.status
+    return " · ".join(filter(None, (_STATES.get(status, ""), source.state.message)))
 
 
 def _version() -> str:

@@ -19,7 +19,7 @@ from torcheer.studio.runs.run_facts import RunFacts
 from torcheer.studio.runs.run_notes import RunNotes
 
 Numbers = NDArray[np.float64]
-_MAGIC: Final = b"TCHRUNS2"
+_MAGIC: Final = b"TCHRUNS3"
 _HEAD: Final = struct.Struct("<8sQII")  # magic, bytes of the header, its checksum, that of the numbers
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import TorcheerError
-from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, read_foreign
+from torcheer.runlog.foreign.foreign_run import FOREIGN, read_foreign
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.runlog.tables.metric_columns import metric_columns
@@ -91,7 +91,7 @@ def read_curves(path: Path, kind: str, series: Sequence[str]) -> dict[str, Curve
 
 def tables_at(path: Path, kind: str) -> Mapping[str, ShownTable]:
     """The tables of a run, whoever wrote it."""
-    return read_foreign(path, kind).tables if kind in (EVENTS, LIGHTNING) else RunLog(path).tables()
+    return read_foreign(path, kind).tables if kind in FOREIGN else RunLog(path).tables()
 
 
 def curves_of(tables: Mapping[str, ShownTable], series: Sequence[str]) -> dict[str, Curve]:

@@ -14,6 +14,7 @@ from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.config_form import form_of
 from torcheer.disk import LOCK, lock_holder
 from torcheer.errors import TorcheerError
+from torcheer.runlog.follow.run_end import read_end
 from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, read_foreign
 from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.log_reader import RunLog, is_long
@@ -47,6 +48,7 @@ class RunFacts:
     config: dict[str, Cell] = field(default_factory=dict)
     results: dict[str, float] = field(default_factory=dict)  # the last number of each series
     notes: RunNotes = field(default_factory=RunNotes)
+    outcome: str = ""  # "failed", "lost": killed, if no process writes to it
     problem: str = ""  # why there is no more
 
 
@@ -64,6 +66,7 @@ def read_facts(path: Path, kind: str) -> RunFacts:
 
 def _read_run(path: Path, facts: RunFacts) -> None:
     facts.config, facts.made_by = config_at(path / "spec.json"), _made_by(path)
+    facts.outcome = read_end(path).status.replace("done", "")
     metrics = None if (path / "metrics").is_dir() or is_long(path) else last_metrics(path)
     if metrics:
         facts.results = _plain_results(metrics)

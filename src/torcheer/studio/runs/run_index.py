@@ -19,6 +19,7 @@ from torcheer.studio.runs.run_facts import is_locked, read_facts, stamp_at
 from torcheer.studio.runs.viewer_folder import place_for
 
 _WORTH_SAVING_SECS: Final = 0.5  # of reading
+_ENDS: Final = {"": "ended", "failed": "failed", "lost": "killed"}
 _SAVE_SECS: Final = 60.0  # between two saves
 
 
@@ -32,7 +33,7 @@ class RunIndex:
         shared = {id(run.series): run.series for run in self._stored.values()}  # hashing 1,000 names takes 10 µs
         self._series: dict[tuple[str, ...], tuple[str, ...]] = {series: series for series in shared.values()}
         self.runs: dict[int, IndexedRun] = {}
-        self.status: dict[int, str] = {}  # "live", "running"; not there: ended
+        self.status: dict[int, str] = {}  # "live", "running"; not there: over
         self.revision = 0  # grows with each change
         self._paths: Sequence[Path] = ()
         self._names: list[str] = []  # of the paths
@@ -49,6 +50,10 @@ class RunIndex:
     def waiting(self) -> int:
         """How many runs are still to be read, for the first time or again."""
         return len(self._waiting)
+
+    def status_of(self, number: int) -> str:
+        """What a run that was read does, "live" or "running", or how it ended: "ended", "failed", "killed"."""
+        return self.status.get(number) or _ENDS[self.runs[number].facts.outcome]
 
     def name_of(self, number: int) -> str:
         """A run's path within the folder."""

@@ -1,4 +1,4 @@
-"""Moves runs to the trash of their folder: asked for, never through a link, never while something writes to them."""
+"""Moves runs to the trash of their folder, and back: never through a link, never while something writes to them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,28 @@ def move_to_trash(run: Path, folder: Path, *, is_live: bool) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         rename_durably(run, target)
     return target
+
+
+def take_back(place: str, folder: Path) -> Path:
+    """Move a run from the folder's trash to where it was; `place` is its path in the trash. A refusal says why."""
+    trash, parts = folder / TRASH, Path(place).parts  # the time of its removal, then its path in the folder
+    run, target = trash / place, folder.joinpath(*parts[1:])
+    is_inside = len(parts) > 1 and not Path(place).is_absolute() and run.resolve() == trash.resolve().joinpath(*parts)
+    if not is_inside or not run.is_dir():
+        raise BadArgument(f"{place[:200]} is not in {trash}; it may have been taken back or removed")
+    if os.path.lexists(target):
+        raise BadArgument(f"{target} is there again; move one of them away, and {run} to where it was")
+    with explain_write_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        rename_durably(run, target)
+        _remove_empty(run.parent, trash)
+    return target
+
+
+def _remove_empty(folder: Path, trash: Path) -> None:
+    while folder != trash.parent and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _check_place(run: Path, folder: Path) -> None:

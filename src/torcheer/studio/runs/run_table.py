@@ -42,7 +42,11 @@ def list_columns(index: RunIndex) -> list[RunColumn]:
     """All columns: what is known of every run, their configs, the last number of each series."""
     runs, series = list(index.runs.values()), index.series_names()
     differing = {name: len({read(run) for run in runs}) > 1 for name, read in _FACTS.items()}
-    differing |= {"Name": True, "Status": bool(index.status), "Folder": True}
+    differing |= {
+        "Name": True,
+        "Status": len({index.status_of(number) for number in index.numbers()}) > 1,
+        "Folder": True,
+    }
     types = {name: "time" if name in _TIMES else "text" for name in differing}
     columns = [RunColumn(name, "run", types[name], len(runs), differing[name]) for name in (*_FIXED, *_FACTS)]
     known = {column.name for column in columns}
@@ -66,7 +70,7 @@ def list_cells(index: RunIndex, names: Sequence[str]) -> dict[str, Any]:
     fixed: dict[str, Callable[[], list[Any]]] = {
         "Name": lambda: [run.facts.notes.name or index.name_of(number) for number, run in zip(numbers, runs)],
         "Folder": lambda: [index.name_of(number) for number in numbers],
-        "Status": lambda: [index.status.get(number, "ended") for number in numbers],
+        "Status": lambda: [index.status_of(number) for number in numbers],
     }
     columns: dict[str, list[Any]] = {}
     for name in names:
@@ -108,7 +112,7 @@ def run_details(index: RunIndex, number: int) -> dict[str, Any]:
     run = indexed_run(index, number)
     facts = run.facts
     return {
-        "id": number, "folder": index.name_of(number), "kind": facts.kind, "status": index.status.get(number, "ended"),
+        "id": number, "folder": index.name_of(number), "kind": facts.kind, "status": index.status_of(number),
         "summary": facts.summary, "made_by": facts.made_by, "began": facts.created_secs, "changed": facts.changed_secs,
         "problem": facts.problem, "name": facts.notes.name, "tags": list(facts.notes.tags), "note": facts.notes.note,
         "config": facts.config, "results": dict(zip(run.series, run.numbers.tolist())),

@@ -79,9 +79,11 @@ class LiveSource(Source):
         """Show what is on disk; beside a host, only what that does not send."""
         if self.kind == "run":
             log = self._log
+            self.ranks = log.ranks
             self.net, self.state, self.parameters, self.alerts = log.net, log.state, log.parameters, list(log.alerts)
             self._changes = changes
             return
+        self.ranks, self._changes.ranks = self._log.ranks, self._changes.ranks or changes.ranks
         self._changes.samples |= changes.samples
         self._changes.tables |= changes.tables
         self._add_alerts(replace(alert, layer=full_name(alert.layer, self._network)) for alert in changes.alerts)

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +20,16 @@ from torcheer.control.loop_messages import AlertSeen
 from torcheer.errors import NotAnArchive, TorcheerError
 from torcheer.network.network_records import Net, Network, full_name
 from torcheer.network.placement import net_of
-from torcheer.network.run_network import Checkpoints, merge_captured, network_in, parsed_network
+from torcheer.network.run_network import merge_captured, network_in, parsed_network
 from torcheer.runlog.follow.followed_log import FollowedLog
+from torcheer.runlog.follow.run_end import RunEnd, read_end
 from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.log_reader import RunLog, has_log, is_long
 from torcheer.runlog.run_tables import stamp_of, summary_of
 from torcheer.runlog.tables.long_table import LongTable
+from torcheer.studio.connections.messages import RanksCame, RankSeen
+from torcheer.studio.files.checkpoint_weights import Checkpoints
+from torcheer.studio.runs.run_facts import is_locked
 from torcheer.studio.sources.recordings import KIND, read_recording
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.stored_moments import CapturedMoments, StoredMoments
@@ -73,6 +77,7 @@ class LogSource(Source):
         super().__init__(self.path.resolve().name, home / "recordings", self._captures)
         self._log, self._log_problems = FollowedLog(self.path), list[str]()
         self._shows_tail = False  # True while only the last rows of a long log are shown
+        self._ended: tuple[Any, RunEnd] = (None, RunEnd())  # how it ended, with the stamp of the log that says so
         self._network: Network | None = None  # as described by the run
         self._logged_network: dict[str, Any] | None = None  # the same as it is in the log
         self.parameters = _parameters(self.path / "spec.json")
@@ -132,7 +137,20 @@ class LogSource(Source):
         message = summary_of(self.tables) if self.tables else f"{len(self.moments)} captured states"
         if self._shows_tail:
             message = "the last rows; more are being read"
-        return State("done", counters, batch=self._captures.batch, message=message)
+        end = self._end()
+        if end.status == "failed":
+            message = end.why
+        elif end.why:
+            message = f"{message} · {end.why}"
+        return State(end.status or "done", counters, batch=self._captures.batch, message=message)
+
+    def _end(self) -> RunEnd:
+        """How the run ended; "running" while a process writes to it."""
+        if is_locked(self.path):
+            return RunEnd("running")
+        if self._stamps.get("log") != self._ended[0]:
+            self._ended = self._stamps.get("log"), read_end(self.path)
+        return self._ended[1]
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -182,6 +200,10 @@ class LogSource(Source):
             for alert in log.alerts
         )
         self._changes.samples |= self.samples.update(log.samples)
+        seen = tuple(RankSeen(**asdict(row)) for row in log.ranks)
+        ranks = RanksCame(seen, log.rank_count) if seen else None
+        if ranks != self.ranks:
+            self.ranks, self._changes.ranks = ranks, True
 
     def _read_captures(self) -> None:
         if self._captures.read(self._network):

@@ -14,7 +14,7 @@ from torcheer.control.control_records import State
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.modelfiles import ENDINGS, is_model_file
 from torcheer.network.heads.token_names import TokenNames
-from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, foreign_kind
+from torcheer.runlog.foreign.foreign_run import FOREIGN, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.runs.run_facts import SOCKET
@@ -51,7 +51,7 @@ def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
         return PassSource(target) if read_about(target).get("kind") == "history" else LogSource(target)
     if kind == "file":
         return FileSource(target)
-    if kind in (EVENTS, LIGHTNING):
+    if kind in FOREIGN:
         return ForeignSource(target, kind)
     if kind == "folder":
         return open_catalog(target, url=url).first()
@@ -258,9 +258,9 @@ def runs_below(folder: Path) -> list[Path]:
                 continue
             path = Path(child)
             kind = kind_of(path)
-            if kind in ("folder", EVENTS, LIGHTNING) and depth + 1 < _DEEPEST and not is_link:
+            if kind in ("folder", *FOREIGN) and depth + 1 < _DEEPEST and not is_link:
                 waiting.append((child, depth + 1))
-            if kind in ("run", "live", EVENTS, LIGHTNING) or (kind == "archive" and _can_open(path)):
+            if kind in ("run", "live", *FOREIGN) or (kind == "archive" and _can_open(path)):
                 runs.append(path)
     return runs
 

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from torcheer.archive import Archive, Entry, load
+from torcheer.archive.saved_history import ADDED
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.history.model_history import ModelHistory
 from torcheer.network.heads.recorded_heads import weights_of
 from torcheer.network.history_network import NO_ACTIVATION, PassDescription, describe_pass
-from torcheer.network.network_records import Net, Projection, weight_name
+from torcheer.network.network_records import Net, Projection, Variable, weight_name
 from torcheer.network.placement import net_of
-from torcheer.records import Op, RunInfo
+from torcheer.records import Op, RunInfo, garbage_collection_off
 from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.recordings import home_of, is_temporary
 from torcheer.studio.sources.source import Source
@@ -41,6 +42,7 @@ class PassSource(Source):
 
     kind = "pass"
 
+    @garbage_collection_off(ages=True)  # 100,000 operations are kept, and would be walked again and again
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         history = load(self.path)
@@ -59,6 +61,7 @@ class PassSource(Source):
             for projection in network.projections
         )
         variables = tuple(variable for variable in network.variables if variable.name in there)
+        variables += tuple(Variable(name, doc="added to the history") for name in values.added)
         self.net = net_of(replace(network, projections=projections, variables=variables))
         self.state = State("idle", {"Name": title}, batch=description.batch.size, message="a recorded pass")
         self.parameters = _facts(info, ops)
@@ -97,6 +100,11 @@ class PassValues(StoredMoments):
         self._damaged: set[tuple[str, str]] = set()
         self._attention: dict[str, RecordedValue | None] = {}  # of the attention shown last
         self.places[0] = {}
+        self._added: dict[str, list[tuple[str, Entry]]] = {}  # by operation, variables that were added to it
+        for (layer, variable), added in self._saved.items():
+            if variable.startswith(ADDED):
+                self._added.setdefault(layer, []).append((variable.removeprefix(ADDED), added))
+        self.added = list(dict.fromkeys(name for pairs in self._added.values() for name, _ in pairs))
         for name, op in description.inputs.items():
             self._index_values(name, op, op)
         for name, source in description.sources.items():
@@ -121,6 +129,8 @@ class PassValues(StoredMoments):
         while (entry := self._saved.get((str(act.index), f"gradient 0 {call}"))) is not None:
             self.places[0][name, "Grad"] = entry
             call += 1
+        for op in (net, act):  # what follows a layer's activation counts
+            self.places[0] |= {(name, variable): entry for variable, entry in self._added.get(str(op.index), ())}
 
     def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """A value of the pass."""
@@ -152,6 +162,8 @@ class PassValues(StoredMoments):
             return "what was saved of it is damaged"
         if variable == "Net" and (source is None or source.net is source.act):
             return NO_ACTIVATION
+        if variable in self.added:
+            return "it was not added to this layer"
         if variable != "Grad":
             return "it was not saved: layers_to_save left it out; layers_to_save='all' keeps everything"
         return "no gradient has come to it" if op.grad_fn else "nothing in it or before it asks for a gradient"
@@ -167,6 +179,7 @@ class PassValues(StoredMoments):
             lines = ("history = …  # as given to tl.show",)
             note = "of a model that was shown, history = tl.log_forward_pass(model, inputs) records it again"
         contents = "grad_contents" if variable in ("Grad", "WtGrad") else "tensor_contents"
+        contents = f"variables[{variable!r}]" if variable in self.added else contents
         return Opening(lines, f"{self._item(entry)}.{contents}", torch=True, note=note)
 
     def _item(self, entry: Entry) -> str:
@@ -187,7 +200,7 @@ class PassValues(StoredMoments):
     def _op_value(self, index: int, output: int) -> Array | None:
         entry = self._saved.get((str(index), f"value {output}"))
         try:
-            return None if entry is None or self.archive is None else self.archive.array(entry)
+            return None if entry is None or self.archive is None else self.archive.numbers(entry)
         except (TorcheerError, OSError, ValueError) as error:
             del self._saved[str(index), f"value {output}"]
             self._report(str(error))

@@ -14,7 +14,7 @@ from torcheer.network.heads.token_names import TokenNames
 from torcheer.network.network_records import Net, Network
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.comparison_messages import ComparisonCame
-from torcheer.studio.connections.messages import Recording
+from torcheer.studio.connections.messages import RanksCame, Recording
 from torcheer.studio.sources.moment_queries import MomentQueries, Store, Values
 from torcheer.studio.sources.sample_index import SampleIndex
 
@@ -33,6 +33,7 @@ class Changes:
     parameters: bool = False
     samples: bool = False
     comparison: bool = False
+    ranks: bool = False
     tables: set[str] = field(default_factory=set)  # names of those with changed rows or columns
     moments_came: list[Moment] = field(default_factory=list)
     moments_gone: list[int] = field(default_factory=list)  # their ids
@@ -41,7 +42,8 @@ class Changes:
 
     def __bool__(self) -> bool:
         lists = self.tables or self.moments_came or self.moments_gone or self.alerts or self.problems
-        return bool(self.net or self.state or self.parameters or self.samples or self.comparison or lists)
+        parts = self.net or self.state or self.parameters or self.samples or self.comparison or self.ranks
+        return bool(parts or lists)
 
 
 class Source(MomentQueries):
@@ -51,6 +53,7 @@ class Source(MomentQueries):
     busy = ""  # the URL of another viewer that the host is connected to
     backward_steps = 0  # of a pass of the readable autograd; 0: it is none
     folder: Path | None = None  # where what is shown lies; None if it is temporary
+    ranks: RanksCame | None = None  # of a run of several processes
     token_names: TokenNames = ()  # that the viewer was started with; its network's own, where there are none
 
     def __init__(self, title: str, home: Path | None, store: Store) -> None:

@@ -11,8 +11,8 @@ from torcheer.archive import Archive, Entry
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.network.network_records import Layer, Network, full_name
-from torcheer.network.run_network import Checkpoints
 from torcheer.runlog.writer_log import open_intact
+from torcheer.studio.files.checkpoint_weights import Checkpoints
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
 from torcheer.studio.tensors.numpy_code import Opening
 
@@ -38,7 +38,7 @@ class StoredMoments:
         if entry is None or self.archive is None:
             return None
         try:
-            return RecordedValue(entry.item, self.archive.array(entry))
+            return RecordedValue(entry.item, self.archive.numbers(entry))
         except (TorcheerError, OSError, ValueError) as error:
             del self.places[moment][name, variable]
             self._report(str(error))
@@ -68,7 +68,7 @@ class StoredMoments:
             return Opening(note="it is in no file")
         find = f"archive.find({entry.layer!r}, {entry.variable!r}, step={entry.step!r}, item={entry.item!r})"
         lines = ("import torcheer as tl", f"archive = tl.load({str(self.archive.path.resolve())!r})")
-        return Opening(lines, f"archive.array({find})")
+        return Opening(lines, f"archive.numbers({find})")
 
     def frozen(self) -> StoredMoments:
         """Return itself: what is on disk stays."""
@@ -158,8 +158,8 @@ class CapturedMoments(StoredMoments):
         place = self.checkpoints.place(self._step(moment), name)
         if place is None:
             return Opening(note="it is in no file")
-        lines = ("from safetensors.torch import load_file", f"tensors = load_file({str(place[0].resolve())!r})")
-        return Opening(lines, f"tensors[{place[1]!r}]", torch=True)
+        lines = ("import torcheer as tl", f"file = tl.load({str(place[0].resolve())!r})")
+        return Opening(lines, f"file[{place[1]!r}].numpy()")
 
     @property
     def batch(self) -> int:

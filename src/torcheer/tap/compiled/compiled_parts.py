@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from torcheer.models import unwrapped
+from torcheer.ranks import rank_of
 from torcheer.tap.compiled.eager_stance import EAGER_STANCE
-from torcheer.tap.tensor_copies import rank_of
 
 ORIGINAL: Final = "_torchdynamo_orig_callable"  # of a compiled function: what it was made from
 IN_PLACE: Final = "_compiled_call_impl"  # of a module after `module.compile()`: what runs in place of its call

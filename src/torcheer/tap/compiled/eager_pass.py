@@ -13,11 +13,12 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torcheer.ranks import rank_of
 from torcheer.tap.compiled.compiled_parts import CompiledPart
 from torcheer.tap.compiled.eager_stance import EAGER_STANCE
 from torcheer.tap.compiled.gradient_edges import CollectedEdges
 from torcheer.tap.compiled.preserved_state import PreservedState
-from torcheer.tap.tensor_copies import rank_of, tensors_in
+from torcheer.tap.tensor_copies import tensors_in
 
 _USABLE_SHARE: Final = 0.95  # of a GPU's memory
 

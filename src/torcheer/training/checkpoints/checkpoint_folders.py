@@ -7,18 +7,27 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.disk import explain_write_errors, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.remote import FolderUploader
 from torcheer.runlog.run_folder import begin_run
 from torcheer.runlog.tables.metric_direction import better
-from torcheer.training.checkpoints.checkpoint_files import read_checkpoint, write_checkpoint
+from torcheer.training.checkpoints.background_write import BackgroundWrite, HostCopies
+from torcheer.training.checkpoints.checkpoint_files import (
+    Packed,
+    leave_part,
+    pack_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest
 from torcheer.training.checkpoints.earlier_runs import take_back
-from torcheer.training.checkpoints.run_directory import locked
+from torcheer.training.checkpoints.run_directory import fetch_run, locked
 from torcheer.training.observe.training_log import TrainingLog
 
 if TYPE_CHECKING:
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointStore", "read_checkpoint"]
 
+AS_THEY_WERE = "The checkpoints before it are as they were. "
 READ_ATTEMPTS = 100  # while a trainer replaces the checkpoints that are read
 _NAME = re.compile(r"([0-9]+)|\.old-([0-9]+)-[0-9]+")  # its step, or the old one of a step while it is replaced
 
@@ -35,7 +45,9 @@ NewestCheckpoint = tuple[dict[str, Any] | None, Path | None, list[str]]  # state
 class CheckpointStore:
     """The checkpoints of a run directory, and the log that has their rows."""
 
-    def __init__(self, directory: str | Path, *, keep_last: int = 2, keep_best: str = "", steps_csv: int = 0) -> None:
+    def __init__(
+        self, directory: str | Path, *, keep_last: int = 2, keep_best: str = "", copy_to: str = "", steps_csv: int = 0
+    ) -> None:
         if keep_last < 1:
             raise BadArgument(f"keep_last={keep_last}: at least one checkpoint is kept")
         self.directory = Path(directory)
@@ -43,6 +55,11 @@ class CheckpointStore:
         self._keep_last, self._keep_best = keep_last, keep_best
         self.log = TrainingLog(self.directory, steps_csv=steps_csv)
         self._is_locked = False
+        self._copies = HostCopies()
+        self._writing: BackgroundWrite | None = None
+        self.is_owed = False  # a checkpoint was asked for that is not on disk (yet)
+        self._copy_to, self._uploader = copy_to, None  # type: str, FolderUploader | None
+        self.fetched = ""  # what was fetched from there, in words
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -51,6 +68,7 @@ class CheckpointStore:
             yield
             return
         with locked(self.directory):
+            self.fetched = fetch_run(self.directory, self._copy_to)
             begin_run(self.directory)
             self._is_locked = True
             try:
@@ -59,10 +77,16 @@ class CheckpointStore:
                     self.folder.mkdir(exist_ok=True)
                     for leftover in self.folder.glob(".tmp-*"):
                         shutil.rmtree(leftover)
+                self._uploader = FolderUploader(self.directory, self._copy_to) if self._copy_to else None
                 yield
             finally:
-                self._is_locked = False
-                self.log.close()
+                try:
+                    self.finish()
+                finally:
+                    self._is_locked = False
+                    self.log.close()
+                    if self._uploader is not None:
+                        self._uploader.close()
 
     def take_over(self, other: CheckpointStore) -> None:
         """Take over the lock of another store of the same directory, for a run from the beginning."""
@@ -70,27 +94,67 @@ class CheckpointStore:
         with explain_write_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
 
-    def save(self, session: Session) -> Path:
+    def save(self, session: Session, *, waits: bool = True) -> Path | None:
         """Write a checkpoint of a session; older ones are removed only afterwards.
 
         An error of the system is raised at once: training on would be unprotected work. The session is at a step
         boundary and consistent, so it can continue once there is space again. Rows of epochs are in the log before,
-        the checkpoint counts them.
+        the checkpoint counts them. Of several ranks all call this; the first returns the path, the others None.
+
+        waits: False to write copies of its tensors in a thread; `finish` says when it is on disk.
         """
-        state = session.state()
+        self.finish()
+        self.is_owed = True
+        state, ranks = session.state(), session.ranks
+        packed = pack_checkpoint(state)
         path = self.folder / str(state["place"]["step"])
-        part = self.folder / f".tmp-{path.name}-{os.getpid()}"
-        with self.locked(), explain_write_errors(path, "The checkpoints before it are as they were. "):
-            try:
-                self.log.add_all(state["place"], state["rows"])
+        part, is_main = self.folder / f".tmp-{path.name}-{os.getpid()}", ranks is None or ranks.is_main
+        with self.locked() if is_main else nullcontext(), explain_write_errors(path, AS_THEY_WERE):
+            if is_main:
+                self.log.add_all(state["place"], state["rows"], waits=waits)
                 part.mkdir(exist_ok=True)
-                write_checkpoint(part, state)
+            others = 0
+            if ranks is not None and packed.is_sharded:
+                part, others = Path(ranks.from_main(str(part))), ranks.count - 1
+            if not is_main and not others:
+                return None
+            if not waits:
+                packed = self._copies.of(packed)
+            write = (
+                partial(self._write, packed, part, path, others)
+                if is_main
+                else partial(leave_part, part, packed, session.rank)
+            )
+            if waits:
+                write()
+            else:
+                self._writing = BackgroundWrite(path, write)
+        return path if is_main else None
+
+    def _write(self, packed: Packed, part: Path, path: Path, others: int) -> None:
+        """Write a checkpoint into a temporary folder and rename that; `others`: ranks that write parts of it."""
+        with explain_write_errors(path, AS_THEY_WERE):
+            try:
+                self.log.sync()
+                write_checkpoint(part, packed, others)
                 self._rename_into_place(part, path)
+                self.is_owed = False
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
             self._prune(int(path.name))
-        return path
+            if self._uploader is not None:
+                self._uploader.request()
+
+    @property
+    def writing(self) -> BackgroundWrite | None:
+        """The checkpoint that is written in the background, or whose end was not asked for yet."""
+        return self._writing
+
+    def finish(self) -> Path | None:
+        """Wait for the checkpoint that is written in the background; return its path, None where there is none."""
+        writing, self._writing = self._writing, None
+        return None if writing is None else writing.finish()
 
     def newest(
         self, *, without_nan: bool = False, before: int | None = None, with_rows: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -22,6 +23,53 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 KINDS = {".safetensors": "weights", ".pt2": "a torch.export program", ".onnx": "an ONNX graph"}
+
+
+def export_model(
+    model: nn.Module | Session, path: str | os.PathLike[str], inputs: Any = None, *,
+    input_kwargs: Mapping[str, Any] | None = None, name: str | None = None, overwrite: bool = False,
+) -> Path:  # fmt: skip
+    """Write a model to a file that others read; the end of its name says which: .safetensors, .pt2 or .onnx.
+
+    - `model`: a module, or a session of training, whose averaged weights are written where it has them
+    - `path`: `.safetensors` keeps the weights, `.pt2` a program of `torch.export`, `.onnx` an ONNX graph
+    - `inputs`, `input_kwargs`: what the model is called with, for the two programs: a tensor, or a tuple of arguments;
+      of a session's model, its first batch by default. The first axis of each tensor may have any length.
+    - `name`: which model, of a session that has several
+    - `overwrite`: replace a file that is there
+
+    A module is written in evaluation mode, and left in the mode it was in. Returns the path.
+    """
+    target = Path(path)
+    export_kind(target)
+    if target.exists() and not overwrite:
+        raise BadArgument(f"{target} is there already; overwrite=True replaces it")
+    if not isinstance(model, nn.Module):
+        return _export_of_session(model, target, name)
+    if target.suffix == ".safetensors":
+        _write_weights(model.state_dict(), target)
+        return target
+    if inputs is None and not input_kwargs:
+        raise BadArgument(f"{target}: a program is made by running the model; export_model(model, path, inputs)")
+    arguments = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        program = _program(type(model).__name__, model, arguments, dict(input_kwargs or {}))
+        with _export_path(target) as part:
+            _SAVE[target.suffix](program, part)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return target
+
+
+def _export_of_session(session: Session, path: Path, name: str | None) -> Path:
+    if path.suffix == ".safetensors":
+        export_weights(session.state(), path, name)
+    else:
+        export_program(session, path, name)
+    return path
 
 
 def export_kind(path: Path) -> str:
@@ -57,10 +105,14 @@ def export_weights(state: Mapping[str, Any], path: Path, model: str | None = Non
         for key, value in weights.items()
         if isinstance(value, Tensor)
     }
-    with _export_path(path) as part, open(part, "wb", buffering=0) as file:
-        write_tensors(ChecksumFile(file), tensors)
+    _write_weights(tensors, path)
     numbers = sum(tensor.numel() for tensor in tensors.values())
     return f"{', '.join(models)}: {len(tensors)} tensors, {numbers:,} numbers{' (averaged)' * bool(state['averages'])}"
+
+
+def _write_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
+    with _export_path(path) as part, open(part, "wb", buffering=0) as file:
+        write_tensors(ChecksumFile(file), tensors)
 
 
 def _memory(value: Any) -> Any:

@@ -25,6 +25,16 @@ def restore_rng(state: Mapping[str, Any]) -> None:
             torch.cuda.set_rng_state(device_state, device)
 
 
+@contextmanager
+def preserved_random() -> Iterator[None]:
+    """Run the body; all generators are afterwards as they were."""
+    before = rng_state()
+    try:
+        yield
+    finally:
+        restore_rng(before)
+
+
 class IsolatedRandom:
     """Random generators for some code alone; the global ones stay unchanged."""
 

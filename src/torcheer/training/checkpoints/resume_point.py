@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torcheer.training.checkpoints.checkpoint_files import read_checkpoint
+from torcheer.training.checkpoints.checkpoint_folders import NewestCheckpoint
 from torcheer.training.loop.excluded_samples import newly_left_out
 
 if TYPE_CHECKING:
+    from torcheer.training.parallel.session_ranks import SessionRanks
     from torcheer.training.session import Session
 
 
 def state_to_resume(session: Session) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the state to go on from, None where there is none, and what is to be said about it."""
+    state, _, problems = _find(session)
+    return state, problems
+
+
+def shared_state_to_resume(session: Session, ranks: SessionRanks) -> tuple[dict[str, Any] | None, list[str]]:
+    """The same on several ranks: the first one finds the checkpoint, all of them read it."""
+    state, path, problems = _find(session) if ranks.is_main else (None, None, [])
+    found = ranks.from_main(None if state is None else {"path": str(path), "rows": state["rows"]})
+    if found is not None and state is None:
+        state = {**read_checkpoint(Path(found["path"])), "rows": found["rows"]}
+    ranks.wait()  # rank 0 removes checkpoints when it saves
+    return state, problems
+
+
+def _find(session: Session) -> NewestCheckpoint:
     if session.checkpoints is None:
-        return None, []
-    state, _, problems = session.checkpoints.newest()
+        return None, None, []
+    state, path, problems = session.checkpoints.newest()
     if state is None or not (samples := newly_left_out(session, state)):
-        return state, problems
+        return state, path, problems
     newest, jump = state["place"]["step"], _first_jump(session, samples)
-    state, _, problems = session.checkpoints.newest(without_nan=True, before=jump)
+    state, path, problems = session.checkpoints.newest(without_nan=True, before=jump)
     step = newest if state is None else state["place"]["step"]
     if step == newest:
-        return state, problems
+        return state, path, problems
     why = f"the weights of step {newest} are NaN"
     if jump is not None and step < jump <= newest:
         why = f"the loss jumped at step {jump}"
-    return state, [f"{why}: it goes back to step {step}", *problems]
+    return state, path, [f"{why}: it goes back to step {step}", *problems]
 
 
 def _first_jump(session: Session, samples: Mapping[str, frozenset[int]]) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,9 @@ def explain_saved_state(session: Session) -> Iterator[None]:
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
+        if session.checkpoints is not None:
+            with suppress(TorcheerError):  # one that is being written
+                session.checkpoints.finish()
         if session.has_begun:
             annotate(error, saved=saved_text(session))
         raise

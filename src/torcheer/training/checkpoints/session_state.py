@@ -13,7 +13,9 @@ import torch
 from torcheer.errors import BadArgument
 from torcheer.host.rate_schedules import change_setting, parts_of
 from torcheer.training.checkpoints.random_state import restore_rng, rng_state
+from torcheer.training.loop.batch_order import mix_seeds, seed_everything
 from torcheer.training.loop.graph_forward import move_to_device
+from torcheer.training.parallel.sharded_tensors import forget_gathered, is_sharded, like_live
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -36,12 +38,36 @@ def state_of(session: Session) -> dict[str, Any]:
         "schedules": {name: part.scheduler.state_dict() for name, part in session.schedules.items()},
         "scalers": {name: part.state_dict() for name, part in session.scalers.items()},
         "averages": {name: part.state() for name, part in session.averages.items()},
-        "lanes": {runner.name: runner.state() for runner in _active_runners(session)},
+        **_rank_states(session),
         "feeds": {name: feed.state() for name, feed in session.feeds.items()} if session.place.round else {},
         "left_out": {name: state for name, feed in session.feeds.items() if (state := feed.left_out.state())},
         "others": {name: part.state_dict() for name, part in stateful_parts(session).items()},
-        "rng": rng_state(),
     }
+
+
+def _rank_states(session: Session) -> dict[str, Any]:
+    """What each rank has for itself: its random generators, and the meters of an epoch that is not over.
+
+    Those of rank 0 are where one process has its own; those of all are a list beside.
+    """
+    mine = {"lanes": {runner.name: runner.state() for runner in _active_runners(session)}, "rng": rng_state()}
+    return mine if session.ranks is None else {**mine, "ranks": session.ranks.exchange(mine)}
+
+
+def _restore_rank(session: Session, state: Mapping[str, Any]) -> None:
+    """Take up what this rank had; at another number of ranks, the first takes the sum of their meters."""
+    saved, count = state.get("ranks", [state]), 1 if session.ranks is None else session.ranks.count
+    is_same = len(saved) == count
+    mine = saved[session.rank] if is_same else saved[0]
+    for runner in _active_runners(session):
+        lanes = [_part(rank, "lanes", runner.name) for rank in ([mine] if is_same else saved)]
+        runner.merge(move_to_device(copy.deepcopy(lanes), session.device), is_counted=is_same or session.is_main)
+    if is_same:
+        restore_rng(mine["rng"])
+    else:
+        place = state["place"]
+        share = 0 if session.ranks is None else session.ranks.share.rank
+        seed_everything(mix_seeds(session.options.seed or 0, share, count, place["step"], place["epoch"]))
 
 
 def restore(session: Session, state: Mapping[str, Any]) -> None:
@@ -67,9 +93,7 @@ def restore(session: Session, state: Mapping[str, Any]) -> None:
         feed.left_out.restore(state.get("left_out", {}).get(name, ()))
     _restore_place(session, state)
     session.changes.resume(state.get("changes"), session.place.step)
-    for runner in _active_runners(session):
-        runner.restore(move_to_device(copy.deepcopy(_part(state, "lanes", runner.name)), session.device))
-    restore_rng(state["rng"])  # last: nothing after it may draw random numbers
+    _restore_rank(session, state)  # last: nothing after it may draw random numbers
 
 
 def restore_weights(session: Session, state: Mapping[str, Any]) -> None:
@@ -77,11 +101,15 @@ def restore_weights(session: Session, state: Mapping[str, Any]) -> None:
     for name, model in session.models.items():
         weights = OrderedDict(_part(state, "models", name))
         weights._metadata = state["versions"][name]  # type: ignore[attr-defined]
+        if session.ranks is not None:
+            live = model.state_dict()
+            weights.update({key: like_live(value, live.get(key)) for key, value in weights.items()})
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines()[1:]] or [str(error)]
             raise BadArgument(f"model {name!r} is not the one of this session: {' '.join(lines)}") from None
+        forget_gathered(model.modules())
     for name, average in session.averages.items():
         average.restore(_part(state, "averages", name))
 
@@ -98,6 +126,7 @@ def _restore_place(session: Session, state: Mapping[str, Any]) -> None:
 
 
 def _restore_optimizer(name: str, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    _shard_like(optimizer, state)
     try:
         optimizer.load_state_dict(state)
     except (ValueError, KeyError) as error:
@@ -160,6 +189,15 @@ def _apply_setting_changes(
                 change_setting(group, key, value * share, schedulers)
             else:
                 group[key] = value
+
+
+def _shard_like(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Shard the tensors of an optimizer's state as the parameters they belong to."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in enumerate(parameters):
+        if is_sharded(parameter) and number in state["state"]:
+            own = state["state"][number]
+            own.update({key: like_live(value, parameter) for key, value in own.items()})
 
 
 def _active_runners(session: Session) -> list[Any]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.terminal import short_repr
+from torcheer.training.parallel.sharded_tensors import is_sharded, shard_of
 
 MOST_DEPTH = 100
 _DICTS: dict[str, type] = {"dict": dict, "ordered": OrderedDict, "counter": Counter}
@@ -22,11 +23,20 @@ _ARRAYS = "?biufcmMSU"  # numpy dtype kinds that are fully defined by their byte
 _PAIRS = {torch.complex128: "complex128", torch.complex32: "complex32"}  # not in safetensors: stored as pairs of reals
 
 
+Pieces = dict[str, dict[str, Any]]  # a sharded tensor's name -> its whole shape, and where this rank's part begins
+
+
 def pack(state: Any) -> tuple[dict[str, Tensor], Any]:
     """Split a state into tensors by name and a strict-JSON value for the remainder."""
+    tensors, encoded, _ = pack_shards(state)
+    return tensors, encoded
+
+
+def pack_shards(state: Any) -> tuple[dict[str, Tensor], Any, Pieces]:
+    """The same; of sharded tensors this rank's parts, and which parts they are."""
     packer = _Packer()
     encoded = packer.encode(state, ())
-    return packer.tensors, encoded
+    return packer.tensors, encoded, packer.pieces
 
 
 def unpack(tensors: Mapping[str, Tensor], encoded: Any) -> Any:
@@ -42,6 +52,7 @@ class _Packer:
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self.pieces: Pieces = {}
         self._names: dict[Any, str] = {}  # a tensor's memory -> its name: tied tensors are stored once
 
     def encode(self, value: Any, path: tuple[str, ...]) -> Any:
@@ -94,6 +105,11 @@ class _Packer:
         raise _refusal(value, path)
 
     def _tensor(self, value: Tensor, path: tuple[str, ...]) -> Any:
+        if is_sharded(value):
+            part, begin, is_saved = shard_of(value)
+            name = self._add_tensor(part.detach(), path)
+            self.pieces[name] = {"shape": list(value.shape), "begin": begin, "is_saved": is_saved}
+            return {"$": "tensor", "v": name}
         if type(value) not in (Tensor, torch.nn.Parameter) or value.is_meta or value.is_quantized or value.is_nested:
             raise _refusal(value, path)
         if value.layout != torch.strided:

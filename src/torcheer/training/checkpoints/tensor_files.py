@@ -67,13 +67,13 @@ def write_tensors(file: ChecksumFile, tensors: Mapping[str, Tensor]) -> None:
         file.write(_bytes(tensors[name].detach().cpu().contiguous()))
 
 
-def read_tensors(file: ChecksumFile, path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file, each into its own memory.
+def read_tensors(file: ChecksumFile, path: Path, size: int | None = None) -> dict[str, Tensor]:
+    """Read the tensors of a file of `size` bytes, by default that of `path`, each into its own memory.
 
     Damage raises before more memory than the file's size is allocated.
     """
     try:
-        entries, _ = read_header(file.read, os.path.getsize(path), path)
+        entries, _ = read_header(file.read, os.path.getsize(path) if size is None else size, path)
     except BadArgument as error:  # a type that no checkpoint has
         raise ArchiveDamaged(str(error)) from error
     tensors = {}

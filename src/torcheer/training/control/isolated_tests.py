@@ -36,8 +36,8 @@ def tested_pipelines(session: Session) -> list[str]:
 
 
 def count_items(session: Session) -> int:
-    """Return the number of items to test; 0 where unknown."""
-    names = tested_pipelines(session)
+    """Return the number of items to test; 0 where unknown, or where one rank cannot run the model."""
+    names = [] if session.is_sharded else tested_pipelines(session)
     counts = [feed.samples for feed, _, _ in session.runners[names[0]].inputs] if names else []
     return min((count or 0 for count in counts), default=0)
 

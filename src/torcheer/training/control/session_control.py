@@ -47,6 +47,10 @@ class Control:
     """Control of the session of a directory.
 
     One for all its runs, `take` gives it the next session.
+
+    - `directory`: the run directory, where it listens at `control.sock`; None: nowhere.
+    - `title`: of the page.
+    - `is_paused`: wait before the first step until a studio says Train.
     """
 
     session: Session
@@ -269,7 +273,8 @@ class Control:
 
     def available_actions(self) -> tuple[str, ...]:
         """Return the available actions."""
-        actions = [*([] if self._is_done else ["train", "stop", *STEPS]), "test_all"]
+        actions = [*([] if self._is_done else ["train", "stop", *STEPS])]
+        actions += [] if self.session.is_sharded else ["test_all"]  # it would need the other ranks
         actions += ["test_trial", "test_item"] if count_items(self.session) else []
         return (*actions, "init", "new_seed") if self._built is not None else tuple(actions)
 

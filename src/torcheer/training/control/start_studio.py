@@ -51,6 +51,8 @@ def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tu
     assert old.run_log is not None
     old.run_log.close()
     folder = archive_run(home, result)
+    if old.ranks is not None:
+        old.ranks.from_main(changes)  # the others reopen it, too
     new = reopen(home, changes=changes, trusted=trusted)
     if changes:
         new.spec.save(home)

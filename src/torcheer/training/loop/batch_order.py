@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from torcheer.data_workers import WorkerStart
+from torcheer.training.checkpoints.random_state import preserved_random
 from torcheer.training.loop.stream_epochs import BatchStream, IterableWrapper
+from torcheer.training.parallel.batch_shares import CollatedShare, Share, StandIn
 from torcheer.training.session_parts import Loader
 
 _READ_SECS = 30.0  # for a batch that is read apart
@@ -46,14 +48,15 @@ class Feed:
         """Number of samples in the dataset; None for a stream."""
         return None if self.is_stream else len(self.loader.dataset)
 
-    def epoch(self, epoch: int | None, start: int = 0) -> Iterator[Any]:
+    def epoch(self, epoch: int | None, start: int = 0, share: Share | None = None) -> Iterator[Any]:
         """Iterate over the batches of an epoch, from number `start` on.
 
-        None is a pass outside of training: in the order of epoch 0, without what is left out by now.
+        None is a pass outside of training: in the order of epoch 0, without what is left out by now. `share`: only the
+        samples that one of several ranks takes of each batch; a `StandIn` where it takes none.
         """
         if self.is_stream:
-            return self._stream(epoch or 0, start)
-        return self._batches(epoch, start)
+            return self._stream(epoch or 0, start, share)
+        return self._batches(epoch, start, share)
 
     def indices(self, epoch: int, number: int) -> list[int] | None:
         """The samples of a batch, as indices of the loader's dataset; None for a stream, which has no such numbers."""
@@ -90,14 +93,23 @@ class Feed:
         for stream in chain(*self._streams.values()):
             stream.end_workers()
 
-    def _batches(self, epoch: int | None, start: int) -> Iterator[Any]:
+    def _batches(self, epoch: int | None, start: int, share: Share | None) -> Iterator[Any]:
         # Loaders are reused: starting workers costs seconds. Each running pipeline has a loader for itself.
         order, batches = self._idle.pop() if self._idle else self._make_loader()
-        order.set(epoch, start)
+        order.set(epoch, start, share)
         batches.generator.manual_seed(self._seed)  # workers started in mid-epoch get the same seeds
         with suppress(GeneratorExit):  # the consumer stopped early; a loader that raises is not reused
-            yield from self._iterate(batches)
+            yield from (
+                self._iterate(batches)
+                if share is None
+                else order.with_stand_ins(self._iterate(batches), self._read_one)
+            )
         self._idle.append((order, batches))
+
+    def _read_one(self, index: int) -> Any:
+        """A batch of one sample, without a trace in the random generators."""
+        with preserved_random():
+            return (self.loader.collate or default_collate)([self.loader.dataset[index]])
 
     def _make_loader(self) -> tuple[_BatchOrder, DataLoader[Any]]:
         options, order = dict(self.loader.options), _BatchOrder(self.loader, self._seed, self.left_out)
@@ -106,16 +118,17 @@ class Feed:
         if options.get("num_workers"):
             options.setdefault("persistent_workers", True)
             dataset, sampler = _SeededDataset(dataset, self._seed), _PositionedBatches(order)
-        return order, self._data_loader(dataset, self._seed, batch_sampler=sampler, **options)
+        return order, self._data_loader(dataset, self._seed, self.loader.collate, batch_sampler=sampler, **options)
 
-    def _stream(self, epoch: int, start: int) -> BatchStream:
+    def _stream(self, epoch: int, start: int, share: Share | None) -> BatchStream:
         options = {key: value for key, value in self.loader.options.items() if key != "persistent_workers"}
         shape = {"batch_size": self.loader.batch_size, "drop_last": self.loader.drop_last}
         dataset, seed, workers = self.loader.dataset, mix_seeds(self._seed, epoch), bool(options.get("num_workers"))
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(epoch)
         source = dataset if isinstance(dataset, IterableDataset) else IterableWrapper(dataset)
-        batches = partial(self._data_loader, source, seed, **shape, **options)
+        collate = self.loader.collate if share is None else CollatedShare(self.loader.collate, share)
+        batches = partial(self._data_loader, source, seed, collate, **shape, **options)
         stream = BatchStream(dataset, lambda: self._iterate(batches()), seed, workers=workers)
         if start:
             stream.seek(start, self._resumed)
@@ -123,10 +136,10 @@ class Feed:
         self._streams = {epoch: [*self._streams.get(epoch, []), stream]}
         return stream
 
-    def _data_loader(self, dataset: Any, seed: int, **options: Any) -> DataLoader[Any]:
+    def _data_loader(self, dataset: Any, seed: int, collate: Any, **options: Any) -> DataLoader[Any]:
         # A separate generator: DataLoader would draw from torch's at every epoch start, also when resuming inside one.
         generator = torch.Generator().manual_seed(seed)
-        return DataLoader(dataset, collate_fn=self.loader.collate, generator=generator, **options)
+        return DataLoader(dataset, collate_fn=collate, generator=generator, **options)
 
     def _iterate(self, batches: DataLoader[Any]) -> Iterator[Any]:
         """Iterate over a loader; its workers end with this process."""
@@ -143,9 +156,10 @@ class _BatchOrder:
         self._loader, self._seed, self._left_out = loader, seed, left_out
         self.epoch: int | None = 0
         self.start = 0
+        self.share: Share | None = None  # of each batch, that is taken of it
 
-    def set(self, epoch: int | None, start: int) -> None:
-        self.epoch, self.start = epoch, start
+    def set(self, epoch: int | None, start: int, share: Share | None = None) -> None:
+        self.epoch, self.start, self.share = epoch, start, share
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch that begins now."""
@@ -156,6 +170,29 @@ class _BatchOrder:
         return full + bool(remainder and not self._loader.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
+        return self._global() if self.share is None else self._shares(self.share)
+
+    def _shares(self, share: Share) -> Iterator[list[int]]:
+        for indices in self._global():
+            mine, stands_in = share.of(indices)
+            if not stands_in:
+                yield list(mine)
+
+    def with_stand_ins(self, batches: Iterator[Any], read_one: Callable[[int], Any]) -> Iterator[Any]:
+        """Yield the batches that were made of these indices; a `StandIn` where this rank takes nothing of a batch.
+
+        That is its last batch again, so that no sample is read twice; of none before, the batch's first sample.
+        """
+        batch, share = None, self.share
+        assert share is not None
+        for indices in self._global():
+            if share.of(indices)[1]:
+                yield StandIn(read_one(indices[0]) if batch is None else batch)
+            else:
+                batch = next(batches)
+                yield batch
+
+    def _global(self) -> Iterator[list[int]]:
         if self._left_out.is_empty:
             size, order = self._loader.batch_size, self._permutation(self.epoch or 0)
             for number in range(self.start, self._count(self._size)):
@@ -230,10 +267,11 @@ class _PositionedBatches:
     def __len__(self) -> int:
         return len(self._order)
 
-    def __iter__(self) -> Iterator[tuple[int, int, list[int]]]:
-        epoch = self._order.epoch or 0
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        epoch, share = self._order.epoch or 0, self._order.share
+        rank = () if share is None else (share.rank,)
         for number, indices in enumerate(self._order, self._order.start):
-            yield epoch, number, indices
+            yield epoch, number, indices, *rank
 
 
 class _SeededDataset(Dataset[Any]):
@@ -242,9 +280,9 @@ class _SeededDataset(Dataset[Any]):
     def __init__(self, dataset: Any, seed: int) -> None:
         self._dataset, self._seed = dataset, seed
 
-    def __getitems__(self, position: tuple[int, int, list[int]]) -> list[Any]:
-        epoch, number, indices = position
-        seed_everything(mix_seeds(self._seed, epoch, number))
+    def __getitems__(self, position: tuple[Any, ...]) -> list[Any]:
+        epoch, number, indices, *rank = position
+        seed_everything(mix_seeds(self._seed, epoch, number, *rank))
         get_items = getattr(self._dataset, "__getitems__", None)
         return get_items(indices) if get_items is not None else [self._dataset[index] for index in indices]
 

@@ -15,7 +15,7 @@ def with_observers(session: Session, events: Events) -> Events:
     """Yield the same events and those of captures, profiler, trackers, watch and control."""
     from torcheer.training.observe.layer_captures import capture_events  # imported here: most sessions use none
     from torcheer.training.observe.step_profiler import profile_events
-    from torcheer.training.observe.tracker_writers import write_metrics
+    from torcheer.training.trackers.tracker_writers import write_metrics
 
     if session.options.watch is not None:
         from torcheer.training.observe.session_watch import watch_events

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import default_collate
 
-from torcheer.errors import BadArgument
-from torcheer.training.datasets import preprocessors_of
+from torcheer.errors import BadArgument, TorcheerError
+from torcheer.terminal import human_shape, plural, tell_item
+from torcheer.training.collators import ColumnWiseCollator, image_to_tensor
+from torcheer.training.datasets import IMAGE_MODES, preprocessors_of
 from torcheer.training.loop.graph_forward import move_to_device, run_graph
 from torcheer.training.session_parts import Frame
 
@@ -28,10 +38,71 @@ def infer(session: Session, inference: Inference, inputs: Sequence[str]) -> None
     A pipeline with several ports takes that many consecutive inputs for each sample.
     """
     runner = session.runners[inference.pipeline]
+    inference = _with_converters(runner, inference)
     samples = _group_inputs(runner, inputs)
     for start in range(0, len(samples), inference.batch_size):
-        results = predict(session, runner, inference, samples[start : start + inference.batch_size])
-        inference.output_device(results if inference.post_processor is None else inference.post_processor(results))
+        results: Any = predict(session, runner, inference, samples[start : start + inference.batch_size])
+        results = results if inference.post_processor is None else inference.post_processor(results)
+        tell_item("results", results)
+        inference.output_device(results)
+
+
+def answer_lines(session: Session, inference: Inference, lines: Iterable[str]) -> None:
+    """Answer each line as one sample; what cannot be answered is reported, and the next line asked for.
+
+    A pipeline with several ports takes as many words of a line, or texts in quotes.
+    """
+    count = len(session.runners[inference.pipeline].inputs)
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            infer(session, inference, [line.strip()] if count == 1 else shlex.split(line))
+        except (TorcheerError, ValueError) as error:
+            print(error, file=sys.stderr)
+
+
+def _with_converters(runner: PipelineRunner, inference: Inference) -> Inference:
+    """Return the settings with a converter for each port that has none, by the type of a sample's first value."""
+    converters = dict(inference.converters)
+    for feed, port, _ in runner.inputs:
+        if converters.get(port) is None and not preprocessors_of(feed.loader.dataset):
+            converters[port] = _converter_like(feed.loader.dataset)
+    return replace(inference, converters=converters)
+
+
+def _converter_like(dataset: Any) -> Any:
+    """Return a function from a text to the first value of a sample; None where it is a text, too."""
+    sample = dataset[0] if hasattr(dataset, "__getitem__") else None
+    value = sample[0] if isinstance(sample, tuple | list) and sample else sample
+    if isinstance(value, bool | int | float):
+        return type(value)
+    if hasattr(value, "getbands"):  # a Pillow image
+        return partial(_open_image, like=value)
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return partial(_read_numbers, like=torch.as_tensor(value))
+    return None
+
+
+def _read_numbers(text: str, like: Tensor) -> Tensor:
+    """Read a tensor from numbers, or from a picture where there are that many channels."""
+    if like.ndim == 3 and like.shape[0] in IMAGE_MODES and Path(text).suffix:
+        picture = _open_image(text).convert(IMAGE_MODES[like.shape[0]]).resize((like.shape[2], like.shape[1]))
+        return image_to_tensor(picture).to(like.dtype)
+    numbers = [float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word]
+    if len(numbers) != like.numel():
+        raise BadArgument(
+            f"{plural(like.numel(), 'number')} ({human_shape(like.shape)}) are needed, such as 0.1, 0.5; "
+            f"{len(numbers)} were given. An input converter (infer: {{input: my_code.read}}) may take anything"
+        )
+    return torch.tensor(numbers, dtype=like.dtype).reshape(like.shape)
+
+
+def _open_image(text: str, like: Any = None) -> Any:
+    from PIL import Image
+
+    image = Image.open(text)
+    return image if like is None else image.convert(like.mode).resize(like.size)
 
 
 def _group_inputs(runner: PipelineRunner, inputs: Sequence[str]) -> list[Sequence[str]]:
@@ -73,8 +144,11 @@ def make_frame(loader: Any, input: Any, converter: Any, inputs: Sequence[str]) -
     """Make the columns that a loader would make of these inputs, without training-only ones."""
     steps = preprocessors_of(loader.dataset)
     items = [_preprocess(_convert(text, converter), steps) for text in inputs]
+    collate = loader.collate or default_collate
+    if isinstance(collate, ColumnWiseCollator):
+        collate = collate.first(len(items[0]) if isinstance(items[0], tuple) else 1)
     try:
-        columns = (loader.collate or default_collate)(items)
+        columns = collate(items)
     except Exception as error:  # user code: the collator may need labels
         reason = f"{type(error).__name__}: {error}".rstrip(": ")
         raise BadArgument(

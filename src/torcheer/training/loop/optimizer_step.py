@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
+from torcheer.training.parallel.sharded_tensors import is_sharded, like_live, local_part
 from torcheer.training.session_parts import Clip, Schedule
 from torcheer.training.simple_session import lookup
 
@@ -45,6 +46,11 @@ class Update:
         self._plain = accumulate == 1 and scaler is None
         # Only these receive gradients: a parameter frozen here may be accumulating gradients in another pipeline.
         self._only = None if only is None else list(only)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """What the optimizers change, each once."""
+        return self._parameters
 
     @property
     def is_pending(self) -> bool:
@@ -114,7 +120,7 @@ class Update:
             if clip.value is not None:
                 torch.nn.utils.clip_grad_value_(parameters, clip.value)
             if clip.norm is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, clip.norm)
+                self._clip_norm(parameters, clip.norm)
         stepped = self._optimizers
         if scaler is None:
             for optimizer in stepped:
@@ -127,6 +133,9 @@ class Update:
                 scheduler.step()
         for average in self._averages:
             average.update()
+
+    def _clip_norm(self, parameters: list[Tensor], most: float) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, most)
 
     def _step_scaled(self, optimizer: torch.optim.Optimizer) -> bool:
         """Step an optimizer; return False where the scaler skips it because gradients overflowed."""
@@ -160,6 +169,7 @@ class WeightAverage:
     def __init__(self, parameters: Mapping[str, Tensor], decay: float, values: Sequence[Tensor] | None = None) -> None:
         self._decay, self._names, self._live = decay, list(parameters), list(parameters.values())
         self.values = [parameter.detach().clone() for parameter in self._live] if values is None else list(values)
+        self._is_sharded = any(map(is_sharded, self._live))
 
     def subset(self, parameters: Container[int]) -> WeightAverage:
         """Return the average of some of the parameters, given by `id`; it shares the values."""
@@ -168,7 +178,10 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        torch._foreach_lerp_(self.values, [parameter.detach() for parameter in self._live], 1 - self._decay)
+        values, live = self.values, [parameter.detach() for parameter in self._live]
+        if self._is_sharded:
+            values, live = list(map(local_part, values)), list(map(local_part, live))
+        torch._foreach_lerp_(values, live, 1 - self._decay)
 
     @torch.no_grad()
     def swap(self) -> None:
@@ -183,11 +196,16 @@ class WeightAverage:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         for name, value in zip(self._names, self.values):
-            value.copy_(state[name])
+            value.copy_(like_live(state[name], value))
 
 
-def make_update(session: Session, runner: PipelineRunner) -> Update:
-    """Return the update of a pipeline: its optimizers, and what of the options concerns them."""
+def make_update(
+    session: Session, runner: PipelineRunner, kind: type[Update] = Update, *, is_trial: bool = False
+) -> Update:
+    """Return the update of a pipeline: its optimizers, and what of the options concerns them.
+
+    On trial, schedules and averages of weights stay where they are.
+    """
     nodes = session.nodes_of(runner.name)
     names = list(dict.fromkeys(node.optimizer for node in nodes if node.optimizer is not None))
     if not names:
@@ -212,7 +230,7 @@ def make_update(session: Session, runner: PipelineRunner) -> Update:
     # An optimizer may also have parameters of other models.
     optimized = [parameter for group in groups for parameter in group["params"] if id(parameter) not in frozen]
     optimized_ids = {id(parameter) for parameter in optimized}
-    return Update(
+    return kind(
         optimizers,
         clips=[
             (
@@ -223,8 +241,12 @@ def make_update(session: Session, runner: PipelineRunner) -> Update:
             if clip.model in trained
         ],
         only=None if learnable <= optimized_ids else [value for value in optimized if value.requires_grad],
-        schedules=[schedule for name, schedule in session.schedules.items() if name in names],
-        averages=[part for average in session.averages.values() if (part := average.subset(optimized_ids)).values],
+        schedules=[schedule for name, schedule in session.schedules.items() if name in names and not is_trial],
+        averages=[
+            part
+            for average in session.averages.values()
+            if not is_trial and (part := average.subset(optimized_ids)).values
+        ],
         scaler=session.scalers.get(runner.name),
         accumulate=session.options.accumulate,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from typing import Any
 
@@ -19,7 +19,8 @@ from torcheer.training.loop.graph_forward import (
     run_graph,
 )
 from torcheer.training.loop.optimizer_step import Update
-from torcheer.training.loop.sample_means import Mean, StatefulMeter
+from torcheer.training.loop.sample_means import Mean, StatefulMeter, WholeBatchMeter
+from torcheer.training.parallel.batch_shares import Share, mark_stand_ins
 from torcheer.training.session_parts import DebugPipeline, Frame, Graph, Pipeline, Term
 from torcheer.training.simple_session import lookup
 
@@ -63,9 +64,13 @@ class PipelineRunner:
         """Return the number of batches in an epoch."""
         return min(len(feed) for feed, _, _ in self.inputs)
 
-    def batches(self, epoch: int | None, start: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Iterate over one batch of each loader, until one of them ends; `epoch` None outside of training."""
-        return zip(*[feed.epoch(epoch, start) for feed, _, _ in self.inputs])
+    def batches(self, epoch: int | None, start: int = 0, share: Share | None = None) -> Iterator[tuple[Any, ...]]:
+        """Iterate over one batch of each loader, until one of them ends; `epoch` None outside of training.
+
+        `share`: what one of several ranks takes of each batch; `StandInBatches` where that is nothing.
+        """
+        steps = zip(*[feed.epoch(epoch, start, share) for feed, _, _ in self.inputs])
+        return steps if share is None else mark_stand_ins(steps)
 
     def forward(self, batches: tuple[Any, ...], *, infer: bool = False) -> tuple[dict[str, Frame], int]:
         """Return the frame of every processor, and the number of samples."""
@@ -76,7 +81,10 @@ class PipelineRunner:
         return run_graph(self.graph, self.processors, frames, infer=infer), samples
 
     def loss(self, frames: Mapping[str, Frame], samples: int) -> tuple[Tensor, float]:
-        """Return the weighted sum of the losses, and the number of items it averages over."""
+        """Return the weighted sum of the losses, and the number of items it averages over.
+
+        `samples` of 0: this rank only stands in, and nothing of it counts.
+        """
         total, items = None, float(samples)
         for term, measure, mean in self.losses:
             frame = frames[term.node]
@@ -95,13 +103,18 @@ class PipelineRunner:
         with torch.no_grad():
             for term, measure, meter in self.metrics:
                 frame = frames[term.node]
-                if isinstance(meter, StatefulMeter):
-                    meter.update(measure.values(frame))
+                if isinstance(meter, WholeBatchMeter):
+                    meter.gather(measure.values(frame) if samples else None)
+                elif isinstance(meter, StatefulMeter):
+                    if samples:
+                        meter.update(measure.values(frame))
                 else:
                     meter.add(measure(frame), self._items(measure, frame, samples))
 
     def _items(self, measure: BoundMeasure, frame: Frame, samples: int) -> float:
         """Return the number of items that a batch's value averages over."""
+        if not samples:
+            return 0.0
         if measure.counts_by:
             return measure.items(frame)
         return samples if self._has_one_port else count_samples(frame)
@@ -114,6 +127,23 @@ class PipelineRunner:
         """Return every column's value so far, by name."""
         return {term.shown: meter.value() for term, meter in sorted(self.meters(), key=lambda pair: pair[0].shown)}
 
+    def merged_values(self, exchange: Callable[[Any], list[Any]]) -> dict[str, float]:
+        """Return every column's value over what all ranks have seen; the meters stay as they are."""
+        merged = self.fresh()
+        states = exchange({term.shown: meter.state() for term, meter in self.meters()})
+        for term, meter in merged.meters():
+            meter.merge([state[term.shown] for state in states])
+        return merged.values()
+
+    def share_metrics(self, exchange: Callable[[Any], list[Any]]) -> None:
+        """Let metrics whose states cannot be added see the batches of all ranks, given by `exchange`."""
+        self.metrics = [
+            (term, measure, WholeBatchMeter(meter.metric, exchange))
+            if isinstance(meter, StatefulMeter) and not meter.is_additive
+            else (term, measure, meter)
+            for term, measure, meter in self.metrics
+        ]
+
     def reset(self) -> None:
         for _, meter in self.meters():
             meter.reset()
@@ -121,9 +151,19 @@ class PipelineRunner:
     def state(self) -> dict[str, Any]:
         return {term.shown: meter.state() for term, meter in self.meters()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def merge(self, states: Sequence[Mapping[str, Any]], *, is_counted: bool) -> None:
+        """Go on from the state of this rank, or from those of several.
+
+        is_counted: False on a rank that counts nothing of them, as another does.
+        """
         for term, meter in self.meters():
-            meter.restore(state[term.shown])
+            parts = [state[term.shown] for state in states]
+            if len(parts) == 1 or isinstance(meter, WholeBatchMeter):
+                meter.restore(parts[0])
+            else:
+                meter.merge(parts)
+            if not is_counted and not isinstance(meter, WholeBatchMeter):
+                meter.reset()
 
 
 def _meter(measure: BoundMeasure) -> Mean | StatefulMeter:

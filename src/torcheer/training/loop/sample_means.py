@@ -5,7 +5,7 @@ Values are summed when read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,6 +69,12 @@ class Mean:
         self.reset()
         self.total, self.weight = state["total"], state["weight"]
 
+    def merge(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Become the mean over what several ranks have seen."""
+        self.reset()
+        for state in states:
+            self.total, self.weight = self.total + state["total"], self.weight + state["weight"]
+
 
 class StatefulMeter:
     """A metric with state: update, compute, reset."""
@@ -107,6 +113,62 @@ class StatefulMeter:
                 setattr(part, name, value)
             if hasattr(part, "_update_count"):  # torchmetrics warns of a compute before any update
                 part._update_count = 1
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether the sum of two states is the state of both batches."""
+        return bool(getattr(self.metric, "ADDS", False))
+
+    def merge(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Become the metric over what several ranks have seen."""
+        if not self.is_additive:  # it has seen the batches of all
+            self.restore(states[0])
+            return
+        self.metric.reset()
+        for name in self.metric.STATE:
+            values = [value for state in states if not _is_empty(value := state[""][name])]
+            if values:
+                setattr(self.metric, name, sum(values[1:], values[0]))
+
+
+class WholeBatchMeter(StatefulMeter):
+    """A metric whose states cannot be added: each rank updates it with the batches of all."""
+
+    def __init__(self, metric: Any, exchange: Callable[[Any], list[Any]]) -> None:
+        super().__init__(metric)
+        self._exchange = exchange
+        parts: Any = metric.modules() if isinstance(metric, torch.nn.Module) else ()
+        for part in parts:
+            if hasattr(part, "sync_on_compute"):  # torchmetrics would gather what each rank has already
+                part.sync_on_compute = part._to_sync = False
+
+    def gather(self, values: Any) -> None:
+        """Update with the values of all ranks, joined along the batch; None from a rank that has none."""
+        parts = self._exchange(None if values is None else [_on_host(value) for value in values])
+        given = [part for part in parts if part is not None]
+        device = next((value.device for value in values or () if isinstance(value, Tensor)), None)
+        joined = [_join(type(self.metric).__name__, column) for column in zip(*given)]
+        self.metric.update(*(value.to(device) if isinstance(value, Tensor) and device else value for value in joined))
+
+
+def _on_host(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, Tensor) else value
+
+
+def _join(metric: str, parts: Sequence[Any]) -> Any:
+    """One value of the parts that ranks have."""
+    if all(isinstance(part, Tensor) and part.ndim for part in parts):
+        return torch.cat(list(parts))
+    if all(isinstance(part, list | tuple) for part in parts):
+        return [item for part in parts for item in part]
+    raise BadArgument(
+        f"{metric} is updated with {type(parts[0]).__name__}s, which are no batches: what several ranks have of them "
+        "cannot be joined. Give it tensors or lists of samples, or a function of a batch in its place"
+    )
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, int) and value == 0
 
 
 def _parts(metric: Any) -> list[tuple[str, Any, tuple[str, ...]]]:

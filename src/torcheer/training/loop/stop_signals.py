@@ -40,8 +40,9 @@ def stop_on_signals(session: Stoppable) -> Iterator[None]:
         if not is_stopping:
             session.stop_reason = f"{signal.Signals(number).name} was received"
 
-    is_under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    handled = [number for number in GROUP_SIGNALS if not (number == signal.SIGHUP and is_under_nohup)]
+    hangup = getattr(signal, "SIGHUP", None)
+    is_under_nohup = hangup is not None and signal.getsignal(hangup) is signal.SIG_IGN
+    handled = [number for number in GROUP_SIGNALS if not (number == hangup and is_under_nohup)]
     previous = {number: signal.signal(number, handle) for number in handled}
     try:
         yield

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from torcheer.training.checkpoints.random_state import preserved_random
 from torcheer.training.loop.events import Alert, EpochDone, Event, Events, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
+from torcheer.training.parallel.agreement import Agreement
+from torcheer.training.parallel.batch_shares import StandInBatches
+from torcheer.training.parallel.shared_update import SharedUpdate
 from torcheer.training.session_parts import Stage
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ class TrainingLoop:
         self.session, self.place = session, session.place
         self._due, self._save_secs = 0.0, 0.0
         self._precision = session.precision() if session.options.autocast else None
+        self._share = None if session.ranks is None else session.ranks.share
+        self._agreement = None if session.ranks is None else Agreement(session, session.ranks)
         self._notes_steps = session.options.steps_csv > 0
 
     def run(self) -> Events:
@@ -40,6 +46,8 @@ class TrainingLoop:
         with ExitStack() as run:
             yield from session.begin_run(run)
             self._begin()
+            if session.ranks is None and session.checkpoints is not None and session.checkpoints.is_owed:
+                yield from self._save()  # the last run ended because it could not; its work may be all there is to do
             while place.stage < len(session.stages):
                 number, stage = place.stage, session.stages[place.stage]
                 yield StageBegan(number)
@@ -67,10 +75,11 @@ class TrainingLoop:
         """Begin the remainder of an epoch; return whether the run was stopped."""
         session = self.session
         self._epoch_began = time.monotonic()
-        if session.changes.is_pending:
-            yield from self._apply_changes()
-        if session.control is not None:
-            yield from self._handle_control()
+        if self._agreement is not None:
+            yield from self._agreement.begin_epoch(self._work)
+        else:
+            yield from self._work()
+        if session.control is not None or self._agreement is not None:
             if session.stop_reason:
                 yield from self._save()
                 yield Stopped(session.stop_reason)
@@ -90,10 +99,12 @@ class TrainingLoop:
         session.add_row(place.epoch, values)
         yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began)
         session.run_debug_pipelines(stage)
-        is_done = session.is_done(stage)
+        is_done, is_saved = session.is_done(stage), self._is_worth_saving()
+        if self._agreement is not None:
+            is_done, is_saved = self._agreement.end_epoch(is_done, is_saved)
         place.stage += is_done
-        if is_done or session.stop_reason or self._is_worth_saving():
-            yield from self._save()
+        if is_done or session.stop_reason or is_saved:
+            yield from self._save(waits=bool(session.stop_reason) or place.stage == len(session.stages))
         if session.stop_reason:
             yield Stopped(session.stop_reason)
             return True
@@ -105,7 +116,9 @@ class TrainingLoop:
         """Return the pipelines that this epoch has batches of, each with them."""
         place = self.place
         return [
-            (runner, runner.batches(place.epoch, place.round)) for runner in runners if runner.name not in place.ended
+            (runner, runner.batches(place.epoch, place.round, self._share))
+            for runner in runners
+            if runner.name not in place.ended
         ]
 
     def _round(self, running: Running) -> list[StepDone]:
@@ -132,15 +145,16 @@ class TrainingLoop:
 
     def _has_work(self, steps: list[StepDone]) -> bool:
         """Return whether anything is to be done before the next round."""
-        session = self.session
-        return bool(
-            session.stop_reason
-            or session.round_callbacks
-            or session.changes.is_pending
+        session, agreement = self.session, self._agreement
+        is_due = bool(
+            session.changes.is_pending
             or (session.control is not None and session.control.is_due(steps))
-            or self.place.step >= self._due_step
             or time.monotonic() >= self._due
         )
+        if agreement is not None:
+            is_due = agreement.vote(is_due)
+        is_due = is_due or self._is_written()
+        return bool(is_due or session.stop_reason or session.round_callbacks or self.place.step >= self._due_step)
 
     def _between_rounds(self, steps: list[StepDone]) -> Generator[Event, None, bool]:
         """Do what is due between two rounds, where no step is half done; return whether the run was stopped."""
@@ -149,16 +163,38 @@ class TrainingLoop:
             callback(place)
         if session.has_pending_gradients():
             return False
-        if session.changes.is_pending:
-            yield from self._apply_changes()
-        if session.control is not None and session.control.is_due(steps):
-            yield from self._handle_control()
-        if session.stop_reason or time.monotonic() >= self._due or place.step >= self._due_step:
-            yield from self._save_and_check_time()
+        if self._agreement is not None:
+            at_step = place.step >= self._due_step
+            is_due = yield from self._agreement.decide(self._work, self._is_time, at_step=at_step)
+        else:
+            yield from self._work(steps)
+            is_due = bool(session.stop_reason) or self._is_time()
+        if self._is_written():
+            assert session.checkpoints is not None and session.checkpoints.writing is not None
+            self._save_secs += session.checkpoints.writing.secs
+            yield from session.finish_save()
+        if is_due or place.step >= self._due_step:
+            yield from self._save(waits=bool(session.stop_reason))
             if session.stop_reason:
                 yield Stopped(session.stop_reason)
                 return True
         return False
+
+    def _work(self, steps: list[StepDone] | None = None) -> Iterator[Event]:
+        """Apply changes that were made here before, and handle what a studio asks for."""
+        session = self.session
+        if session.changes.is_pending:
+            yield from self._apply_changes()
+        if session.control is not None and (steps is None or session.control.is_due(steps)):
+            yield from self._handle_control()
+
+    def _is_time(self) -> bool:
+        """Return whether a save is due; request a stop where the time limit is reached."""
+        now, limit = time.monotonic(), self.session.options.limit_secs
+        is_due = now >= self._due
+        if limit is not None and now - self._started >= limit and (is_due or self.place.step >= self._due_step):
+            self.session.stop_reason = f"the time limit of {limit:g} s is reached"
+        return is_due
 
     def _position(self) -> dict[str, int]:
         place = self.place
@@ -173,6 +209,8 @@ class TrainingLoop:
             if batch is None:
                 return None, None
             update.begin()
+            if self._share is not None:
+                return batch, self._train_share(runner, batch)
             if self._precision is None:
                 frames, samples, loss, items = self._forward(runner, batch)
             else:
@@ -186,12 +224,30 @@ class TrainingLoop:
             explain_step(error, runner, batch, **self._position())
             raise
 
+    def _train_share(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> Tensor | None:
+        """Train this rank's part of a batch; return the loss of all of it."""
+        update = runner.update
+        assert isinstance(update, SharedUpdate)
+
+        def forward() -> tuple[Any, int, Tensor, float]:
+            with self._precision or nullcontext():
+                return self._forward(runner, batch)
+
+        with preserved_random() if type(batch) is StandInBatches else nullcontext():
+            frames, samples, loss, items = update.run_step(forward)
+            self.place.step += update.backward(loss, items)
+        if runner.metrics:
+            runner.measure(frames, samples)
+        return update.last_loss
+
     def _forward(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> tuple[Any, int, Tensor, float]:
         capture = self.session.capture
         if capture is not None and capture.is_due(self.place.step):
             frames, samples = capture.forward(runner, batch, self.place.step)
         else:
             frames, samples = runner.forward(batch)
+        if type(batch) is StandInBatches:
+            samples = 0
         return frames, samples, *runner.loss(frames, samples)
 
     def _apply_changes(self) -> Iterator[Event]:
@@ -211,17 +267,15 @@ class TrainingLoop:
         self._started, self._epoch_began = self._started + paused_secs, self._epoch_began + paused_secs
         self._due, self._saved_at = self._due + paused_secs, self._saved_at + paused_secs
 
-    def _save_and_check_time(self) -> Iterator[Event]:
-        """Save; request a stop where the time limit is reached."""
-        limit = self.session.options.limit_secs
-        if limit is not None and time.monotonic() - self._started >= limit:
-            self.session.stop_reason = f"the time limit of {limit:g} s is reached"
-        yield from self._save()
+    def _is_written(self) -> bool:
+        """Return whether a checkpoint was written in the background since the last round."""
+        writing = None if self.session.checkpoints is None else self.session.checkpoints.writing
+        return writing is not None and writing.is_done
 
-    def _save(self) -> Iterator[Event]:
-        """Write a checkpoint and schedule the next."""
+    def _save(self, *, waits: bool = True) -> Iterator[Event]:
+        """Write a checkpoint, in the background where it does not wait, and schedule the next."""
         began = time.monotonic()
-        yield from self.session.save()
+        yield from self.session.save(waits=waits)
         self._saved_at = time.monotonic()
         self._save_secs = self._saved_at - began
         self._set_due(self._saved_at)

@@ -6,17 +6,16 @@ Read as data, without torch and without its code.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torcheer.disk import LOCK, lock_holder, read_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.modelfiles import open_model_file
 from torcheer.runlog.log_reader import RunLog, is_long
 from torcheer.runlog.training_tables import HEADS, stages_of
 from torcheer.runlog.watch_reader import has_watch, open_watch
-from torcheer.safetensors_header import read_header
 from torcheer.terminal import ProgressCallback, format_table, human_bytes, ignore_progress, plural, printable
 from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
 from torcheer.training.observe.metric_csv import columns_of
@@ -104,16 +103,12 @@ def _frozen(counted: Mapping[str, int]) -> str:
 
 
 def _numbers(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of weights of each model, from the header of their file."""
+    """Return the number of weights of each model, from the headers of their files."""
     counts: dict[str, int] = {}
-    if not manifest:
-        return counts
-    path = manifest["path"] / "model.safetensors"
-    with open(path, "rb") as file:
-        entries, _ = read_header(file.read, path.stat().st_size, path)
-    for entry in entries:
-        model = entry.name.split(".")[0]
-        counts[model] = counts.get(model, 0) + math.prod(entry.shape)
+    tensors = open_model_file(manifest["path"] / "model.safetensors").tensors if manifest else {}
+    for name, tensor in tensors.items():
+        model = name.split(".")[0]
+        counts[model] = counts.get(model, 0) + tensor.size
     return counts
 
 

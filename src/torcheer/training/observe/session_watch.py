@@ -5,6 +5,7 @@ Results in the run's log, as writer "watch" ("watch-<model>" of several); videos
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.rules.loss_spikes import LossSpike
 from torcheer.monitor.watch import Watch, watch_into
 from torcheer.monitor.watch_settings import stops
+from torcheer.ranks import chosen_ranks, ranked
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import cut_log
 from torcheer.runlog.media.media_types import Image
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 _EPOCHS = {"loss": "train loss"}  # an epoch's mean must not be taken for the loss of its last step
 _ATTEMPTS, _WAIT_SECS = 50, 0.1  # for the log of a watch whose trainer was killed
-SETTINGS = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on", "transport")
+SETTINGS = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on", "transport", "ranks", "log_bytes")
 
 
 def watch_events(session: Session, events: Events) -> Events:
@@ -75,7 +77,7 @@ class SessionWatch:
         self._epoch = 0  # sent along with the values
 
     def _open(self) -> list[Watch]:
-        folder = self._session.directory
+        folder, ranks = self._session.directory, self._ranks_there()
         several = len(self._names) > 1
         return [
             watch_into(
@@ -84,12 +86,27 @@ class SessionWatch:
                 to=None if folder is None else folder / "watch" / (name if several else ""),
                 step_of=lambda: self._session.place.step,
                 on_alert=partial(self._alert, name if several else ""),
-                tell=lambda text: self._alerts.append(Alert(text, is_logged=True)),
+                tell=self._tell,
                 system_secs=0,  # the session takes them itself
-                **self._settings | {"rules": self._watch_rules(), "stop_on": _of_watch(self.stop_on)},
+                **self._settings | {"rules": self._watch_rules(), "stop_on": (), "ranks": ranks},
             )
-            for name in self._names
+            for name in (self._names if ranks else ())
         ]
+
+    def _ranks_there(self) -> str | list[int]:
+        """The ranks that watch, of those that train: a run may go on on fewer."""
+        count = 1 if self._session.ranks is None else self._session.ranks.count
+        asked = self._settings.get("ranks", 0)
+        there = sorted({rank for rank in chosen_ranks(asked, count) if rank < count})
+        if not there:
+            self._tell(f"watch: nothing is watched, as ranks={asked!r} names none of the {count} that train, from 0 on")
+        return "all" if len(there) == count else there
+
+    def _tell(self, text: str) -> None:
+        """Report what the watch has to say; of ranks other than the first nobody shows the events."""
+        self._alerts.append(Alert(text, is_logged=True))
+        if not self._session.is_main:
+            print(f"rank {self._session.rank}: {text}", file=sys.stderr, flush=True)
 
     def _place(self, run: Path, writer: str) -> LogPlace:
         """The watch's part of the run's log; what it has of steps that are trained again is cut off."""
@@ -97,9 +114,10 @@ class SessionWatch:
         columns = [_EPOCHS.get(name, name) for stage in session.stages
                    for name in session.columns_of((*stage.training, *stage.validation))]  # fmt: skip
         place = LogPlace(run, writer, tuple(dict.fromkeys(("loss", *columns))))
+        own = replace(place, writer=ranked(writer))
         for _ in range(_ATTEMPTS):
             try:
-                cut_log(place, session.place.step - 1)  # the next step to be watched has the number of steps done
+                cut_log(own, session.place.step - 1)  # the next step to be watched has the number of steps done
                 break
             except ArchiveBusy:  # the child of a trainer that was killed is still ending
                 time.sleep(_WAIT_SECS)
@@ -162,8 +180,6 @@ class SessionWatch:
     def set_stop_on(self, names: str | Sequence[str]) -> None:
         """End the run at the next alert of one of these rules."""
         self._settings["stop_on"] = stops(names, resolve_rules(self._settings.get("rules", "default")))
-        for model_watch in self._watches or ():
-            model_watch.stop_on = _of_watch(self.stop_on)
 
     def _alert(self, model: str, alert: WatchAlert) -> None:
         if model:  # as the studio names the layers of several models
@@ -188,8 +204,3 @@ class SessionWatch:
         """Close the watches; waits until they have finished."""
         for model_watch in self._watches or ():
             model_watch.close()
-
-
-def _of_watch(stop_on: Sequence[str]) -> tuple[str, ...]:
-    """Without the rule that the session itself applies."""
-    return tuple(name for name in stop_on if name != LossSpike.name)

@@ -6,12 +6,12 @@ Rows are in the log before they are in a file, and on disk before a checkpoint t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
+from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError, reason_of
 from torcheer.runlog.earlier.old_run import old_tables
 from torcheer.runlog.log_frames import EPOCHS, LOSSES, STEPS
 from torcheer.runlog.log_reader import TRAIN
@@ -141,6 +141,24 @@ class TrainingLog:
             self._writer.commit_in_background()
         return self._writer
 
+    @contextmanager
+    def noting_end(self, reason: Callable[[], str]) -> Iterator[None]:
+        """Log how training ends: `reason` is why it was asked to stop, if it was."""
+        try:
+            yield
+        except (GeneratorExit, KeyboardInterrupt) as error:
+            self._end("done", reason() or (reason_of(error) if isinstance(error, KeyboardInterrupt) else ""))
+            raise
+        except BaseException as error:
+            self._end("failed", reason_of(error))
+            raise
+        self._end("done", reason())
+
+    def _end(self, status: str, why: str) -> None:
+        with suppress(OSError, TorcheerError):  # a full disk; a checkpoint has reported it
+            if self._writer is not None:
+                self._writer.end(status, why)
+
     def close(self) -> None:
         """Write what is pending, and close the log."""
         writer, self._writer = self._writer, None
@@ -169,14 +187,20 @@ class TrainingLog:
             if not is_open:
                 self.close()
 
-    def add_all(self, place: Mapping[str, Any], stages: Stages) -> None:
-        """Have all steps and epochs up to a place in the log and on disk, before a checkpoint."""
+    def add_all(self, place: Mapping[str, Any], stages: Stages, *, waits: bool = True) -> None:
+        """Have all steps and epochs up to a place in the log, and on disk too where it waits, before a checkpoint."""
         if self._writer is None or not self._writer.in_place:
             self.begin(place, stages)
         self.flush_steps()
         self.add_epochs(stages, place["step"])
-        if self._writer is not None:
-            self._writer.sync()
+        if waits:
+            self.sync()
+
+    def sync(self) -> None:
+        """Wait until the disk has all that the log has; from any thread."""
+        writer = self._writer
+        if writer is not None:
+            writer.sync()
 
     def add_epochs(self, stages: Stages, step: int) -> None:
         """Add the rows of epochs that are new, also to their files."""

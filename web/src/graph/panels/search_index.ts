@@ -10,6 +10,8 @@ export interface SearchEntry {
   address: string; // module address, "layer1.0.conv1"
   label: string; // an item's name in the history
   text: string; // the searched text, in lower case
+  lowerName: string;
+  lowerKind: string;
 }
 
 const SLICE_MS = 8; // time slice per batch, so that the page stays responsive
@@ -38,7 +40,8 @@ export class SearchIndex {
     const ranks: SearchEntry[][] = [[], [], [], []];
     for (const entry of this.entries) {
       if (selects?.(entry)) ranks[0].push(entry);
-      else if (words.every((word) => entry.text.includes(word))) ranks[1 + rank(entry, words[0])].push(entry);
+      else if (entry.text.includes(words[0]) && words.every((word) => entry.text.includes(word)))
+        ranks[1 + rank(entry, words[0])].push(entry);
     }
     return ranks.flat();
   }
@@ -56,9 +59,10 @@ export class SearchIndex {
   }
 }
 
-function rank({ name, kind, label }: SearchEntry, word: string): number {
-  const names = [lowerCase(name), lowerCase(kind), label]; // labels are lower case
-  return names.includes(word) ? 0 : names.some((text) => text.startsWith(word)) ? 1 : 2;
+// Labels are lower case.
+function rank({ lowerName, lowerKind, label }: SearchEntry, word: string): number {
+  if (lowerName === word || lowerKind === word || label === word) return 0;
+  return lowerName.startsWith(word) || lowerKind.startsWith(word) || label.startsWith(word) ? 1 : 2;
 }
 
 const lowered = new Map<string, string>(); // 100,000 operations have few names and kinds
@@ -102,7 +106,7 @@ function makeEntry(
   const facts = item ? item[2].filter(([key]) => key === "function" || key === "result").map(([, value]) => value) : [];
   const label = item?.[0] ?? "";
   const text = normalize([address, kind, label, ...facts, ...(item ? [] : shapes)].join("\n"));
-  return { path, name, kind, address, label, text };
+  return { path, name, kind, address, label, text, lowerName: lowerCase(name), lowerKind: lowerCase(kind) };
 }
 
 function yieldToBrowser(): Promise<void> {

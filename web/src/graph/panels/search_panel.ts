@@ -1,6 +1,7 @@
 // The search field and its list of matches.
 import type { App } from "../app";
 import { h, plural } from "../dom";
+import { MAX_HITS } from "../render/highlights";
 import { SearchIndex, type SearchEntry } from "./search_index";
 
 const MAX_LISTED = 100;
@@ -39,9 +40,9 @@ export class SearchPanel {
       else this.app.screen.focus();
     } else if (event.key === "Enter" || event.key === "ArrowDown") {
       clearTimeout(this.timer);
-      const isStale = this.lastQuery !== this.input.value;
-      if (isStale) this.search();
-      this.step(event.shiftKey ? -1 : 1);
+      if (this.lastQuery !== this.input.value) this.find();
+      if (this.matches.length) this.step(event.shiftKey ? -1 : 1);
+      else this.render();
     } else if (event.key === "ArrowUp") {
       this.step(-1);
     } else {
@@ -53,13 +54,21 @@ export class SearchPanel {
   private lastQuery = "";
 
   private search(): void {
+    this.find();
+    this.render();
+  }
+
+  private render(): void {
+    this.renderList();
+    this.app.emit("selection");
+  }
+
+  private find(): void {
     this.lastQuery = this.input.value;
     this.openIndex();
     this.matches = this.index?.find(this.input.value) ?? [];
     this.current = -1;
-    this.app.searchHits = this.matches.map((entry) => entry.path);
-    this.renderList();
-    this.app.emit("selection");
+    this.app.searchHits = this.matches.slice(0, MAX_HITS).map((entry) => entry.path);
   }
 
   // Built in slices of time, before anyone types: of 100,000 operations it takes a third of a second.

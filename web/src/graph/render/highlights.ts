@@ -5,7 +5,7 @@ import type { PlacedBox } from "../layout/placement";
 import { element, translate } from "./painter";
 import { traceEdges } from "../layout/edge_trace";
 
-const MAX_HITS = 500;
+export const MAX_HITS = 500;
 
 export function attachHighlights(app: App): void {
   const draw = (): void => {
@@ -59,7 +59,7 @@ function boxesSharingWeights(app: App, box: PlacedBox): PlacedBox[] {
 /** The search matches, or the folded boxes that contain them. */
 function hitBoxes(app: App): Set<PlacedBox> {
   const boxes = new Set<PlacedBox>();
-  for (const hit of app.searchHits.slice(0, MAX_HITS)) {
+  for (const hit of app.searchHits) {
     const path = visiblePath(app.byPath, hit);
     const box = app.byPath.get(path);
     if (box?.parent && (path === hit || !box.view.composed)) boxes.add(box);

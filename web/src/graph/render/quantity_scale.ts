@@ -1,7 +1,8 @@
 // The scale of a number that boxes of the graph or slabs of the 3D view are coloured by: its range, colours and text.
 import type { Paint } from "./painter";
 
-const MEANS = ["gradient", "update"]; // quantities whose sum over layers says nothing
+const MEANS = ["gradient", "update", "difference"]; // quantities whose sum over layers says nothing
+const FIXED: Record<string, [number, number]> = { difference: [-6, 0] }; // as exponents: of rounding, of another value
 
 export type Amount = number | string | null; // NaN and infinity come as the strings "NaN" and "Infinity"; null: unknown
 
@@ -48,6 +49,10 @@ export class QuantityScale {
     }
     this.hasRange = highest > 0;
     if (!this.hasRange) return;
+    if (this.quantity in FIXED) {
+      this.range = FIXED[this.quantity]; // the same for all that are compared, whatever is open
+      return;
+    }
     const high = Math.log10(highest);
     const low = Math.max(Math.log10(lowest), high - 4);
     this.range = [low, high > low ? high : low + 1];

@@ -75,8 +75,10 @@ function Pictures({ store, layer, comparison, heads }: PicturesProps) {
             range={variable === "Difference" ? (blocks[2].block?.range() ?? null) : range}
             cursor={isSameShape ? cursor : undefined}
             onCursor={isSameShape ? setCursor : undefined}
-            onEnter={(cell) =>
-              isSameShape && setChoice(axes.entered(choice, leading, blocks[place].block!, cell) ?? choice)
+            onEnter={
+              isSameShape
+                ? (cell) => setChoice(axes.entered(choice, leading, blocks[place].block!, cell) ?? choice)
+                : undefined // each has axes of its own
             }
             onLeave={() => setChoice(axes.firstChoice(leading, item))}
           />
@@ -119,7 +121,7 @@ interface PictureProps {
   range: [number, number] | null;
   cursor?: BlockCell | null;
   onCursor?: (cell: BlockCell | null) => void;
-  onEnter: (cell: BlockCell) => void;
+  onEnter?: (cell: BlockCell) => void;
   onLeave: () => void;
 }
 

@@ -22,8 +22,8 @@ export function CompareTab({ store }: { store: Store }) {
   if (!comparison)
     return (
       <p class="empty">
-        Nothing is compared here. `torcheer studio A B` shows two checkpoints, model files or saved histories side by
-        side; in a list of runs, choose two and press “Compare…”.
+        Nothing is compared here. <code>torcheer studio A B</code> shows two checkpoints, model files or saved histories
+        side by side; in a list of runs, choose two and press “Compare…”.
       </p>
     );
   return (

@@ -58,7 +58,9 @@ function controlHint(source: string, status: string): string {
     return "The process is gone; what was seen stays here, and it is looked for.";
   if (source === "recording") return "A recording: there is nothing to control, only to look at.";
   if (source === "pass") return "A recorded forward pass: there is nothing to control, only to look at.";
+  if (source === "comparison") return "Two side by side: there is nothing to control, only to look at.";
   if (source === "file") return "A model's file: its weights, and its graph where it has one. Nothing in it runs.";
+  if (source === "run" && status === "running") return "This run is being written; its program has no buttons here.";
   if (source === "run") return "This run is not training now: there is nothing to control.";
   if (source === "nothing") return "Waiting for a network: run a forward pass, or start a training.";
   return "This network is only looked at: its own program decides when it runs.";

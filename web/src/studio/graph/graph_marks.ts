@@ -5,7 +5,13 @@ import { faultsOf, faultText, joinFaults } from "../faults/layer_faults";
 import type { Store } from "../store";
 import { colourChoices, logOverlays } from "./layer_overlays";
 
-const COLOUR_NAMES = { gradient: "norm of the gradient", update: "size of the update", nan: "NaN", alert: "alerts" };
+const COLOUR_NAMES = {
+  gradient: "norm of the gradient",
+  update: "size of the update",
+  nan: "NaN",
+  alert: "alerts",
+  difference: "relative difference",
+};
 
 /** Keeps the marks of a drawing up to date; returns a function that ends it. */
 export function followMarks(store: Store, app: App, layers: readonly string[], paths: LayerPaths): () => void {

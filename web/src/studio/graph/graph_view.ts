@@ -81,7 +81,7 @@ export class GraphView {
     if (this.isFollowing || app.selected === this.sentPath) return;
     this.sentPath = app.selected;
     this.isPending = false;
-    const box = app.byPath.get(app.selected);
+    const box = app.selected ? app.byPath.get(app.selected) : undefined; // "" is the model's own: nothing is selected
     const layer = box ? this.paths.layerOf(box) : "";
     if (box?.view.fullPlan) this.store.selection.set(this.selectionOf(box.address, this.paths.layersIn(box)));
     else this.store.selection.set(layer ? { layer, unit: 0 } : null);

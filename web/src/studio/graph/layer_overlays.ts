@@ -25,6 +25,7 @@ const TITLES: [quantity: string, title: string, reason: string][] = [
   ["update", "update size", "A watch with an optimizer has it: tl.watch(model, optimizer=optimizer)"],
   ["nan", "NaN", "A watch counts them: tl.watch(model)"],
   ["alert", "alerts", "No rule has found anything so far"],
+  ["difference", "difference", "Two side by side have it: torcheer studio A B"],
 ];
 
 /** The ways to colour; those without numbers say why. */
@@ -51,10 +52,11 @@ export function logOverlays(layers: readonly string[], facts: OverlayFacts): Rec
   return overlays;
 }
 
-/** The numbers that the log has of layers, by quantity. */
+/** The numbers that the log, or a comparison, has of layers, by quantity. */
 export function layerValues({ net, tables, alerts, step }: OverlayFacts): Record<string, Map<string, number | string>> {
   const [gradient, update, nan, alert] = [0, 1, 2, 3].map(() => new Map<string, number | string>());
   const byName = tablesByLayer(tables);
+  const [difference, differences] = [new Map<string, number | string>(), relativeDifferences(tables)];
   const faults = faultsOf(alerts, step);
   for (const { layer } of net?.layers ?? []) {
     const names = [layer.name, ...layer.also];
@@ -70,8 +72,22 @@ export function layerValues({ net, tables, alerts, step }: OverlayFacts): Record
     const fault = joinFaults(faults, names);
     const count = fault.others + fault.words.length;
     if (faults.size) alert.set(layer.name, count);
+    const differs = names.flatMap((name) => differences.get(name) ?? []);
+    if (differs.length) difference.set(layer.name, encode(Math.max(...differs))); // a NaN among them is one
   }
-  return { gradient, update, nan, alert };
+  return { gradient, update, nan, alert, difference };
+}
+
+// The largest difference of each row of a comparison, relative to the first's largest number; NaN where one has NaN or ∞.
+function relativeDifferences(tables: ReadonlyMap<string, Table>): Map<string, number> {
+  const differences = new Map<string, number>();
+  const { columns, count = 0 } = tables.get("differences") ?? {};
+  for (let row = 0; row < count; row++) {
+    const [layer, relative, bad] = ["Layer", "Relative", "NaN or ∞"].map((name) => columns?.[name]?.[row]);
+    const value = Number(bad) > 0 ? NaN : relative;
+    if (typeof layer === "string" && typeof value === "number") differences.set(layer, value);
+  }
+  return differences;
 }
 
 function tablesByLayer(tables: ReadonlyMap<string, Table>): Map<string, Table[]> {

@@ -42,12 +42,15 @@ export class ThumbnailPainter {
   }
 
   private paintRgb(picture: RgbPicture, frame: Frame): ThumbnailImage {
-    const [width, height] = sentPixels(picture);
+    const [columns, rows] = sentPixels(picture);
+    const [tall, wide] = picture.block.map((side) => Math.round(side / Math.min(...picture.block))); // not always square
+    const [width, height] = [columns * wide, rows * tall];
     const pixels = new Uint8ClampedArray(4 * width * height);
-    for (let pixel = 0; pixel < width * height; pixel++) {
+    for (let place = 0; place < width * height; place++) {
+      const pixel = Math.floor(Math.floor(place / width) / tall) * columns + Math.floor((place % width) / wide);
       const values = pixelValues(picture, frame, picture.isInterleaved ? 3 * pixel : pixel);
       const shades = values.map((value) => 255 * fractionIn(picture.shades, value ?? NaN));
-      if (shades.every(Number.isFinite)) pixels.set([...shades, 255], 4 * pixel);
+      if (shades.every(Number.isFinite)) pixels.set([...shades, 255], 4 * place);
     }
     return { url: this.urlOf(pixels, width, height), keepsShape: true };
   }

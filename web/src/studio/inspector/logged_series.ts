@@ -1,5 +1,6 @@
 // Statistics of a layer over time, as the run's log has them.
 import type { Layer } from "../messages";
+import { variableOf } from "../tables/table_groups";
 import type { Table } from "../tables/table_rows";
 
 export interface SeriesPoint {
@@ -22,11 +23,11 @@ export function statisticNames({ head }: Table): string[] {
 export function firstTable(tables: readonly Table[], layer: Layer, variable: string, parameter: string): Table | null {
   const wanted =
     variable === "Grad" ? "grad" : variable === "Wt" ? "weight" : variable === "WtGrad" ? "weight_grad" : "output";
-  const kindOf = ({ head }: Table): string => head.name.slice(head.layer.length + 1);
   const own = tables.filter(({ head }) => (parameter ? parameter.startsWith(head.layer) : true));
   return (
-    own.find((table) => kindOf(table).startsWith(wanted) && table.head.layer === layer.name) ??
-    own.find((table) => kindOf(table).startsWith(wanted)) ??
+    own.find((table) => variableOf(table) === wanted && table.head.layer === (parameter || layer.name)) ??
+    own.find((table) => variableOf(table) === wanted) ??
+    own.find((table) => variableOf(table).startsWith(wanted)) ??
     tables[0] ??
     null
   );

@@ -2,6 +2,7 @@
 import type { SliceFrame } from "../messages";
 import { Icon } from "../shell/icons";
 import type { Store } from "../store";
+import { copyText } from "../tables/csv";
 
 /** The code with a button that copies it; where there is none, why. */
 export function NumpyCode({ store, head }: { store: Store; head: SliceFrame }) {
@@ -31,20 +32,4 @@ export function NumpyCode({ store, head }: { store: Store; head: SliceFrame }) {
       )}
     </section>
   );
-}
-
-// Pages over plain http on another machine have no clipboard API.
-async function copyText(text: string): Promise<boolean> {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    const area = document.createElement("textarea");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    const isCopied = document.execCommand("copy");
-    area.remove();
-    return isCopied;
-  }
 }

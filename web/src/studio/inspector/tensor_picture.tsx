@@ -28,7 +28,7 @@ interface TensorPictureProps {
   wide: boolean;
   label: string;
   names?: readonly string[][]; // of tokens
-  onEnter: (cell: BlockCell) => void;
+  onEnter?: (cell: BlockCell) => void; // where a cell can be looked at more closely
   onLeave: () => void;
   cursor?: BlockCell | null; // where pictures side by side share it, with `onCursor`
   onCursor?: (cell: BlockCell | null) => void;
@@ -54,7 +54,7 @@ export function TensorPicture(props: TensorPictureProps) {
   const press = (event: KeyboardEvent): void => {
     const target = nextCell(layout, cell ?? { tile: 0, row: 0, column: 0 }, event.key);
     if (target) setCursor(cell ? target : { tile: 0, row: 0, column: 0 });
-    else if (event.key === "Enter" && cell) onEnter(cell);
+    else if (event.key === "Enter" && cell) onEnter?.(cell);
     else if (event.key === "Escape" && cell) setCursor(null);
     else if (event.key === "Escape") onLeave();
     else return;
@@ -69,29 +69,34 @@ export function TensorPicture(props: TensorPictureProps) {
           ref={canvas}
           role="img"
           tabIndex={0}
-          aria-label={`${label}. Arrows read its numbers, Enter looks closer.`}
+          aria-label={`${label}. Arrows read its numbers${onEnter ? ", Enter looks closer" : ""}.`}
           style={{ width: `${layout.width}px`, height: `${layout.height}px` }}
           onPointerMove={(event) => setCursor(pointAt(event))}
           onPointerDown={(event) => setCursor(pointAt(event))}
           onPointerLeave={(event) => event.pointerType === "mouse" && setCursor(null)}
           onClick={(event) => {
             const clicked = cellUnder(layout, event.offsetX, event.offsetY);
-            if (clicked) onEnter(clicked);
+            if (clicked) onEnter?.(clicked);
           }}
           onKeyDown={press}
         />
       </div>
       <output class="tensor-reading" aria-live="polite">
-        {cell ? describeCell(head, choice, block, cell, names) : <span class="soft">{hint(block)}</span>}
+        {cell ? (
+          describeCell(head, choice, block, cell, names)
+        ) : (
+          <span class="soft">{hint(block, onEnter !== undefined)}</span>
+        )}
       </output>
     </>
   );
 }
 
-function hint(block: SliceBlock): string {
+function hint(block: SliceBlock, canEnter: boolean): string {
   if (!block.cells.length) return "It has no numbers.";
-  if (block.head.shape[0] > 1) return "Point at a cell, or use the arrows; click a tile to see it alone.";
-  if (block.isReduced) return "A cell is the number of its block farthest from 0; click to look closer.";
+  if (block.head.shape[0] > 1 && canEnter) return "Point at a cell, or use the arrows; click a tile to see it alone.";
+  if (block.isReduced)
+    return `A cell is the number of its block farthest from 0${canEnter ? "; click to look closer" : ""}.`;
   return "Point at a cell, or use the arrows.";
 }
 

@@ -63,8 +63,9 @@ function openSelected(presenter: NetworkPresenter): void {
 
 function stepOut(presenter: NetworkPresenter): void {
   const focus = presenter.folding.focus.get();
-  if (presenter.store.selection.get() || !focus) return presenter.select(null);
-  presenter.folding.leave(focus);
+  if (presenter.store.selection.get()) presenter.select(null);
+  else if (focus) presenter.folding.leave(focus);
+  else withScene(presenter, (scene) => scene.leaveFocus());
 }
 
 function withScene(presenter: NetworkPresenter, run: (scene: Scene) => void): void {

@@ -135,6 +135,13 @@ export class NetworkPresenter {
     if (node.sort === "layer" && layer) this.select({ layer, unit: 0 });
   }
 
+  /** Go to an open module around, null for the whole network; a selection that is folded away, or elsewhere, ends. */
+  goOut(node: TreeNode | null): void {
+    this.folding.goTo(node);
+    const selection = this.store.selection.get();
+    if (selection && !(node && this.folding.membersOf(node).includes(selection.layer))) this.select(null);
+  }
+
   /** Open the closed module that shows this layer; false where it is none. */
   open(layer: string): boolean {
     const item = this.folding.visible.get()?.items.get(layer);

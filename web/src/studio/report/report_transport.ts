@@ -43,7 +43,9 @@ export class ReportTransport implements Transport {
     void this.tellAll();
   }
 
-  retryNow(): void {}
+  retryNow(): boolean {
+    return false;
+  }
 
   resetRetries(): void {}
 

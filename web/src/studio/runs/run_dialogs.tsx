@@ -1,14 +1,13 @@
 // Dialogs on the chosen runs: tags for all of them, moving them to the trash.
 import { useState } from "preact/hooks";
 
-import type { RunsDeleted } from "../messages";
 import { Dialog } from "../shell/dialog";
 import type { Store } from "../store";
-import { askDetails, splitTags, type RunDetails } from "./run_details";
+import { splitTags } from "./run_details";
 import { checked, current, runLabel, type RunRows } from "./run_list";
 
 const MOST_NAMES = 12;
-const MOST_TAGGED = 200; // runs at once
+const MOST_AT_ONCE = 200; // runs of one question
 
 /** Add tags to runs, or take them away. */
 export function TagDialog({ store, ids, close }: { store: Store; ids: number[]; close: () => void }) {
@@ -17,10 +16,10 @@ export function TagDialog({ store, ids, close }: { store: Store; ids: number[]; 
   const change = (isAdded: boolean) => (event: Event) => {
     event.preventDefault();
     close();
-    tagRuns(store, ids.slice(0, MOST_TAGGED), tags, isAdded).catch((error: Error) => store.notice(error.message));
+    tagRuns(store, ids, tags, isAdded).catch((error: Error) => store.notice(error.message));
   };
   return (
-    <Dialog title={`Tags of ${ids.length} runs`} close={close}>
+    <Dialog title={`Tags of ${countRuns(ids.length)}`} close={close}>
       <form class="lines" onSubmit={change(true)}>
         <label class="stacked">
           Tags
@@ -44,18 +43,14 @@ export function TagDialog({ store, ids, close }: { store: Store; ids: number[]; 
 }
 
 async function tagRuns(store: Store, ids: number[], tags: string[], isAdded: boolean): Promise<void> {
-  const runs = await askDetails(store, ids);
-  for (const run of runs) await keepTags(store, run, changedTags(run.tags, tags, isAdded));
-  store.notice(`${isAdded ? "Tagged" : "Untagged"} ${runs.length} runs.`, "done");
-}
-
-/** The tags of a run after some were added or taken away. */
-export function changedTags(before: string[], tags: string[], isAdded: boolean): string[] {
-  return isAdded ? [...new Set([...before, ...tags])] : before.filter((tag) => !tags.includes(tag));
-}
-
-async function keepTags(store: Store, { id, name, note }: RunDetails, tags: string[]): Promise<void> {
-  await store.ask({ kind: "note_run", run: id, name, tags, note });
+  const [add, remove] = isAdded ? [tags, []] : [[], tags];
+  let count = 0;
+  for (const runs of chunksOf(ids)) {
+    const answer = await store.ask({ kind: "tag_runs", runs, add, remove });
+    count += answer.count;
+    reportProblems(store, answer.problems);
+  }
+  if (count) store.notice(`${isAdded ? "Tagged" : "Untagged"} ${countRuns(count)}.`, "done");
 }
 
 interface DeleteDialogProps {
@@ -71,10 +66,7 @@ export function DeleteDialog({ store, list, ids, close }: DeleteDialogProps) {
   const remove = (event: Event): void => {
     event.preventDefault();
     close();
-    store.ask({ kind: "delete_runs", runs: ids }).then(
-      (answer) => report(store, answer),
-      (error: Error) => store.notice(error.message),
-    );
+    deleteRuns(store, ids).catch((error: Error) => store.notice(error.message));
   };
   return (
     <Dialog title={ids.length === 1 ? "Delete this run?" : `Delete ${ids.length} runs?`} close={close}>
@@ -99,9 +91,43 @@ export function DeleteDialog({ store, list, ids, close }: DeleteDialogProps) {
   );
 }
 
-function report(store: Store, { moved, trash, problems }: RunsDeleted): void {
+async function deleteRuns(store: Store, ids: number[]): Promise<void> {
+  const [moved, places] = [new Array<string>(), new Array<string>()];
+  let folder = "";
+  for (const runs of chunksOf(ids)) {
+    const answer = await store.ask({ kind: "delete_runs", runs });
+    moved.push(...answer.moved);
+    places.push(...answer.places);
+    folder = answer.trash;
+    reportProblems(store, answer.problems);
+  }
   checked.set(new Set());
   current.set(-1);
-  if (moved.length) store.notice(`Moved ${moved.length === 1 ? moved[0] : `${moved.length} runs`} to ${trash}`, "done");
+  const undo = (): void => void restoreRuns(store, places).catch((error: Error) => store.notice(error.message));
+  if (moved.length)
+    store.notice(`Moved ${moved.length === 1 ? moved[0] : countRuns(moved.length)} to ${folder}`, "done", undo);
+}
+
+async function restoreRuns(store: Store, places: string[]): Promise<void> {
+  let count = 0;
+  for (const some of chunksOf(places)) {
+    const answer = await store.ask({ kind: "restore_runs", places: some });
+    count += answer.restored.length;
+    reportProblems(store, answer.problems);
+  }
+  if (count) store.notice(`Moved ${countRuns(count)} back.`, "done");
+}
+
+function reportProblems(store: Store, problems: readonly string[]): void {
   for (const problem of problems.slice(0, 3)) store.notice(problem);
+}
+
+function countRuns(count: number): string {
+  return count === 1 ? "1 run" : `${count} runs`;
+}
+
+/** Split what is more than one question may be about. */
+export function chunksOf<Item>(items: Item[], most = MOST_AT_ONCE): Item[][] {
+  const count = Math.ceil(items.length / most);
+  return Array.from({ length: count }, (_, place) => items.slice(place * most, (place + 1) * most));
 }

@@ -36,7 +36,13 @@ export const MOST_UNCHECKED = 10; // runs that are drawn while none is checked
 export function RunsTab({ store }: { store: Store }) {
   const list = useRuns(store);
   const { total, waiting } = useValue(store.runList);
-  if (!total) return <p class="empty">This is no folder of runs: `torcheer studio FOLDER` lists those of a folder.</p>;
+  if (!total) {
+    return (
+      <p class="empty">
+        This is no folder of runs: <code>torcheer studio FOLDER</code> lists those of a folder.
+      </p>
+    );
+  }
   if (!list) return <p class="empty">Reading {total.toLocaleString("en")} runs…</p>;
   return (
     <div class="runs-tab">

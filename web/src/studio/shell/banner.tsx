@@ -28,6 +28,7 @@ export function Banner({ store }: { store: Store }) {
 function OutcomeBanner({ store }: { store: Store }) {
   const outcome = useValue(store.outcome);
   const { status } = useValue(store.state);
+  const wasLive = useValue(store.hello)?.source === "live";
   const [hidden, setHidden] = useState("");
   if (!outcome?.heading || outcome.heading === hidden) return null;
   const tone = status === "done" ? "ended" : "bad";
@@ -37,7 +38,7 @@ function OutcomeBanner({ store }: { store: Store }) {
         <strong>{outcome.heading}.</strong> <Kept outcome={outcome} />
       </p>
       <span class="row">
-        <CloseButton store={store} />
+        {wasLive && <CloseButton store={store} />}
         <button class="quiet" aria-label="Hide" title="Hide" onClick={() => setHidden(outcome.heading)}>
           <Icon name="close" />
         </button>
@@ -78,6 +79,7 @@ function CloseButton({ store }: { store: Store }) {
 function LostBanner({ store }: { store: Store }) {
   const ended = useValue(store.ended);
   const outcome = useValue(store.outcome);
+  const retrying = useValue(store.retrying);
   return (
     <div class="banner" role="alert">
       <p>
@@ -89,7 +91,11 @@ function LostBanner({ store }: { store: Store }) {
         )}
         {!ended && "Trying again…"}
       </p>
-      {!(ended && isOver(ended.state.status)) && <button onClick={() => store.retry()}>Try now</button>}
+      {!(ended && isOver(ended.state.status)) && (
+        <button disabled={retrying} onClick={() => store.retry()}>
+          {retrying ? "Trying…" : "Try now"}
+        </button>
+      )}
     </div>
   );
 }

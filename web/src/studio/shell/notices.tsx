@@ -5,6 +5,7 @@ import { useValue, type Notice, type Store } from "../store";
 import { Icon } from "./icons";
 
 const NOTICE_MS = 9000;
+const UNDO_MS = 30000; // of one whose doing can be undone
 
 /** Current notices, newest last; announced to screen readers. */
 export function Notices({ store }: { store: Store }) {
@@ -20,12 +21,17 @@ export function Notices({ store }: { store: Store }) {
 
 function NoticeLine({ notice, close }: { notice: Notice; close: () => void }) {
   useEffect(() => {
-    const timer = window.setTimeout(close, NOTICE_MS);
+    const timer = window.setTimeout(close, notice.undo ? UNDO_MS : NOTICE_MS);
     return () => window.clearTimeout(timer);
   }, []);
+  const undo = (): void => {
+    close();
+    notice.undo?.();
+  };
   return (
     <p class={`notice ${notice.tone}`}>
       <span>{notice.text}</span>
+      {notice.undo && <button onClick={undo}>Undo</button>}
       <button class="quiet" aria-label={`Dismiss: ${notice.text}`} onClick={close}>
         <Icon name="close" />
       </button>

@@ -22,6 +22,7 @@ import { ErrorBoundary } from "./error_boundary";
 import { Help } from "./help";
 import { Icon } from "./icons";
 import { Notices } from "./notices";
+import { RankRow } from "./rank_row";
 import { StatusBar } from "./status_bar";
 import { TABS } from "./tabs";
 import { TopBar } from "./top_bar";
@@ -71,6 +72,7 @@ export function Page({ store }: { store: Store }) {
           <Inspector store={store} />
         </ErrorBoundary>
       </div>
+      <RankRow store={store} />
       <div class="bottom">
         <StatusBar store={store} />
         <Notices store={store} />

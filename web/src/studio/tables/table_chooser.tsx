@@ -145,9 +145,9 @@ function TableButtons({ label, tables, table, title, choose, isSelected, faults 
 /** Shown if there is no table at all. */
 export function NoTables({ store, plural }: { store: Store; plural: string }) {
   const hello = useValue(store.hello);
-  return (
-    <p class="empty">
-      {hello ? `Nothing recorded yet: ${plural} appear here when a run reports numbers.` : "Loading…"}
-    </p>
-  );
+  const isOne = hello?.source === "pass" || hello?.source === "file"; // it will never have any
+  const reason = isOne
+    ? `There are no ${plural} here: training, tl.live and tl.watch write runs with numbers over time.`
+    : `Nothing recorded yet: ${plural} appear here when a run reports numbers.`;
+  return <p class="empty">{hello ? reason : "Loading…"}</p>;
 }

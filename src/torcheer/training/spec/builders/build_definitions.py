@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from torcheer.training.metrics import loss
 from torcheer.training.optimizers import schedule_timing
 from torcheer.training.session_parts import Clip, Graph, Loader, Measure, Node, Processor, Schedule
 from torcheer.training.spec.builders.preprocessor_fitting import OFF, fit, needs_fit
+from torcheer.training.spec.builders.pretrained_weights import load_weights
 from torcheer.training.spec.builders.static_state import dataset_fingerprint, through_json
 from torcheer.training.spec.checks.graph_order import order_of
 from torcheer.training.spec.checks.pipeline_checks import models_of
@@ -162,6 +164,8 @@ def data_loader(builder: Builder, definition: Definition) -> Loader:
     batching = {key: options.pop(key) for key in ("batch_size", "drop_last") if key in options}
     if "batch_size" in builder.spec.data:
         batching.setdefault("batch_size", builder.spec.data["batch_size"])
+    if "num_workers" in builder.spec.data:
+        options.setdefault("num_workers", builder.spec.data["num_workers"])
     collate = builder.get("collators", definition.spec["collator"]) if definition.spec.get("collator") else None
     dataset = builder.data(definition.spec["dataset"])
     # Made only to be checked: it raises for options that exclude each other.
@@ -171,9 +175,16 @@ def data_loader(builder: Builder, definition: Definition) -> Loader:
 
 def model(builder: Builder, definition: Definition) -> nn.Module:
     words = "a model is a torch.nn.Module"
-    return builder.make(  # type: ignore[no-any-return]
-        definition.path, definition.spec, "models", must_be=lambda module: isinstance(module, nn.Module), words=words
-    )
+    with torch.device("meta") if builder.on_meta else nullcontext():
+        made: nn.Module = builder.make(
+            definition.path, definition.spec, "models", must_be=lambda made: isinstance(made, nn.Module), words=words
+        )
+    if "weights_file" in definition.spec and not builder.on_meta:
+        path = builder.file_path(definition.spec["weights_file"])
+        if path.exists() or not builder.is_reopened:  # of a session that goes on, a checkpoint has them
+            place = (*definition.path, "weights_file")
+            builder.notes.append(f"{definition.name}: {builder.attempt(place, load_weights, made, path)}")
+    return made
 
 
 def optimizer(builder: Builder, definition: Definition) -> torch.optim.Optimizer:

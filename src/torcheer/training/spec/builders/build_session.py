@@ -16,6 +16,7 @@ import torch
 
 from torcheer.config.line_numbers import KeyPath
 from torcheer.training.loop.batch_order import mix_seeds, seed_everything
+from torcheer.training.parallel.process_group import join_ranks
 from torcheer.training.session import Session
 from torcheer.training.session_parts import Options, Schedule
 from torcheer.training.spec.builders.build_definitions import MAKERS, base, split_dataset, type_with_article
@@ -82,19 +83,25 @@ def assemble(
     folder: str | os.PathLike[str] | None = None,
     directory: str | os.PathLike[str] | None = None,
     is_new: bool = False,
+    on_meta: bool = False,
 ) -> Built:
     """Build a session, with what it was built from.
 
-    A new one ignores static state in the directory.
+    A new one ignores static state in the directory. On meta, models have shapes and no weights: a plan needs no more.
     """
     home = None if directory is None else Path(directory)
     finder = Finder(trusted, [Path(), spec.folder if folder is None else Path(folder)])
     faults = [*code_faults(spec.data, finder, imports=True), *watch_faults(spec.data)]
     raise_for(spec, [*faults, *notify_faults(spec.data, finder.trusted)])
-    builder = Builder(spec, finder, {} if is_new else read_static(home))
-    builder.complete()
-    for definition in builder.order.definitions:
-        builder.get(definition.group, definition.name)
+    ranks = join_ranks(spec.data.get("device", "auto"))
+    # Of several ranks the first splits and fits; the others take what it has found.
+    saved = {} if is_new else read_static(home)
+    if ranks is not None and is_new and not ranks.is_main:
+        saved = ranks.from_main()
+    builder = Builder(spec, finder, saved, on_meta=on_meta)
+    builder.build_parts()
+    if ranks is not None and is_new and ranks.is_main:
+        ranks.from_main(builder.static)
     session = builder.session(home)
     if builder.seed is not None:
         seed_everything(builder.seed)  # a session begins from its seed, whatever the build has drawn
@@ -104,10 +111,10 @@ def assemble(
 class Builder:
     """Builds the parts of a session on demand, each once."""
 
-    def __init__(self, spec: Spec, finder: Finder, saved: Static) -> None:
-        self.spec, self.finder, self._saved = spec, finder, saved
+    def __init__(self, spec: Spec, finder: Finder, saved: Static, *, on_meta: bool = False) -> None:
+        self.spec, self.finder, self._saved, self.on_meta = spec, finder, saved, on_meta
         self.seed: int | None = spec.data.get("seed", Options.seed)
-        self.parts = PartialSession(spec.data.get("device", "auto"))
+        self.parts = PartialSession("meta" if on_meta else spec.data.get("device", "auto"))
         self.static: Static = {group: {} for group in ("datasets", "splits", "preprocessors")}
         self.schedules: dict[str, Schedule] = {}
         self.notes: list[str] = []  # messages for the user about the build
@@ -127,6 +134,12 @@ class Builder:
         spec, faults = complete_from(self.spec, sample)
         raise_for(spec, faults or pipeline_faults(spec.data))
         self._index(spec)
+
+    def build_parts(self) -> None:
+        """Build all that the description defines."""
+        self.complete()
+        for definition in self.order.definitions:
+            self.get(definition.group, definition.name)
 
     def get(self, group: str, name: str) -> Any:
         """Return the object of a definition, built at the first call."""
@@ -161,6 +174,15 @@ class Builder:
             return self.get("datasets", name)
         split, part = split_part(name)
         return self.get("splits", split)[part]
+
+    def file_path(self, name: str) -> Path:
+        """Return the path of a file that the config names: in the working directory, or in the config's folder."""
+        return Path(name) if Path(name).exists() else self.spec.folder / name
+
+    @property
+    def is_reopened(self) -> bool:
+        """Whether the session is there already."""
+        return bool(self._saved)
 
     def make(
         self,
@@ -229,6 +251,9 @@ class Builder:
         """Assemble the session of all parts."""
         parts, data = self.parts, self.spec.data
         options = {"device": "auto"} | {key: data[key] for key in OPTIONS if key in data}
+        if self.on_meta:
+            plain = dict.fromkeys(("watch", "capture", "parallel", "activation_checkpointing"))
+            options |= {"device": "meta", "compile": False, **plain}
         return Session(
             models=parts.models,
             optimizers=parts.optimizers,

@@ -13,6 +13,7 @@ from typing import Any
 
 from torcheer.config import Config
 from torcheer.errors import BadArgument
+from torcheer.ranks import is_main
 from torcheer.training.output_devices import Printer
 from torcheer.training.spec.builders.build_session import Builder, Built, assemble
 from torcheer.training.spec.builders.static_state import write_static
@@ -31,11 +32,12 @@ def begin(
 ) -> Built:
     """Build a session; save its description and static state in its `session_dir`."""
     home = Path(spec.data["session_dir"] if directory is None else directory)
-    if (home / FILE).exists():
+    if is_main() and (home / FILE).exists():
         raise BadArgument(f"Session already exists under {home}")
     built = assemble(spec, trusted=trusted, folder=folder, directory=home, is_new=True)
-    write_static(home, built.static)
-    built.spec.save(home)  # last: spec.json is what makes it a session
+    if built.session.is_main:
+        write_static(home, built.static)
+        built.spec.save(home)  # last: spec.json is what makes it a session
     return built
 
 
@@ -71,8 +73,7 @@ class Inference:
 def inference(built: Built) -> Inference:
     """Build the parts of an inference config; `built` is what `reopen` returned for it."""
     spec, data = built.spec, built.spec.data
-    if "inference_pipeline" not in data:
-        raise spec.problem(("inference_pipeline",), "an inference config says which pipeline it runs")
+    pipeline = data.get("inference_pipeline") or default_pipeline(built)
     builder = Builder(spec, built.finder, built.static)
     builder.parts = built.parts
     words = "it is called with the results"
@@ -81,8 +82,8 @@ def inference(built: Built) -> Inference:
         return builder.make((key,), data[key], key, must_be=callable, words=words) if key in data else None
 
     return Inference(
-        data["inference_pipeline"],
-        _converters(builder),
+        pipeline,
+        _converters(builder, pipeline),
         tuple(data.get("results", ("y_hat",))),
         make_part("post_processor"),
         make_part("output_device") or Printer(),
@@ -90,9 +91,19 @@ def inference(built: Built) -> Inference:
     )
 
 
-def _converters(builder: Builder) -> dict[str, Any]:
+def default_pipeline(built: Built) -> str:
+    """Return the pipeline that inference runs where no config says it: that of validation, or the only one."""
+    pipelines = list(part(built.spec.data, PIPELINES))
+    validated = [name for stage in built.session.stages for name in stage.validation]
+    if len(pipelines) == 1 or len(set(validated)) == 1:
+        return (validated or pipelines)[0]
+    message = f"which pipeline inference runs has to be said, as inference_pipeline: one of {', '.join(pipelines)}"
+    raise built.spec.problem(("inference_pipeline",), message)
+
+
+def _converters(builder: Builder, pipeline: str) -> dict[str, Any]:
     data = builder.spec.data
-    graph = part(data, PIPELINES)[data["inference_pipeline"]]["graph"]
+    graph = part(data, PIPELINES)[pipeline]["graph"]
     ports = builder.parts.batch_graphs[graph].ports
     converters: dict[str, Any] = dict.fromkeys(ports)
     for number, meta in enumerate(data.get("inputs_meta", ())):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -31,9 +32,9 @@ from torcheer.training.spec.read.code_slots import (
     scheduler_fault,
 )
 from torcheer.training.spec.read.description import DEFINITIONS, VERSION, Definition, Spec, definitions
-from torcheer.training.spec.read.dialects import GROUPS as OLDER_GROUPS
 from torcheer.training.spec.read.dialects import translate
 from torcheer.training.spec.read.grammar import GROUPS, REFUSED_GROUPS, TOP
+from torcheer.training.spec.read.older_names import GROUPS as OLDER_GROUPS
 from torcheer.training.spec.read.scalar_values import is_device
 from torcheer.training.spec.read.value_kinds import CodeName, Fault, Finding
 
@@ -43,6 +44,7 @@ class Checked(NamedTuple):
 
     problems: list[str]
     notes: list[str]  # of a valid config: what is done implicitly
+    long_form: str = ""  # of a valid config, as JSON: short forms expanded, what was left out filled in
 
 
 def check(config: Config, *, trusted: Iterable[str] = (), imports: bool = False) -> list[str]:
@@ -66,7 +68,11 @@ def checked(config: Config, *, trusted: Iterable[str] = (), imports: bool = Fals
     finder = Finder(trusted, [Path(), spec.folder])
     faults += [*code_faults(spec.data, finder, imports=imports), *device_faults(spec.data), *watch_faults(spec.data)]
     faults += notify_faults(spec.data, finder.trusted)
-    return Checked(spec.problems(faults), [] if faults else fit_notes(spec.data, partial(has_fit, finder, imports)))
+    if faults:
+        return Checked(spec.problems(faults), [])
+    long_form = {key: value for key, value in spec.data.items() if key != "source"}
+    notes = fit_notes(spec.data, partial(has_fit, finder, imports))
+    return Checked([], notes, json.dumps(long_form, indent=1, ensure_ascii=False))
 
 
 def has_fit(finder: Finder, imports: bool, definition: Definition) -> bool | None:
@@ -153,6 +159,9 @@ def note_source(spec: Spec, config: Config) -> None:
 def complete_and_check(spec: Spec, faults: list[Fault]) -> tuple[Spec, list[Fault]]:
     """Complete a description where it is valid so far; return it with its faults."""
     results = list(findings(spec.data))
+    if "initialize" not in spec.data:
+        message = "nothing is defined: a training config has a dataset, a model and an optimizer"
+        faults = [*faults, Fault((), f"{message} (or the key 'initialize', in the long form)")]
     faults = [*faults, *(finding for finding in results if isinstance(finding, Fault))]
     is_sound = not faults
     faults += [*duplicate_names(spec.data), *reference_faults(spec.data, results), *BuildOrder(spec.data).cycles]

@@ -8,12 +8,14 @@ the collator by the types of its values, loss and metric by the type of its last
 | `splits`, with one dataset | 0.8, 0.1, 0.1 of it, by the seed |
 | `data_loaders` | of the split's `train` and `val`, or of the first two datasets; `batch_size` or 32 to a batch |
 | `batch_processors` | the only model, with the only optimizer, from the first column to `y_hat` |
+| `columns` given | the model takes all of them but the last, the target |
 | `batch_graphs`, or a pipeline's `graph` | the only graph; else one around the only processor |
 | `node_name` of a loss or metric | the only processor of the pipeline's graph |
 | `pipelines` | `training` and `validation`, of the first and the second loader |
 | `train`, or a stage's `training_pipelines` | one stage of both |
 | `stop_condition` | `train`'s `epochs`, or 20 |
 | `collators` | each column as a tensor, images as floats between 0 and 1, texts as they are |
+| `inputs` of a loss or metric | what the only model gives, and the last column |
 | `losses` and `metrics` | of whole numbers CrossEntropyLoss and Accuracy, of floats MSELoss and L1Loss |
 """
 
@@ -24,14 +26,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from torcheer.config.line_numbers import KeyPath
-from torcheer.training.spec.read.description import DEFINITIONS, PIPELINES, STAGES, Spec, label, part
+from torcheer.training.spec.read.description import (
+    BATCH,
+    DEFINITIONS,
+    OUTPUT,
+    PIPELINES,
+    PORT,
+    RATIO,
+    STAGES,
+    Definition,
+    Spec,
+    label,
+    part,
+)
 from torcheer.training.spec.read.grammar import DATA_GROUPS
 from torcheer.training.spec.read.value_kinds import Fault, quote_list
 
-RATIO = [0.8, 0.1, 0.1]
-BATCH = 32  # samples
 EPOCHS = 20
-PORT = "default_port"
 STOP = "torcheer.training.stop_conditions.EpochsCompleted"
 
 
@@ -101,6 +112,7 @@ class Completion:
             if "training_pipelines" not in stage:
                 self._stage(stage, (*STAGES, number))
         self._stops(part(self.data, STAGES))
+        self._measures()
         if self._is_new and (fault := batch_size_fault(self.spec)) is not None:
             raise Incomplete(fault.path, fault.message)
 
@@ -108,6 +120,8 @@ class Completion:
         """Add a stop condition to each stage without one."""
         epochs = self.data["train"].pop("epochs", None)
         open_ended = [number for number, stage in enumerate(stages) if "stop_condition" not in stage]
+        if epochs is not None and not open_ended:  # a session goes on for longer: what was filled in is changed
+            open_ended = [number for number in range(len(stages)) if self._is_our_stop(number)]
         if epochs is not None and not open_ended:
             message = (
                 "every stage has a stop_condition of its own, so that there is nothing left for epochs to say; change "
@@ -117,6 +131,31 @@ class Completion:
         for number in open_ended:
             stages[number]["stop_condition"] = {"class": STOP, "kwargs": {"num_epochs": epochs or EPOCHS}}
             self.mark_completed((*STAGES, number, "stop_condition"))
+
+    def _is_our_stop(self, number: int) -> bool:
+        stop = part(self.data, STAGES)[number]["stop_condition"]
+        return stop.get("class") == STOP and self.spec.is_completed((*STAGES, number, "stop_condition"))
+
+    def _measures(self) -> None:
+        """Raise where a loss or metric says no inputs and it is not clear which it takes."""
+        for kind, key in (("losses", "loss_name"), ("metrics", "metric_name")):
+            for definition in self.spec.definitions(kind):
+                for name, pipeline in part(self.data, PIPELINES).items():
+                    uses = [term for term in pipeline.get(kind, ()) if term[key] == definition.name]
+                    if "inputs" not in definition.spec and uses and not self._is_simple(pipeline):
+                        message = f"say as inputs which columns it takes in {name!r}: there are several models"
+                        raise Incomplete((*definition.path, "inputs"), message)
+
+    def _is_simple(self, pipeline: dict[str, Any]) -> bool:
+        """Return whether a pipeline has one input and runs one model."""
+        graph = self._named("batch_graphs", pipeline["graph"])
+        nodes = [] if graph is None else graph.spec["nodes"]
+        processors = [self._named("batch_processors", name) for name in nodes]
+        models = [node for each in processors if each is not None for node in each.spec["neural_graph"]]
+        return len(models) == len(pipeline["input_injector"]) == 1
+
+    def _named(self, group: str, name: str) -> Definition | None:
+        return next((each for each in self.spec.definitions(group) if each.name == name), None)
 
     def _loaders(self) -> list[str]:
         collators = self.names("collators")
@@ -164,7 +203,8 @@ class Completion:
             raise Incomplete(DEFINITIONS, f"{message} has to be said")
         pipelines = self.data["initialize"]["pipelines"] = {}
         for prefix, name, loader in zip(("", "val "), ("training", "validation"), loaders):
-            pipelines[name] = {"input_injector": [{"data_loader": loader}]}
+            columns = {"variable_names": list(self.data["columns"])} if "columns" in self.data else {}
+            pipelines[name] = {"input_injector": [{"data_loader": loader, **columns}]}
             losses, metrics = self.names("losses"), self.names("metrics")
             shown = losses if len(losses) > 1 else ["loss"]
             pipelines[name]["losses"] = [
@@ -184,14 +224,7 @@ class Completion:
                 raise Incomplete(path, f"a pipeline says which graph it runs, one of {quote_list(graphs)}")
             pipeline["graph"] = graphs[0] if graphs else self._new_graph(pipeline, path)
             self.mark_completed((*path, "graph"))
-        graph = next(
-            (
-                definition
-                for definition in self.spec.definitions("batch_graphs")
-                if definition.name == pipeline["graph"]
-            ),
-            None,
-        )
+        graph = self._named("batch_graphs", pipeline["graph"])
         for kind in ("losses", "metrics"):
             for number, term in enumerate(pipeline.get(kind, ())):
                 if "node_name" not in term and graph is not None:
@@ -227,9 +260,10 @@ class Completion:
             raise Incomplete(
                 path, f"there are no batch_processors, and {available}: how they hang together has to be said"
             )
-        column = pipeline["input_injector"][0].get("variable_names", ["input_1"])[0]
-        node = {"model_name": models[0], "inputs": [column], "outputs": ["y_hat"]}
-        adapter = {"class": "torcheer.training.adapters.ToModel", "args": [models[0], [column]]}
+        named = pipeline["input_injector"][0].get("variable_names", ["input_1"])
+        inputs = list(named[:-1]) or list(named) if "columns" in self.data else list(named[:1])
+        node = {"model_name": models[0], "inputs": inputs, "outputs": [OUTPUT]}
+        adapter = {"class": "torcheer.training.adapters.ToModel", "args": [models[0], inputs]}
         if optimizers:
             node["optimizer_name"] = optimizers[0]
         return self.define("batch_processors", "default_processor", {"input_adapter": adapter, "neural_graph": [node]})

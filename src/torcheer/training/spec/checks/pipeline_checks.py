@@ -215,7 +215,9 @@ def port_faults(pipeline: dict[str, Any], graph: Definition, path: KeyPath) -> I
 
 
 def input_faults(measure: Definition, columns: Columns, where: str) -> Iterator[Fault]:
-    read: list[tuple[KeyPath, str]] = [(("inputs", place), name) for place, name in enumerate(measure.spec["inputs"])]
+    read: list[tuple[KeyPath, str]] = [
+        (("inputs", place), name) for place, name in enumerate(measure.spec.get("inputs", ()))
+    ]
     read += [(("items",), measure.spec["items"])] if "items" in measure.spec else []
     for path, name in read:
         if columns is not None and name not in columns:

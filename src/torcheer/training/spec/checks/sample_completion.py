@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,23 @@ import torch
 from torcheer.training.spec.checks.completion import Completion
 from torcheer.training.spec.checks.graph_order import order_of
 from torcheer.training.spec.checks.pipeline_checks import MEASURES
-from torcheer.training.spec.read.description import DEFINITIONS, PIPELINES, STAGES, Spec, part
+from torcheer.training.spec.read.description import DEFINITIONS, PIPELINES, STAGES, Definition, Spec, part
 from torcheer.training.spec.read.value_kinds import Fault
 
 COLLATORS = "torcheer.training.collators"
+SAME_SHAPE = "torcheer.training.spec.transforms.same_shape"
 WHOLE, FLOAT, IMAGE, OTHER = "whole", "float", "image", "other"
 COLUMNS = {WHOLE: "to_long_tensor", FLOAT: "to_float_tensor", IMAGE: "images_to_tensor"}
 
 
 def needs_sample(spec: Spec) -> bool:
     """Return whether something is omitted that a sample decides."""
-    return not list(spec.definitions("losses")) or needs_collator(spec)
+    return not list(spec.definitions("losses")) or needs_collator(spec) or bool(without_inputs(spec))
+
+
+def without_inputs(spec: Spec) -> list[Definition]:
+    """Return the losses and metrics that say no inputs."""
+    return [each for kind in ("losses", "metrics") for each in spec.definitions(kind) if "inputs" not in each.spec]
 
 
 def needs_collator(spec: Spec) -> bool:
@@ -43,9 +49,30 @@ def complete_from(spec: Spec, sample: Any) -> tuple[Spec, list[Fault]]:
         collator = completion.define("collators", "collator", collator_of(sample))
         for loader in completion.spec.definitions("data_loaders"):
             loader.spec.setdefault("collator", collator)
-    if list(spec.definitions("losses")):
-        return completion.spec, []
-    return completion.spec, list(measure(completion, sample))
+    faults = [] if list(spec.definitions("losses")) else measure(completion, sample)
+    return completion.spec, [*faults, *complete_inputs(completion, sample)]
+
+
+def complete_inputs(completion: Completion, sample: Any) -> Iterator[Fault]:
+    """Have losses and metrics compare what the model gives with the last value of a sample."""
+    pipelines = part(completion.data, PIPELINES)
+    for definition in without_inputs(completion.spec):
+        key = "loss_name" if definition.group == "losses" else "metric_name"
+        uses = [each for each in pipelines.values() if any(t[key] == definition.name for t in each[definition.group])]
+        if not isinstance(sample, (tuple, list)) or len(sample) < 2:
+            message = "say as inputs which columns it takes: a sample has no second value to compare with"
+            yield Fault((*definition.path, "inputs"), message)
+            continue
+        pipeline = (uses or list(pipelines.values()))[0]
+        definition.spec["inputs"] = [last_output(completion, pipeline)[1], column_names(pipeline, sample)[-1]]
+        if kind_of(target_of(sample)) == FLOAT and "transform" not in definition.spec:
+            definition.spec["transform"] = SAME_SHAPE
+        completion.mark_completed((*definition.path, "inputs"))
+
+
+def column_names(pipeline: Mapping[str, Any], sample: Any) -> list[str]:
+    """Return the names of the columns of a pipeline's batches."""
+    return pipeline["input_injector"][0].get("variable_names") or [f"input_{n + 1}" for n in range(len(sample))]
 
 
 def measure(completion: Completion, sample: Any) -> list[Fault]:
@@ -59,10 +86,9 @@ def measure(completion: Completion, sample: Any) -> list[Fault]:
     defined_metrics = completion.names("metrics")
     for name, pipeline in part(completion.data, PIPELINES).items():
         node, output = last_output(completion, pipeline)
-        names = pipeline["input_injector"][0].get("variable_names") or [f"input_{n + 1}" for n in range(len(sample))]
-        options: dict[str, Any] = {"inputs": [output, names[-1]]}
+        options: dict[str, Any] = {"inputs": [output, column_names(pipeline, sample)[-1]]}
         if kind == FLOAT:
-            options["transform"] = "torcheer.training.spec.transforms.same_shape"
+            options["transform"] = SAME_SHAPE
         if loss not in completion.names("losses"):
             completion.define("losses", loss, {"class": loss_class, **options})
         if not completion.names("metrics"):

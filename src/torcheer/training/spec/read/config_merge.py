@@ -22,11 +22,10 @@ from torcheer.training.spec.checks.check_config import complete_and_check, note_
 from torcheer.training.spec.checks.completion import batch_size_fault
 from torcheer.training.spec.checks.references import BuildOrder
 from torcheer.training.spec.read.description import FILE, Places, Spec, definitions
-from torcheer.training.spec.read.dialects import MERGE_KEYS, translate
-from torcheer.training.spec.read.grammar import LATER
+from torcheer.training.spec.read.dialects import translate
+from torcheer.training.spec.read.grammar import LATER, SINGULAR
+from torcheer.training.spec.read.older_names import MERGE_KEYS, STRATEGIES
 from torcheer.training.spec.read.value_kinds import Fault, describe_value, quote_list
-
-STRATEGIES = ("override", "replace")
 
 
 def is_later(config: Config) -> bool:
@@ -35,7 +34,8 @@ def is_later(config: Config) -> bool:
     has_session = isinstance(directory, str) and (Path(directory) / FILE).is_file()
     # batch_size is also a key of training configs.
     says_later = any(key in config.data for key in LATER if key != "batch_size")
-    return says_later or ("initialize" not in config.data and has_session)
+    is_short = all(key in config.data or SINGULAR[key] in config.data for key in ("dataset", "model", "optimizer"))
+    return not is_short and (says_later or ("initialize" not in config.data and has_session))
 
 
 def read_spec(directory: Path, changes: Iterable[str] = ()) -> Spec:
@@ -76,7 +76,7 @@ def open_spec(directory: Path, changes: Iterable[str] = ()) -> tuple[Spec, list[
 
 def merge(saved: Spec, faults: list[Fault], config: Config) -> tuple[Spec, list[Fault]]:
     """Merge a config over a saved description."""
-    over, more = translate(config)
+    over, more = translate(config, saved)
     if faults:
         return saved, faults
     merging = Merge(saved, over)

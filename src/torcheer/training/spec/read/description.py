@@ -26,6 +26,11 @@ DEFINITIONS: KeyPath = ("initialize", "definitions")
 PIPELINES: KeyPath = ("initialize", "pipelines")
 DEBUG: KeyPath = ("initialize", "debug_pipelines")
 STAGES: KeyPath = ("train", "stages")
+# What is filled in where a config says nothing.
+RATIO = (0.8, 0.1, 0.1)  # of a split
+BATCH = 32  # samples
+PORT = "default_port"
+OUTPUT = "y_hat"
 
 
 @dataclass(frozen=True)

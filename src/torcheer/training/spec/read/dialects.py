@@ -11,7 +11,7 @@ Key names, the form of definitions, the place of the device.
 | graph inputs | `input_aliases` | `input_ports` | `input_ports` |
 | device | in each batch_processor | the same | one at the top |
 
-Ours is the last, with definitions as a flat list.
+Ours is the last, with definitions as a flat list. Keys of the short form at the top are expanded by `short_form.py`.
 
 Only what cannot be expressed in one dialect is a fault here: unknown keys stay as they are and are reported by the
 checks. Partial configs, as for evaluation and inference, are translated in the same way.
@@ -24,36 +24,22 @@ from typing import Any
 from torcheer.config import Config
 from torcheer.config.line_numbers import KeyPath
 from torcheer.training.spec.read.description import DEFINITIONS, Places, Spec
+from torcheer.training.spec.read.grammar import SHORT
+from torcheer.training.spec.read.older_names import GROUPS, KEYS, MERGE_KEYS, SECTIONS
+from torcheer.training.spec.read.short_form import ShortForm
 from torcheer.training.spec.read.value_kinds import Fault, quote_list
-
-GROUPS = {"loader_factories": "data_loaders"}
-SECTIONS = ("data", "computation", "callbacks")
-# key path -> {key of an older dialect: our key}; "*" is any key or number.
-KEYS: dict[KeyPath, dict[str, str]] = {
-    ("initialize", "pipelines", "*"): {"input_factories": "input_injector"},
-    ("initialize", "debug_pipelines", "*"): {"input_factories": "input_injector"},
-    ("initialize", "pipelines", "*", "input_injector", "*"): {
-        "input_alias": "input_port",
-        "loader_factory": "data_loader",
-    },
-    ("initialize", "debug_pipelines", "*", "input_injector", "*"): {
-        "input_alias": "input_port",
-        "loader_factory": "data_loader",
-    },
-    ("initialize", "definitions", "*", "spec"): {"input_aliases": "input_ports"},
-    ("inputs_meta", "*"): {"input_alias": "input_port", "input_adapter": "input_converter"},
-}
-MERGE_KEYS = ("replace_strategy", "override_key", "options")  # how to merge a part: `options` is the part itself
 
 
 class Translation:
     """Translation of one config into our dialect."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, saved: Spec | None) -> None:
         self.config = config
         self.places: Places = {}
         self.faults: list[Fault] = []
-        data = self.value(config.data, (), ())
+        data = self.value({key: value for key, value in config.data.items() if key not in SHORT}, (), ())
+        short = {key: value for key, value in config.data.items() if key in SHORT}
+        ShortForm(self, data, short, saved).expand()
         self.spec = Spec(data, self.places)
         self._lift_device(data)
 
@@ -123,9 +109,9 @@ class Translation:
                 self.faults.append(Fault((*definition.path, "device"), message))
 
 
-def translate(config: Config) -> tuple[Spec, list[Fault]]:
-    """Return a config in our dialect, and the faults of the translation."""
-    translation = Translation(config)
+def translate(config: Config, saved: Spec | None = None) -> tuple[Spec, list[Fault]]:
+    """Return a config in our dialect, and the faults of the translation; `saved` is what it is to be merged over."""
+    translation = Translation(config, saved)
     return translation.spec, translation.faults
 
 

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from torcheer.config.line_numbers import KeyPath
+from torcheer.disk import is_url, shown
 from torcheer.training.spec.read.value_kinds import Fault, Finding, Value, quote_list
 
 
-def is_whole(value: Any, least: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def one_of(*words: str) -> Value:
-    return Value(quote_list(words), lambda value: value in words, words)
-
-
-def is_device(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"auto|cpu|(cuda|mps|xpu)(:\d+)?", value) is not None
+    return Value(quote_list(words), {"enum": list(words)}, words)
 
 
 class Device(Value):
@@ -40,18 +28,48 @@ class Device(Value):
                 yield fault
 
 
-ANYTHING = Value("a value", lambda value: True)
-TEXT = Value("a text", lambda value: isinstance(value, str) and bool(value.strip()))
-FLAG = Value("true or false", lambda value: isinstance(value, bool))
-NUMBER = Value("a number", is_number)
-POSITIVE = Value("a number above 0", lambda value: is_number(value) and value > 0)
-SHARE = Value("a number of 0 or more", lambda value: is_number(value) and value >= 0)
-COUNT = Value("a whole number of 1 or more", lambda value: is_whole(value, 1))
-NUMBERING = Value("a whole number of 0 or more", is_whole)
-DEVICE = Device("'auto', 'cpu' or 'cuda', or 'cuda:1'", is_device, ("auto", "cpu", "cuda"))
-SEED = Value("a whole number of 0 or more, or null for none", lambda value: value is None or is_whole(value))
+class LocalFolder(Value):
+    """A folder of this machine."""
+
+    def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
+        if is_url(value):
+            url = shown(value)
+            yield Fault(
+                path, f"a run grows in a local folder: write session_dir=run and copy_to={url}, which copies it"
+            )
+        else:
+            yield from super().walk(value, path)
+
+
+ANYTHING = Value("a value", {})
+TEXT = Value("a text", {"type": "string", "pattern": r"\S"})
+LOCAL_FOLDER = LocalFolder("a text", {"type": "string", "pattern": r"\S"})
+FLAG = Value("true or false", {"type": "boolean"})
+NUMBER = Value("a number", {"type": "number"})
+POSITIVE = Value("a number above 0", {"type": "number", "exclusiveMinimum": 0})
+SHARE = Value("a number of 0 or more", {"type": "number", "minimum": 0})
+COUNT = Value("a whole number of 1 or more", {"type": "integer", "minimum": 1})
+NUMBERING = Value("a whole number of 0 or more", {"type": "integer", "minimum": 0})
+DEVICE = Device(
+    "'auto', 'cpu' or 'cuda', or 'cuda:1'",
+    {"type": "string", "pattern": r"^(auto|cpu|(cuda|mps|xpu)(:\d+)?)$"},
+    ("auto", "cpu", "cuda"),
+)
+SEED = Value("a whole number of 0 or more, or null for none", {"type": ["integer", "null"], "minimum": 0})
 # Number of batches to evaluate on, or their share: 100, 0.1.
 STEPS = Value(
     "a number of batches, such as 100, or a share of them, such as 0.1",
-    lambda value: is_whole(value, 1) or (isinstance(value, float) and 0 < value <= 1),
+    {"anyOf": [COUNT.schema, {"type": "number", "not": {"type": "integer"}, "exclusiveMinimum": 0, "maximum": 1}]},
 )
+
+
+def is_device(value: Any) -> bool:
+    return DEVICE.fits(value)
+
+
+def or_null(value: Value) -> Value:
+    """The same, or null."""
+    return Value(f"{value.words}, or null", {"anyOf": [value.schema, {"type": "null"}]}, value.choices)
+
+
+MAPPING_OR_NULL = Value("a mapping, or null", {"type": "null"})  # what is no mapping has to be

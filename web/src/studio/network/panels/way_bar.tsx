@@ -23,7 +23,7 @@ export function WayBar({ presenter }: { presenter: NetworkPresenter }) {
               type="button"
               aria-current={node === focus ? "location" : undefined}
               title={node ? node.key : "The whole network, folded to what fits"}
-              onClick={() => presenter.folding.goTo(node)}
+              onClick={() => presenter.goOut(node)}
             >
               {node ? crumbTitle(node) : tree.root.title || "network"}
             </button>

@@ -44,7 +44,7 @@ export class FrameBoxes {
   }
 
   /** A title for each frame, at its upper left corner. */
-  labelRequests(onScreen: (point: Vector3) => { x: number; y: number } | null): LabelRequest[] {
+  labelRequests(onScreen: (point: Vector3) => { x: number; y: number } | null, isShort: boolean): LabelRequest[] {
     return [...this.boxes].flatMap(([{ node, depth }, box]) => {
       const [corner, back, low, right] = [2, 6, 5, 7].map((at) => onScreen(cornerOf(box, at)));
       if (!corner || !back || !low || !right) return [];
@@ -64,7 +64,7 @@ export class FrameBoxes {
         {
           key: `${node.key}\0frame`,
           title,
-          detail: node.kind,
+          detail: isShort ? "" : node.kind,
           weight: -1 - depth,
           spots,
           isSelected: false,

@@ -2,7 +2,8 @@
 import type { Vector3 } from "three";
 import { scenePoint } from "./layer_pose";
 import { sentCellFraction, tileName } from "./unit_grid";
-import type { LabelSpot, LabelRequest } from "./labels";
+import type { LabelSpot } from "./label_placement";
+import type { LabelRequest } from "./labels";
 import type { LayerMesh } from "./layer_mesh";
 import type { Fault } from "../fold/faults";
 import type { SceneItem } from "../fold/visible_net";
@@ -11,7 +12,7 @@ const MIN_NAMED_PX = 14; // minimum size in pixels of a plane that gets a name
 const MIN_TILE_PX = 130; // minimum width in pixels of a tile that gets a name
 const MIN_TILE_HEIGHT_PX = 36;
 const MAX_TILES = 48;
-const NARROW_PX = 520; // below, labels are names alone: two lines would leave no room for all of them
+export const NARROW_PX = 520; // below, labels are names alone: two lines would leave no room for all of them
 const MAX_TITLE_LENGTH = 24; // characters; of a longer path the end is shown, where layers differ
 
 /** The viewport that labels are computed for. */
@@ -68,7 +69,7 @@ export function shortTitle(name: string): string {
 }
 
 // Candidate positions left, below and right of the plane, away from most of the picture.
-function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
+export function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
   const left = quad.reduce((best, corner) => (corner.x < best.x ? corner : best));
   const front = quad.reduce((best, corner) => (corner.y > best.y ? corner : best));
   const right = quad.reduce((best, corner) => (corner.x > best.x ? corner : best));
@@ -85,6 +86,19 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
     { x: left.x - 110, y: left.y, align: "right" },
     { x: right.x + 110, y: right.y + 10, align: "left" },
     ...[14, 26, 38].map((down) => ({ x: right.x, y: front.y + down, align: "right" as const })), // below the buttons
+    ...edgeSpots(quad),
+  ];
+}
+
+// On a narrow screen slabs leave no room beside them: above their back edge, below their front edge.
+function edgeSpots(quad: { x: number; y: number }[]): LabelSpot[] {
+  const byHeight = [...quad].sort((one, other) => one.y - other.y);
+  const along = ([one, other]: { x: number; y: number }[], share: number): { x: number; y: number } => ({ x: one.x + share * (other.x - one.x), y: one.y + share * (other.y - one.y) }); // prettier-ignore
+  const [back, front] = [byHeight.slice(0, 2), byHeight.slice(2)].map((edge) => edge.sort((one, other) => one.x - other.x)); // prettier-ignore
+  const shares = [0.15, 0.3, 0.5, 0.7, 0.85];
+  return [
+    ...shares.map((share) => ({ ...along(back, share), align: "above" as const })), // all on one side, if they can
+    ...shares.map((share) => ({ ...along(front, share), align: "centre" as const })),
   ];
 }
 

@@ -6,12 +6,13 @@ import { buildArrows } from "./arrows";
 import { OrbitCamera, type Pose } from "./orbit_camera";
 import { findColourMap, buildRamp } from "../values/colour_maps";
 import { cellsOf, type FrameLayout } from "./unit_grid";
+import type { LabelBox } from "./label_placement";
 import { Labels, type LabelRequest } from "./labels";
 import { leanStack, canLean } from "./stack_lean";
 import { footprint, scenePoint } from "./layer_pose";
 import { LayerMesh, type ScenePalette } from "./layer_mesh";
 import { CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
-import { labelRequests, type LabelViewport } from "./label_requests";
+import { NARROW_PX, labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
 import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Fault } from "../fold/faults";
@@ -257,6 +258,13 @@ export class Scene {
     this.moveTo(this.home(), true);
   }
 
+  /** Move back from a layer to the whole scene; where the camera is at none, nothing moves. */
+  leaveFocus(): void {
+    if (!this.focus.length || this.focus.length === this.layerMeshes.size) return;
+    this.focus = [];
+    this.reset();
+  }
+
   /** Note that the user moves the camera. */
   markTouched(): void {
     this.flight.cancel();
@@ -301,6 +309,7 @@ export class Scene {
     sortFarFirst([...this.layerMeshes.values()], this.orbit.camera.position).forEach((view, n) =>
       view.setOrder(10 + 4 * n),
     );
+    if (this.arrows) this.arrows.visible = !this.faced;
     this.renderer.render(this.world, this.orbit.camera);
     this.drawCount++;
     this.writeLabels();
@@ -389,9 +398,14 @@ export class Scene {
   }
 
   private home(): Pose {
-    const [only] = this.focus.length === 1 ? this.focus : [];
-    const { azimuth, elevation } = only && this.layerMeshes.get(only)?.placed.stands ? FACE_ANGLES : HOME_ANGLES;
+    const { azimuth, elevation } = this.faced ? FACE_ANGLES : HOME_ANGLES;
     return this.fitPose(azimuth, elevation);
+  }
+
+  // Attention heads that are looked at face-on: nothing is drawn in front of them.
+  private get faced(): LayerMesh | null {
+    const mesh = this.isUntouched && this.focus.length === 1 ? this.layerMeshes.get(this.focus[0]) : null;
+    return mesh?.placed.stands ? mesh : null;
   }
 
   private fitPose(azimuth: number, elevation: number): Pose {
@@ -401,8 +415,30 @@ export class Scene {
   // The margins taken by names, buttons and the legend.
   private insets(): { left: number; right: number; top: number; bottom: number } {
     const { clientWidth: width, clientHeight: height } = this.host;
+    const { faced } = this;
+    if (faced) {
+      const [tops, bottoms] = [true, false].map((isAbove) => this.overlayBoxes().filter(({ top }) => top < height / 2 === isAbove)); // prettier-ignore
+      const above = Math.max(0, ...tops.map((box) => box.top + box.height));
+      const names = this.headNames(faced.placed.layer.shape);
+      const [top, right] = [above + (names.columns ? 48 : 8), names.rows ? 72 : 8];
+      const legend = Math.max(0, ...bottoms.map(({ top }) => height - top));
+      return { left: 8, right, top: Math.min(top, height * 0.5), bottom: Math.min(legend + 24, height * 0.3) };
+    }
     const left = this.appearance.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
-    return { left, right: 8, top: Math.min(40, height * 0.18), bottom: Math.min(64, height * 0.16) };
+    return { left, right: 8, top: Math.min(40, height * 0.18), bottom: Math.min(92, height * 0.18) };
+  }
+
+  // Where buttons, breadcrumbs and the legend lie over the scene.
+  private overlayBoxes(): LabelBox[] {
+    const overlays = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over, .network-way)") ?? []; // prettier-ignore
+    return [...overlays]
+      .map(({ offsetLeft: left, offsetTop: top, offsetWidth: width, offsetHeight: height }) => ({
+        left,
+        top,
+        width,
+        height,
+      })) // prettier-ignore
+      .filter(({ width }) => width > 0);
   }
 
   private aspect(): number {
@@ -456,7 +492,9 @@ export class Scene {
       isCrowded,
       hasValues: this.frames.size > 0,
     };
+    const { faced } = this;
     for (const [name, view] of this.appearance.labels ? this.layerMeshes : []) {
+      if (faced && faced !== view) continue;
       requests.push(
         ...labelRequests(
           view,
@@ -468,12 +506,8 @@ export class Scene {
         ),
       );
     }
-    if (this.appearance.labels) requests.push(...this.boxes.labelRequests(onScreen));
-    const overlays =
-      this.host.parentElement?.querySelectorAll<HTMLElement>(
-        ":scope > :is(.network-legend, .network-over, .network-way)",
-      ) ?? [];
-    const occupied = [...overlays].map((overlay) => ({ left: overlay.offsetLeft, top: overlay.offsetTop, width: overlay.offsetWidth, height: overlay.offsetHeight })); // prettier-ignore
+    if (this.appearance.labels && !faced) requests.push(...this.boxes.labelRequests(onScreen, width < NARROW_PX));
+    const occupied = this.overlayBoxes();
     const heads = [...this.layerMeshes.values()].filter(({ placed }) => placed.layer.view === "heads");
     const tokens = heads.flatMap((mesh) => tokenLabelsOf(mesh, this.headNames(mesh.placed.layer.shape), onScreen));
     this.tokens.show(this.appearance.labels ? tokens : [], width, height);

@@ -2,7 +2,7 @@
 import type { Vector3 } from "three";
 import type { HeadNames } from "../../token_names";
 import { scenePoint } from "./layer_pose";
-import type { LabelBox } from "./labels";
+import type { LabelBox } from "./label_placement";
 import type { LayerMesh } from "./layer_mesh";
 import { sentCellFraction } from "./unit_grid";
 

@@ -1,0 +1,1 @@
+"""Commands that belong to no single room: drawing a model, shell completion, results as JSON."""

@@ -1,0 +1,1 @@
+"""What is taken of each batch: values of layers, their rows, the peaks of their units."""

@@ -1,0 +1,102 @@
+"""Ray actors that share an extraction: each takes free shards, on whichever node Ray puts it.
+
+An actor that dies, alone or with its node, is started again by Ray where there is room; its shards are free at once,
+and go to whoever asks first.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from torcheer.errors import BadArgument, NotAnArchive, TorcheerError
+from torcheer.extraction import extraction_plan as plans
+from torcheer.extraction.extraction_job import ExtractionJob, Team, run_job
+from torcheer.extraction.writers.worker_pool import check_shareable, pickle_job
+from torcheer.terminal import ProgressCallback
+
+_POLL_SECS: Final = 0.5
+_END_SECS: Final = 5.0  # for actors to see that all is done
+_FOREVER: Final = -1  # Ray's word for no limit
+_ADDRESS: Final = "RAY_ADDRESS"  # Ray's own: of the cluster to join
+
+
+def run_actors(job: ExtractionJob, count: int, on_progress: ProgressCallback) -> None:
+    """Run actors until the extraction is complete: `count`, or with 0 as many as the cluster has room for.
+
+    Joins the cluster that this process has joined already, else the one of RAY_ADDRESS, else starts Ray here and ends
+    it again, without its dashboard.
+    """
+    check_shareable(job, "engine='ray'")
+    ray = _import_ray()
+    starts_ray = not ray.is_initialized()
+    if starts_ray:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of Ray's own
+        local = {} if os.environ.get(_ADDRESS) else {"include_dashboard": False}
+        ray.init(log_to_driver=False, **local)
+    actors: list[Any] = []
+    try:
+        threads, gpus = torch.get_num_threads(), int(job.reader.device.type == "cuda")
+        count = count or _count_places(ray.cluster_resources(), threads, gpus)
+        payload = ray.put(pickle_job((replace(job, trial=None, path=job.path.absolute()), threads)))
+        make = ray.remote(num_cpus=threads, num_gpus=gpus, max_restarts=_FOREVER, max_task_retries=_FOREVER)(ShardActor)
+        actors = [make.remote() for _ in range(count)]
+        running = [actor.run.remote(payload, sys.path, Team(rank, count)) for rank, actor in enumerate(actors)]
+        while running and plans.read_completion(job.path) is None:
+            done, running = ray.wait(running, timeout=_POLL_SECS)
+            _raise_first_error(ray, done)
+            on_progress(0)
+        if running:
+            ray.wait(running, num_returns=len(running), timeout=_END_SECS)
+    finally:
+        for actor in actors:  # one that has ended, or waits for a place that nobody has
+            with suppress(Exception):
+                ray.kill(actor)
+        if starts_ray:
+            ray.shutdown()
+
+
+class ShardActor:
+    """One process of a Ray cluster that computes shards."""
+
+    def run(self, payload: bytes, search_path: list[str], team: Team) -> None:
+        """Compute shards until the extraction is complete; run again after a crash, it goes on."""
+        sys.path += [folder for folder in search_path if folder not in sys.path]  # modules beside the user's script
+        job, threads = pickle.loads(payload)  # from the driver, never from a file
+        torch.set_num_threads(threads)
+        with suppress(NotAnArchive):
+            if plans.read_plan(job.path) == job.plan:
+                run_job(replace(job, team=team), lambda _: None)
+                return
+        raise BadArgument(
+            f"engine='ray': the node {socket.gethostname()} does not see {job.path} as the others do; give a folder "
+            f"that all nodes share"
+        )
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise TorcheerError("engine='ray' needs Ray: pip install 'torcheer[ray]'") from None
+    return ray
+
+
+def _count_places(resources: dict[str, float], threads: int, gpus: int) -> int:
+    """Return how many actors a cluster has room for: one for each GPU, or as many as find their threads."""
+    return max(1, int(resources.get("GPU", 0) if gpus else resources.get("CPU", 1) // threads))
+
+
+def _raise_first_error(ray: Any, done: list[Any]) -> None:
+    for reference in done:
+        try:
+            ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            raise error.as_instanceof_cause() from None

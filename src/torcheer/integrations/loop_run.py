@@ -1,0 +1,60 @@
+"""What the callbacks of others' trainers share: a run that begins with training, sees its passes, and ends with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from torcheer.errors import BadArgument
+from torcheer.integrations.outside_run import OutsideRun
+from torcheer.ranks import is_main
+from torcheer.terminal import did_you_mean
+
+_RUN_OPTIONS = ("config", "keep_until", "rules", "stop_on", "system_secs")
+_WATCH_OPTIONS = (
+    "layers", "what", "every", "video", "callback", "keep", "transport", "notify", "ranks", "log_bytes", "optimizer",
+)  # fmt: skip
+
+
+class LoopRun:
+    """A run and the watch of its model, opened on rank 0 when training begins.
+
+    `options` are those of `OutsideRun` and of `tl.watch`; with `watch=False` the model is not watched.
+    """
+
+    def __init__(self, to: str | os.PathLike[str] | None, made_by: str, *, watch: bool = True, **options: Any) -> None:
+        known = (*_RUN_OPTIONS, *_WATCH_OPTIONS)
+        for name in options:
+            if name not in known:
+                raise BadArgument(
+                    f"{made_by}: there is no option {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}"
+                )
+        self.to, self._made_by, self._watches = to, made_by, watch
+        self._run_options = {name: value for name, value in options.items() if name in _RUN_OPTIONS}
+        self._watch_options = {name: value for name, value in options.items() if name in _WATCH_OPTIONS}
+        self.run: OutsideRun | None = None  # while training runs on this rank
+        self.folder: Path | None = None  # of the run, also afterwards
+
+    def open(self, folder: str | os.PathLike[str], config: Mapping[str, Any]) -> OutsideRun | None:
+        """Open the run, in `to` or in this folder; None on other ranks than 0."""
+        if self.run is None and is_main():
+            settings = {**config, **self._run_options.get("config", {})}
+            options = {name: value for name, value in self._run_options.items() if name != "config"}
+            self.run = OutsideRun(self.to or folder, made_by=self._made_by, config=settings, **options)
+            self.folder = self.run.folder
+        return self.run
+
+    def watch(self, model: nn.Module, step_of: Callable[[], int]) -> None:
+        """Watch the model, whose trainer counts its steps."""
+        if self.run is not None and self._watches and self.run.watched is None:
+            self.run.watch(model, step_of=step_of, **self._watch_options)
+
+    def finish(self, error: BaseException | str | None = None) -> None:
+        """End the run."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.finish(error)

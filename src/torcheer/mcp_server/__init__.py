@@ -1,0 +1,1 @@
+"""Runs for other programs: read-only tools by the Model Context Protocol (`torcheer mcp FOLDER`)."""

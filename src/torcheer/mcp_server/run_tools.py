@@ -1,0 +1,239 @@
+"""The tools: what lies in one folder, read and never run or changed. Every answer is plain JSON, or a PNG."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torcheer.archive import Archive
+from torcheer.errors import BadArgument, UnknownLayer, ValueUnavailable
+from torcheer.history import ModelHistory
+from torcheer.runlog.media.media_files import png_bytes
+from torcheer.runlog.run_folder import RunFolder
+from torcheer.runlog.watch_reader import Watched
+from torcheer.studio.sources.open_source import runs_in
+from torcheer.terminal import did_you_mean
+from torcheer.verbs import load
+
+MOST_ROWS, MOST_NUMBERS, MOST_NAMES = 500, 1000, 2000  # of one answer: a program reads it as text
+
+
+class RunTools:
+    """The tools of one folder; paths in their arguments lead into it and nowhere else."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise BadArgument(f"there is no folder {folder}; name one with runs in it")
+        self._folder = folder.resolve()
+
+    @property
+    def all(self) -> tuple[Callable[..., Any], ...]:
+        """Every tool; its name, parameters and docstring are what a program is told."""
+        return self.list_runs, self.metrics, self.alerts, self.layers, self.values, self.picture
+
+    def list_runs(self, pattern: str = "") -> dict[str, Any]:
+        """List the runs of the folder: name, status (live, running, ended, failed, killed) and a summary of each.
+
+        pattern: a regular expression that the name must contain.
+        """
+        try:
+            wanted = re.compile(pattern)
+        except re.error as error:
+            raise BadArgument(f"{pattern!r} is no regular expression: {error}") from None
+        runs = [run for run in runs_in(self._folder) if wanted.search(run.name)]
+        rows = [{"name": run.name, "status": run.status, "summary": run.summary} for run in runs[:MOST_NAMES]]
+        return {"runs": rows, "count": len(runs)}
+
+    def metrics(self, run: str, table: str = "", columns: Sequence[str] = (), last: int = 50) -> dict[str, Any]:
+        """Return logged numbers of a run, the last rows of one table; without a table, which tables there are.
+
+        columns: those to return; all where none are named. last: how many rows, from the end.
+        """
+        tables = self._run(run).tables
+        if not table:
+            return {"tables": {name: {"rows": len(rows), "columns": rows.columns} for name, rows in tables.items()}}
+        if table not in tables:
+            raise UnknownLayer(f"{run} has no table {table!r}.{_there_are(table, tables)}")
+        shown = tables[table]
+        for column in columns:
+            if column not in shown.columns:
+                raise UnknownLayer(f"{table} has no column {column!r}.{_there_are(column, shown.columns)}")
+        first = max(0, len(shown) - min(max(last, 0), MOST_ROWS))
+        rows = {name: _plain(shown[name][first:]) for name in columns or shown.columns}
+        return {"rows": len(shown), "first_row": first, "columns": rows}
+
+    def alerts(self, run: str) -> dict[str, Any]:
+        """Return what was found wrong in a run: rule, layer, step, since when, what it is, what to try."""
+        opened = self._open(run)
+        if not isinstance(opened, RunFolder | Watched):
+            raise BadArgument(f"{run} is a {_kind(opened)}, which has no alerts; runs and watches have")
+        keys = ("rule", "layer", "variable", "step", "since", "severity", "what", "advice")
+        return {"alerts": [{key: getattr(alert, key) for key in keys} for alert in opened.alerts[:MOST_ROWS]]}
+
+    def layers(self, path: str, pattern: str = "") -> dict[str, Any]:
+        """List the layers of a run, a saved history, an extraction or a model's file, with what is known of each.
+
+        pattern: a regular expression that the name must contain.
+        """
+        opened = self._open(path)
+        wanted = re.compile(pattern)
+        rows = [row for row in _layers(opened) if wanted.search(row["name"])]
+        return {"kind": _kind(opened), "layers": rows[:MOST_NAMES], "count": len(rows)}
+
+    def values(
+        self, path: str, layer: str, variable: str = "", step: int = -1, index: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """Return the numbers of a layer: statistics of the whole, and the numbers themselves where they are few.
+
+        layer, variable: as `layers` lists them. step: of a run, the step; -1 for the newest. index: positions along the
+        first axes, to look at a part of a large value.
+        """
+        array, at = self._array(path, layer, variable, step)
+        for position in index:
+            if array.ndim == 0 or not -len(array) <= position < len(array):
+                raise BadArgument(f"index {list(index)} is outside of a value of shape {array.shape}")
+            array = array[position]
+        answer = {"layer": layer, **at, "shape": list(array.shape), "dtype": str(array.dtype), **_statistics(array)}
+        if array.size <= MOST_NUMBERS:
+            answer["numbers"] = _plain(array)
+        return answer
+
+    def picture(self, path: str, layer: str = "", variable: str = "", step: int = -1) -> bytes:
+        """Return a PNG: a value of a layer, bright for large numbers; without a layer, the graph of a history."""
+        if not layer:
+            opened = self._open(path)
+            if not isinstance(opened, ModelHistory):
+                raise BadArgument(f"{path} is a {_kind(opened)}, which has no graph; name a layer of it")
+            return opened.draw().png()
+        array, _ = self._array(path, layer, variable, step)
+        while array.ndim > 2:
+            array = array[0]
+        return png_bytes(_grey(np.atleast_2d(array)))
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    def _open(self, path: str) -> Any:
+        place = (self._folder / path).resolve()
+        if not place.is_relative_to(self._folder):
+            raise BadArgument(f"{path!r} is outside of the folder that is served; list_runs names what is there")
+        if not place.exists():
+            raise UnknownLayer(f"there is nothing at {path!r}; list_runs names what is there")
+        return load(place)
+
+    def _run(self, path: str) -> RunFolder:
+        opened = self._open(path)
+        if not isinstance(opened, RunFolder):
+            raise BadArgument(f"{path} is a {_kind(opened)}, which has no metrics; runs have")
+        return opened
+
+    def _array(self, path: str, layer: str, variable: str, step: int) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+        """Return a value, and where it is from."""
+        opened = self._open(path)
+        if isinstance(opened, ModelHistory):
+            value = opened[layer].tensor_contents
+            return np.asarray(value[0] if isinstance(value, tuple) else value), {}
+        if isinstance(opened, RunFolder):
+            opened = next((watch for watch in opened.watches.values() if _has(watch, layer)), opened.captures)
+        if isinstance(opened, Watched):
+            series = opened[(layer, variable)] if variable else opened[layer]
+            kept = series.values
+            chosen = _step(step, sorted(kept), layer)
+            return kept[chosen], {"variable": series.variable, "step": chosen}
+        if isinstance(opened, Archive):
+            chosen = _step(step, [number for number in opened.steps if number is not None], layer)
+            entry = opened.find(layer, variable or "value", chosen)
+            return opened.numbers(entry), {"variable": variable or "value", "step": chosen}
+        if opened is None:
+            raise ValueUnavailable(f"{path} keeps no values of {layer!r}: it was neither watched nor captured")
+        return np.asarray(opened[layer][:]), {}
+
+
+def _layers(opened: Any) -> list[dict[str, Any]]:
+    if isinstance(opened, ModelHistory):
+        return [
+            {"name": op.label, "module": op.module, "shape": list(op.shape), "dtype": op.dtype, "saved": op.is_saved}
+            for op in opened
+        ]
+    if isinstance(opened, RunFolder):
+        return [
+            row for part in (*opened.watches.values(), opened.captures) if part is not None for row in _layers(part)
+        ]
+    if isinstance(opened, Watched):
+        return [
+            {"name": layer, "variable": variable, "steps": len(series), "last": _last(series)}
+            for layer, variable in opened.keys()
+            for series in [opened[layer, variable]]
+        ]
+    if isinstance(opened, Archive):
+        names = {(sample.layer, sample.variable): None for sample in opened.samples()}
+        return [{"name": layer, "variable": variable, "captured": True} for layer, variable in names]
+    return [{"name": name, "shape": list(opened[name].shape), "dtype": str(opened[name].dtype)} for name in opened]
+
+
+def _last(series: Any) -> dict[str, Any]:
+    """The newest statistics of a watched value."""
+    return {name: _plain(getattr(series, name)[-1:])[0] for name in ("mean", "std", "minimum", "maximum", "nans")}
+
+
+def _has(watch: Watched, layer: str) -> bool:
+    return any(name == layer for name, _ in watch.keys())
+
+
+def _step(step: int, steps: Sequence[int], layer: str) -> int:
+    if not steps:
+        raise ValueUnavailable(f"no value of {layer!r} was kept")
+    if step == -1:
+        return steps[-1]
+    if step not in steps:
+        raise ValueUnavailable(
+            f"{layer!r} was kept at {len(steps)} steps from {steps[0]} to {steps[-1]}, not at {step}"
+        )
+    return step
+
+
+def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    numbers = np.abs(array) if np.iscomplexobj(array) else array
+    finite = numbers[np.isfinite(numbers)].astype(np.float64) if numbers.dtype != bool else numbers.astype(np.float64)
+    facts: dict[str, Any] = {"count": int(array.size), "not_finite": int(array.size - finite.size)}
+    if finite.size:
+        facts |= {
+            "mean": float(finite.mean()), "std": float(finite.std()), "minimum": float(finite.min()),
+            "maximum": float(finite.max()), "zeros": int((finite == 0).sum()),
+        }  # fmt: skip
+    return facts
+
+
+def _grey(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Numbers as grey pixels, from the least to the largest finite one; of a small value, each number is a square."""
+    numbers = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=np.nanmax(array), neginf=np.nanmin(array))
+    low, high = float(numbers.min()), float(numbers.max())
+    pixels = np.rint((numbers - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
+    size = max(1, 256 // max(pixels.shape))
+    return np.kron(pixels, np.ones((size, size), np.uint8))[:, :, None]
+
+
+def _plain(column: Any) -> list[Any]:
+    """Cells as JSON has them: NaN and infinities, which it lacks, as text."""
+    cells = column.tolist() if hasattr(column, "tolist") else list(column)
+    return [_plain(cell) if isinstance(cell, list) else _cell(cell) for cell in cells] if isinstance(cells, list) else [
+        _cell(cells)
+    ]  # fmt: skip
+
+
+def _cell(cell: Any) -> Any:
+    if isinstance(cell, complex) or (isinstance(cell, float) and not math.isfinite(cell)):
+        return str(cell)
+    return cell if isinstance(cell, str | int | float | bool | None) else str(cell)
+
+
+def _kind(opened: Any) -> str:
+    return type(opened).__name__
+
+
+def _there_are(name: str, names: Any) -> str:
+    return did_you_mean(name, names) or f" There are {', '.join(names) or 'none'}."

@@ -1,0 +1,1 @@
+"""How much memory a training step will take, computed on meta tensors: `tl.plan`, `torcheer plan`."""

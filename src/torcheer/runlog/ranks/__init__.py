@@ -1,0 +1,1 @@
+"""A run of several processes: their logs merged, and compared."""

@@ -1,0 +1,1 @@
+"""How much a log takes: histograms without empty bins, chunks, a budget."""

@@ -1,0 +1,190 @@
+"""One update of a pipeline whose batches several ranks share: gradients are those of the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from torcheer.errors import BadArgument
+from torcheer.training.loop.optimizer_step import Update, make_update
+from torcheer.training.parallel.sharded_tensors import is_sharded, local_part, whole
+
+if TYPE_CHECKING:
+    from torcheer.training.loop.pipeline_runner import PipelineRunner
+    from torcheer.training.session import Session
+
+
+class SharedUpdate(Update):
+    """An update that adds the gradients of all ranks, each loss weighted by its items.
+
+    A loss is divided by the usual number of items (`unit`) before its backward pass, and the sum of all gradients by
+    the real share of it after: the real number is known only once all ranks have theirs, and nobody waits for that.
+    """
+
+    def share(self, replica: nn.Module | None, unit: float, group: Any) -> None:
+        """Begin to add gradients.
+
+        replica: DDP around a step, None where nothing is replicated. unit: items of a usual batch of all ranks. group:
+        the ranks that have other samples; None for all.
+        """
+        self._replica, self._usual, self._group = replica, unit, group
+        # Parameters of layers that are split and not sharded: neither DDP nor FSDP adds their gradients.
+        parameters: list[Any] = [] if group is None else self._parameters
+        self._split = {id(value) for value in parameters if is_sharded(value) and _is_only_split(value)}
+        self._plain = False
+        self._counts: Tensor | None = None  # items and the sum of losses, of all ranks
+
+    def run_step(self, forward: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Run the forward pass of a step; the last one before an update synchronizes gradients."""
+        if self._replica is None:
+            return forward()
+        results: list[tuple[Any, ...]] = []
+
+        def step() -> Tensor:
+            results.append(forward())
+            loss: Tensor = results[0][2]
+            return loss
+
+        with self._without_sync():
+            self._replica(step)
+        return results[0]
+
+    def _without_sync(self) -> AbstractContextManager[None]:
+        is_last = self._pending + 1 >= self._accumulate
+        return nullcontext() if is_last or self._replica is None else self._replica.no_sync()  # type: ignore[operator]
+
+    def backward(self, loss: Tensor, items: float) -> bool:
+        """Backpropagate this rank's part of a batch; return whether the weights were updated."""
+        counts = torch.stack([loss.new_tensor(items, dtype=torch.float64), loss.detach().double() * items])
+        work = distributed.all_reduce(counts, group=self._group, async_op=True)
+        scaled = loss * (items / self._usual)
+        self._restore_gradients()
+        (self._scaler.scale(scaled) if self._scaler is not None else scaled).backward(inputs=self._only)
+        self._gradients = [(value, value.grad) for value in self._parameters if value.grad is not None]
+        if self._pending + 1 >= self._accumulate:
+            self._add_split()
+        work.wait()
+        self._counts = counts if self._counts is None else self._counts + counts
+        self._pending += 1
+        self.last_loss = counts[1] / counts[0]
+        if self._pending < self._accumulate:
+            return False
+        self._finish()
+        return True
+
+    def _clip_norm(self, parameters: list[Tensor], most: float) -> None:
+        gradients = [value.grad for value in parameters if value.grad is not None]
+        if any(map(is_sharded, gradients)):
+            _clip_sharded(gradients, most)
+        else:
+            super()._clip_norm(parameters, most)
+
+    def flush(self) -> bool:
+        """Update with the pending gradients, which no rank has synchronized yet; return whether there were any."""
+        if not self._pending:
+            return False
+        for _, gradient in self._gradients:
+            if not is_sharded(gradient):
+                distributed.all_reduce(gradient, group=self._group)
+        self._add_split()
+        return super().flush()
+
+    def _add_split(self) -> None:
+        """Add the gradients of split layers over the ranks that have other samples."""
+        for value, gradient in self._gradients:
+            if id(value) in self._split:
+                distributed.all_reduce(local_part(gradient), group=self._group)
+
+    def _finish(self) -> None:
+        assert self._counts is not None
+        share = self._counts[0] / self._usual
+        gradients = [local_part(gradient) for _, gradient in self._gradients]
+        if share.is_cuda:
+            torch._foreach_div_(gradients, share.to(gradients[0].dtype))
+        elif float(share) not in (0.0, 1.0):
+            torch._foreach_div_(gradients, float(share))
+        self._pending, self._counts, self._gradients = 0, None, []
+        self._step()
+
+
+def _is_only_split(value: Any) -> bool:
+    return bool(value.device_mesh.mesh_dim_names == ("tensor",))
+
+
+def _clip_sharded(gradients: list[Tensor], most: float) -> None:
+    """Scale gradients to a norm, as `clip_grad_norm_`, which takes none that are sharded in different ways."""
+    total = torch.stack([whole(torch.linalg.vector_norm(gradient)) for gradient in gradients]).norm()
+    share = torch.clamp(most / (total + 1e-6), max=1.0)
+    for gradient in gradients:
+        local_part(gradient).mul_(share)
+
+
+class _Step(nn.Module):
+    """What DDP wraps: what a pipeline trains; its forward pass is whatever function it is given."""
+
+    def __init__(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
+        super().__init__()
+        # DDP warns where it looks for unused parameters and finds none.
+        unused = nn.Parameter(torch.zeros((), device=parameters[0].device))
+        self.trained = nn.ParameterList([*parameters, unused])
+        for number, buffer in enumerate(buffers):
+            self.register_buffer(f"buffer{number}", buffer)
+
+    def forward(self, step: Callable[[], Tensor]) -> Tensor:
+        return step()
+
+
+def make_shared_update(session: Session, runner: PipelineRunner) -> Update:
+    """Return the update of a pipeline on several ranks."""
+    update = make_update(session, runner, SharedUpdate)
+    assert isinstance(update, SharedUpdate)
+    assert session.ranks is not None
+    _check_inputs(runner, session.ranks.share.count)
+    nodes = session.nodes_of(runner.name)
+    names = dict.fromkeys(node.model for node in nodes if node.optimizer is not None)
+    models = [session.models[name] for name in names]
+    trained = set(map(id, update.parameters))
+    group = session.ranks.data_group
+    update.share(_replica(models, trained, group), float(runner.inputs[0][0].loader.batch_size), group)
+    return update
+
+
+def _check_inputs(runner: PipelineRunner, count: int) -> None:
+    """Refuse several loaders of which one could have samples for a rank and another none."""
+    for feed, _, input in runner.inputs if len(runner.inputs) > 1 else ():
+        size, samples = feed.loader.batch_size, feed.samples
+        last = size if samples is None or feed.loader.drop_last else samples % size or size
+        if last < count:
+            raise BadArgument(
+                f"pipeline {runner.name!r} joins several loaders, and the last batch of {input.loader!r} has {last} of "
+                f"{size} samples, too few for {count} ranks: drop_last=True, or another batch_size"
+            )
+
+
+def _replica(models: list[nn.Module], trained: set[int], group: Any) -> nn.Module | None:
+    """DDP around the step of a pipeline; None where its parameters are all sharded, or none is trained."""
+    values = dict.fromkeys(value for model in models for value in model.parameters())
+    parameters = [value for value in values if id(value) in trained and value.requires_grad and not is_sharded(value)]
+    if not parameters:
+        return None
+    buffers = dict.fromkeys(buffer for model in models for buffer in model.buffers())
+    step = _Step(parameters, [buffer for buffer in buffers if not is_sharded(buffer)])
+    # Unused ones are looked for: one process does not mind them, and DDP then keeps its buckets as they are. Else it
+    # makes others after a first step, in which a run that goes on would add gradients in another order.
+    replica = nn.parallel.DistributedDataParallel(step, process_group=group, find_unused_parameters=True)
+    replica.register_comm_hook(
+        None, lambda state, bucket: _add_up(bucket, group)
+    )  # DDP refuses annotations that are texts
+    return replica
+
+
+def _add_up(bucket: Any, group: Any) -> torch.futures.Future[Tensor]:
+    """Add gradients over ranks; DDP's default would take the mean."""
+    work = distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
+    future: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return future

@@ -1,0 +1,1 @@
+"""New projects: a config and a data file that train at once."""

@@ -1,0 +1,42 @@
+"""The command `torcheer new`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from torcheer.errors import BadArgument
+from torcheer.terminal import add_json, tell
+from torcheer.training.projects.new_project import KINDS, new_project
+
+
+def main(command: str, arguments: Sequence[str]) -> int:
+    """Write a project and say what to run next."""
+    chosen = make_parser(command).parse_args(arguments)
+    if chosen.kind not in KINDS and not chosen.folder:
+        new_project(chosen.kind, Path())  # raises with the kinds that there are
+    folder = Path(chosen.folder or chosen.kind)
+    if folder.exists() and not folder.is_dir():
+        raise BadArgument(f"{folder} is a file; name a folder")
+    config, data = new_project(chosen.kind, folder, format=chosen.format)
+    tell(config=config, data=data)
+    print(f"{config} and {data} are written. Train at once, then put your own data into {data.name}:")
+    inside = f"cd {folder} && " if folder != Path() else ""
+    print(f"  {inside}torcheer train {config.name}")
+    return 0
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    kinds = "\n".join(f"  {kind:<12} {meaning}" for kind, meaning in KINDS.items())
+    parser = argparse.ArgumentParser(
+        prog=f"torcheer {command}",
+        description="Write a commented config and a data file that train at once.",
+        epilog=f"kinds:\n{kinds}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="where; a folder of the kind's name unless given")
+    parser.add_argument("--format", choices=("yaml", "toml"), default="", help="of the config; yaml unless given")
+    add_json(parser)
+    return parser

@@ -1,0 +1,142 @@
+"""The grid of a sweep: what KEY=VALUE,VALUE arguments mean in a config, and a trial for each combination."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torcheer.config import Config
+from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean, first_names
+
+_MOST_NAME = 120  # characters of a folder's name
+_PAIRS = {"[": "]", "{": "}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One swept field."""
+
+    name: str  # as it was typed, and as trials are named by: "lr"
+    key: str  # its path in the config: "initialize.definitions.adam.spec.kwargs.lr"
+    values: tuple[str, ...]  # as `torcheer train` takes them
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One combination of values."""
+
+    name: str  # of its folder: "lr=0.001,width=8"
+    values: Mapping[str, str]  # by the names of the axes
+    changes: tuple[str, ...]  # KEY=VALUE, with whole keys
+
+
+def parse_axes(arguments: Sequence[str], config: Config) -> list[Axis]:
+    """Parse KEY=VALUES arguments, and find the field that each key means."""
+    if not arguments:
+        raise BadArgument("say what to vary, such as lr=1e-3,1e-4")
+    axes: list[Axis] = []
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        values = tuple(split_values(text))
+        if not equals or not name or not all(values):
+            raise BadArgument(f"{argument!r}: write it as KEY=VALUE,VALUE, such as lr=1e-3,1e-4")
+        if twice := next((value for value in values if values.count(value) > 1), ""):
+            raise BadArgument(f"{argument!r}: {twice} is given twice")
+        axes.append(Axis(name, resolve(name, config), values))
+    keys = [axis.key for axis in axes]
+    if twice := next((key for key in keys if keys.count(key) > 1), ""):
+        raise BadArgument(f"{twice} is varied twice; give all its values in one argument")
+    if "session_dir" in keys:
+        raise BadArgument("each trial has a folder of its own in --to; session_dir cannot be varied")
+    return axes
+
+
+def split_values(text: str) -> Iterator[str]:
+    """Split at commas, but not inside brackets or quotes: '[1,2],[3]' is two values."""
+    start, closing, quoted = 0, list[str](), False
+    for place, character in enumerate(text):
+        if character == '"' and text[place - 1 : place] != "\\":
+            quoted = not quoted
+        elif not quoted and character in _PAIRS:
+            closing.append(_PAIRS[character])
+        elif not quoted and closing and character == closing[-1]:
+            closing.pop()
+        elif character == "," and not quoted and not closing:
+            yield text[start:place].strip()
+            start = place + 1
+    yield text[start:].strip()
+
+
+def resolve(name: str, config: Config) -> str:
+    """Return the path of the field that a name means: a whole path, or the end of exactly one."""
+    paths = list(_paths(config.data))
+    if name in paths:
+        return name
+    matches = [path for path in paths if path.endswith(f".{name}")]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise BadArgument(f"{name} could be any of {', '.join(matches)}; write more of its path")
+    if name.partition(".")[0] in _top_keys() or ("." in name and name.rpartition(".")[0] in _branches(config.data)):
+        return name  # a field that the config leaves at its default
+    ends = dict.fromkeys(path.rpartition(".")[2] for path in paths)
+    hint = did_you_mean(name, [*ends, *paths], 2) or f" There are {first_names(ends, 12)}"
+    raise BadArgument(f"{config.path.name} has no field {name}.{hint}")
+
+
+def _top_keys() -> set[str]:
+    from torcheer.training.spec.read.grammar import TOP
+
+    return set(TOP.fields)
+
+
+def _paths(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of all single values; items of lists by their names."""
+    for key, item in _items(value):
+        inner = f"{path}.{key}" if path else key
+        if isinstance(item, dict) or (isinstance(item, list) and any(isinstance(each, dict) for each in item)):
+            yield from _paths(item, inner)
+        else:
+            yield inner
+
+
+def _branches(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of all mappings."""
+    for key, item in _items(value):
+        inner = f"{path}.{key}" if path else key
+        if isinstance(item, dict):
+            yield inner
+        yield from _branches(item, inner)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((str(key), item) for key, item in value.items())
+    elif isinstance(value, list):
+        names = [item.get("name") if isinstance(item, dict) else None for item in value]
+        for place, item in enumerate(value):
+            is_named = isinstance(names[place], str) and names.count(names[place]) == 1
+            yield (str(names[place]) if is_named else str(place)), item
+
+
+def trials_of(axes: Sequence[Axis]) -> list[Trial]:
+    """Return a trial for each combination of values, the last axis varying fastest."""
+    trials = []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        named = {axis.name: value for axis, value in zip(axes, values, strict=True)}
+        changes = tuple(f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True))
+        trials.append(Trial(_folder_name(named), named, changes))
+    return trials
+
+
+def _folder_name(values: Mapping[str, str]) -> str:
+    name = ",".join(f"{key}={value}" for key, value in values.items())
+    safe = re.sub(r"[^\w.=,+\-\[\]]", "_", name)
+    if safe == name and len(name) <= _MOST_NAME:
+        return name
+    return f"{safe[:_MOST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

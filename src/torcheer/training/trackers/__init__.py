@@ -1,0 +1,1 @@
+"""Others' trackers: TensorBoard, W&B and MLflow, written while training runs, or from a log afterwards."""

@@ -1,0 +1,112 @@
+"""Training on two and four ranks, in all its ways: `make test-dist`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from children import run_python
+from rank_cases import EPOCHS, SAMPLES, seen, train
+
+import torcheer as tl
+from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
+
+pytestmark = [
+    pytest.mark.dist,
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed"),
+]
+KILLS = 20
+SHARDED = {"parallel": {"shard": ["0", "2"]}}
+SPLIT = {"parallel": {"tensor": {"size": 2, "plan": {"0": "colwise", "2": "rowwise"}}}}
+WAYS: dict[str, tuple[int, dict[str, Any]]] = {
+    "DDP": (2, {}),
+    "DDP on four": (4, {}),
+    "FSDP2": (2, SHARDED),
+    "FSDP2 on four": (4, {"parallel": {"shard": True}}),
+    "tensor": (2, SPLIT),
+    "tensor and DDP": (4, SPLIT),
+    "tensor and FSDP2": (4, {"parallel": SPLIT["parallel"] | {"shard": ["0", "2"]}}),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "everything": {"accumulate": 4, "ema": 0.9, "clip": 0.5, "activation_checkpointing": ["0", "2"]},
+}
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    state, _, problems = CheckpointStore(folder / "run").newest()
+    assert state is not None and not problems
+    return state
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
+    """Runs of one process: what each told, and its last state."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in OPTIONS}
+    return {name: (train(folder, 1, **OPTIONS[name])[0], state_of(folder)) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_trains_what_one_process_does(
+    way: str, options: str, alone: dict[str, tuple[Any, Any]], tmp_path: Path
+) -> None:
+    ranks, settings = WAYS[way]
+    told = train(tmp_path, ranks, **settings, **OPTIONS[options])
+    expected, last = alone[options]
+    assert all(facts == told[0] for facts in told)
+    for row, one in zip(told[0]["rows"], expected["rows"], strict=True):
+        assert row == pytest.approx(one, rel=1e-3)
+    state = state_of(tmp_path)
+    for name, value in last["models"]["net"].items():
+        torch.testing.assert_close(state["models"]["net"][name], value, rtol=1e-3, atol=1e-4)
+    assert state["optimizers"].keys() == last["optimizers"].keys()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "settings"),
+    [(2, {}), (4, {}), (2, SHARDED), (4, SHARDED)],
+    ids=["DDP", "DDP on four", "FSDP2", "FSDP2 on four"],
+)
+def test_twenty_killed_ranks_end_with_the_same_hash(ranks: int, settings: dict[str, Any], tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", ranks, dropout=True, **settings)[0]
+    draw, kills, runs = random.Random(ranks), 0, 0
+    while kills < KILLS:
+        steps = sorted(draw.sample(range(1, whole["step"] + 1), 5))
+        plan = [(attempt, draw.randrange(ranks), step) for attempt, step in enumerate(steps)]
+        folder = tmp_path / f"{runs}"
+        killed = train(folder, ranks, restarts=len(plan), dropout=True, kills=plan, **settings)
+        assert [facts["weights"] for facts in killed] == [whole["weights"]] * ranks, plan
+        for name in ("0.csv", "steps.csv"):
+            file = Path("run", "metrics", name)
+            assert (folder / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+        kills, runs = kills + len(plan), runs + 1
+    print(f"{kills} kills in {runs} runs on {ranks} ranks: all with the same hash")
+
+
+@pytest.mark.parametrize("settings", [{}, SHARDED], ids=["DDP", "FSDP2"])
+def test_a_run_goes_on_at_other_numbers_of_ranks_with_every_sample_once(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    for ranks, stop_step in ((4, 4), (2, 7), (1, 9), (2, 13), (4, None)):
+        way = settings if ranks > 1 else {}
+        train(tmp_path, ranks, stop_step=stop_step, dropout=True, **way)
+    assert seen(tmp_path) == dict.fromkeys(range(SAMPLES), EPOCHS)
+
+
+def test_a_sharded_checkpoint_is_one_file_when_exported(tmp_path: Path) -> None:
+    train(tmp_path, 4, **SHARDED)
+    (tmp_path / "run" / "spec.json").write_text("{}")
+    run_python("-m", "torcheer", "export", tmp_path / "run", tmp_path / "net.safetensors")
+    from safetensors.torch import load_file
+
+    exported, weights = load_file(tmp_path / "net.safetensors"), state_of(tmp_path)["models"]["net"]
+    assert exported.keys() == weights.keys()
+    assert all(torch.equal(exported[name], value) for name, value in weights.items())
+    newest = max((tmp_path / "run" / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    opened = tl.load(newest / "model.safetensors")
+    assert len(list(newest.glob("model*.safetensors"))) == 4, "each rank wrote its own"
+    assert all((opened[f"net.{name}"].numpy() == value.numpy()).all() for name, value in weights.items())

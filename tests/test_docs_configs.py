@@ -1,0 +1,66 @@
+"""docs/configs.md: every config on the page trains with the code beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from torcheer.config import override, read
+from torcheer.training.datasets import ImageFolder
+from torcheer.training.spec import assemble, check, understand
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PAGE = (Path(__file__).parents[1] / "docs" / "configs.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+
+
+def block(section: str, language: str) -> str:
+    return "".join(re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)[:1])
+
+
+def write_photos(folder: Path, count: int = 12) -> None:
+    from PIL import Image
+
+    for number in range(count):
+        path = folder / ("cat", "dog")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 30), (250, 0, 0) if number % 2 else (0, 0, 250)).save(path)
+
+
+@pytest.mark.parametrize("title", [title for title, text in SECTIONS.items() if block(text, "yaml")])
+def test_a_config_of_the_page_trains(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = block(SECTIONS[title], "yaml")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.py").write_text(block(SECTIONS[title], "python"))
+    (tmp_path / "config.yaml").write_text(text)
+    write_photos(tmp_path / "photos")
+    if "torchvision" in text:
+        try:
+            from torchvision.models import resnet18
+        except (ImportError, RuntimeError):  # its operators are of another torch
+            pytest.skip("torchvision cannot be imported here")
+        torch.save(resnet18().state_dict(), "resnet18.pth")
+    config = override(read("config.yaml"), ["epochs=1"])
+    assert check(config, imports=True) == []
+    session = assemble(understand(config)).session
+    list(session.run(progress=False))
+    assert len(session.rows[0]) == 1
+
+
+def test_images_are_scaled_and_normalised(tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", 4)
+    folder = ImageFolder(str(tmp_path / "photos"), size=[8, 10], mean=0.5, std=0.5)
+    image, label = folder[0]
+    assert (len(folder), folder.classes, tuple(image.shape), label) == (4, ["cat", "dog"], (3, 8, 10), 0)
+    assert torch.equal(image[0], torch.full((8, 10), -1.0)) and image[2].min() > 0.9
+    assert ImageFolder(str(tmp_path / "photos"), channels=1)[3][0].shape == (1, 224, 224)
+
+
+@pytest.mark.parametrize(("made", "said"), [("", "no folders"), ("cat", "the folders cat without images")])
+def test_a_folder_without_images_says_what_is_needed(tmp_path: Path, made: str, said: str) -> None:
+    (tmp_path / made).mkdir(exist_ok=True)
+    with pytest.raises(ValueError, match=f"has {said}; it needs a folder for each class"):
+        ImageFolder(str(tmp_path))

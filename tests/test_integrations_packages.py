@@ -1,0 +1,251 @@
+"""Exporters, captum, ONNX, folders of the hub, with the real packages; W&B's and TensorBoard's writers beside ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torcheer as tl
+import torcheer.integrations.wandb as ours
+from torcheer.errors import BadArgument
+from torcheer.integrations import OutsideRun, attribute, export_model, export_run
+from torcheer.integrations.tensorboard import SummaryWriter
+
+pytestmark = [
+    pytest.mark.integrations,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("torchvision_without_its_compiled_half"),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with numbers, an image, a sound, a text, a table and a matrix."""
+    with OutsideRun(tmp_path / "run", made_by="a test", config={"lr": 0.1, "net": {"width": 3}}, system_secs=0) as made:
+        for step in range(4):
+            made.log({"loss": 1.0 / (step + 1), "val loss": float(step)}, step)
+        made.log({"picture": tl.Image(np.full((5, 6, 3), 255, np.uint8))}, 1)
+        made.log({"sound": tl.Audio(np.zeros((2, 80), np.int16), rate=8000), "said": tl.Text("hello")}, 2)
+        made.log({"worst": tl.TableOf([{"id": 3}]), "matrix": tl.Confusion([[1, 0], [0, 2]])}, 9)
+    return tmp_path / "run"
+
+
+# exporters
+
+
+def test_a_log_is_exported_to_tensorboard_by_the_command(run: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    command = [sys.executable, "-m", "torcheer", "export", str(run), "--to", "tensorboard", str(tmp_path / "board")]
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert told.stdout == (
+        f"wrote 8 numbers of 2 series, 5 samples in {tmp_path / 'board'}; see them with: tensorboard --logdir "
+        f"{tmp_path / 'board'}\n"
+    ), told.stderr
+    board = EventAccumulator(str(tmp_path / "board")).Reload()
+    assert [(event.step, event.value) for event in board.Scalars("val_loss")] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert board.Images("picture")[0].width == 6 and board.Audio("sound")[0].sample_rate == 8000
+    assert {"said/text_summary", "worst/text_summary", "config/text_summary"} <= set(board.Tags()["tensors"])
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 1 and "is there already, and not empty; --overwrite writes into it" in again.stderr
+
+
+def test_a_log_is_exported_to_wandb_offline(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    exported = export_run(run, "wandb", tmp_path / "exported")
+    assert (exported.numbers, exported.series, exported.samples) == (8, 2, 5)
+    [folder] = (tmp_path / "exported" / "wandb").glob("offline-run-*")
+    assert [file.stat().st_size > 0 for file in folder.glob("run-*.wandb")] == [True]
+    media = sorted(re.sub("_.*", "", file.name) for file in folder.glob("files/media/*/*"))
+    assert media == ["matrix", "picture", "said", "sound", "worst"]
+
+
+def test_a_log_is_exported_to_mlflow(run: Path, tmp_path: Path) -> None:
+    import mlflow
+
+    export_run(run, "mlflow", tmp_path / "exported")
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'exported'}/mlflow.db")
+    number = (tmp_path / "exported" / "run-id").read_text()
+    found = client.get_run(number)
+    assert found.data.params == {"lr": "0.1", "net.width": "3"} and found.info.status == "FINISHED"
+    assert [(metric.step, metric.value) for metric in client.get_metric_history(number, "val_loss")] == [
+        (0, 0), (1, 1), (2, 2), (3, 3),
+    ]  # fmt: skip
+    assert {file.path for file in client.list_artifacts(number)} == {"matrix", "picture", "said", "sound", "worst"}
+    with pytest.raises(BadArgument, match="is no run with a log"):
+        export_run(tmp_path / "exported", "mlflow", tmp_path / "other")
+
+
+def test_training_writes_to_mlflow_as_to_the_others(tmp_path: Path) -> None:
+    import mlflow
+    from training_cases import session as small
+
+    session = small("plain", tmp_path, writers=("mlflow",), steps_csv=0)
+    assert [event for event in session.run() if type(event).__name__ == "Alert"] == []
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow/mlflow.db")
+    number = (tmp_path / "mlflow" / "run-id").read_text()
+    assert [metric.step for metric in client.get_metric_history(number, "val_loss")] == [11, 22, 33, 44]
+
+
+# the originals beside ours
+
+
+def test_tensorboards_own_writer_and_ours_leave_the_same_numbers(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter as Theirs
+
+    from torcheer.runlog.foreign.foreign_run import EVENTS, read_foreign
+
+    for kind, folder in ((Theirs, tmp_path / "theirs"), (SummaryWriter, tmp_path / "ours")):
+        with kind(str(folder)) as writer:
+            for step in range(5):
+                writer.add_scalar("train/loss", 0.5 * step, step)
+            writer.add_scalar("val/loss", 2.0, 3)
+            writer.add_image("picture", np.full((3, 4, 4), 9, np.uint8), 2)
+            writer.add_text("said", "hello", 1)
+            writer.add_histogram("weights", np.array([1.0, 2.0, 300.0]), 1)
+    theirs, mine = read_foreign(tmp_path / "theirs", EVENTS), tl.load(tmp_path / "ours")
+    columns = {name: cells for name, cells in theirs.tables["metric"].columns.items()}
+    table = mine.tables["metric"]
+    assert {name: [None if cell != cell else cell for cell in table[name].tolist()] for name in columns} == columns
+    assert sorted((each.kind, each.name, each.step) for each in theirs.samples) == sorted(
+        (each.kind, each.name, each.step) for each in mine.samples()
+    )
+    [picture] = [each for each in theirs.samples if each.kind == "image"]
+    assert np.array_equal(picture.array, mine.samples("image")[0].pixels)
+    assert sum(theirs.tables["weights histogram"].columns["histogram"][0]) == 3
+    assert int(mine.tables["weights histogram"]["histogram"].sum()) == 3
+
+
+def test_wandbs_own_steps_and_summary_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+
+    def script(wandb: Any, **where: Any) -> tuple[list[int], dict[str, Any], dict[str, Any]]:
+        steps = []
+        with wandb.init(project="p", config={"lr": 0.1}, dir=str(tmp_path), **where) as run:
+            run.config.update({"depth": 2})
+            run.define_metric("acc", summary="max")
+            calls: list[tuple[dict[str, Any], dict[str, Any]]] = [
+                ({"loss": 1.0}, {}), ({"loss": 2.0}, {"commit": False}), ({"acc": 3.0}, {}),
+                ({"acc": 1.0}, {"step": 7}), ({"loss": 5}, {"step": 7}), ({"loss": 6.0}, {"step": 9, "commit": True}),
+                ({"a": {"b": 1}}, {}),
+            ]  # fmt: skip
+            for data, options in calls:
+                run.log(data, **options)
+                steps.append(run.step)
+            run.summary["best"] = 4
+            summary = {name: run.summary[name] for name in ("loss", "best")}
+            return steps, summary, dict(run.config)
+
+    assert script(ours) == script(wandb, mode="offline", settings=wandb.Settings(console="off"))
+
+
+# captum
+
+
+def test_captums_attributions_are_a_variable_of_each_layer() -> None:
+    from captum.attr import LayerConductance, LayerGradientXActivation
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)).eval()
+    x = torch.rand(2, 1, 8, 8)
+    history = attribute(net, x, target=3)
+    for layer in ("0", "1", "3"):
+        expected = LayerGradientXActivation(net, net.get_submodule(layer)).attribute(x, target=3)
+        assert torch.equal(history[layer].variables["GradientXActivation"], expected)
+    assert attribute(net, x, target=3, method="LayerConductance", layers=["1"], history=history, n_steps=5) is history
+    expected = LayerConductance(net, net[1]).attribute(x, target=3, n_steps=5)
+    assert torch.allclose(history["1"].variables["Conductance"], expected)
+    attribute(net, x, target=3, method="LayerGradCam", layers="0", history=history)
+    assert history["0"].variables["GradCam"].shape == (2, 4, 6, 6)
+    with pytest.raises(BadArgument, match="Did you mean 'LayerGradCam'"):
+        attribute(net, x, method="LayerGradCAM")
+
+
+# files
+
+
+def test_an_exported_onnx_graph_computes_the_same(tmp_path: Path) -> None:
+    import onnxruntime
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    export_model(net, tmp_path / "net.onnx", torch.rand(2, 4))
+    runtime = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+    x = torch.rand(5, 4)
+    [found] = runtime.run(None, {runtime.get_inputs()[0].name: x.numpy()})
+    assert np.allclose(found, net(x).detach().numpy(), atol=1e-6)
+
+
+CONFIG = """
+session_dir = "run"
+[train]
+epochs = 1
+
+[[initialize.definitions]]
+group = "datasets"
+name = "tokens"
+spec = { class = "tokens.Tokens" }
+
+[[initialize.definitions]]
+group = "models"
+name = "bert"
+spec = { class = "torcheer.integrations.hub_folder.hub_model", kwargs = { path = "hub" } }
+
+[[initialize.definitions]]
+group = "optimizers"
+name = "adam"
+spec = { class = "Adam", kwargs = { lr = 0.01 }, model = "bert" }
+
+[[initialize.definitions]]
+group = "batch_processors"
+name = "classify"
+spec = { neural_graph = [{ model_name = "bert", inputs = ["input_1"], outputs = ["logits"], optimizer_name = "adam" }] }
+"""
+
+TOKENS = """
+import torch
+class Tokens(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, place):
+        return torch.arange(6) + place % 3, place % 3
+"""
+PROGRAM = "import zoo_torchvision, sys; zoo_torchvision.load(); from torcheer.cli import main; sys.exit(main())"
+
+
+def test_a_folder_of_the_hub_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    from torcheer.integrations.hub_folder import hub_model
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    settings = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(**settings, intermediate_size=8, max_position_embeddings=8, num_labels=3)
+    saved = transformers.BertForSequenceClassification(config).eval()
+    saved.save_pretrained(tmp_path / "hub")
+    ids = torch.randint(0, 20, (2, 6))
+    loaded = hub_model(tmp_path / "hub").eval()
+    assert type(loaded) is type(saved) and torch.equal(loaded(ids).logits, saved(ids).logits)
+    assert type(hub_model(tmp_path / "hub", head="AutoModel")).__name__ == "BertModel"
+    with pytest.raises(BadArgument, match="transformers has no model class 'pipeline'"):
+        hub_model(tmp_path / "hub", head="pipeline")
+    (tmp_path / "training.toml").write_text(CONFIG)
+    (tmp_path / "tokens.py").write_text(TOKENS)
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "train", "training.toml", "--plain"], cwd=tmp_path, capture_output=True,
+        text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "benchmarks")},
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert tl.load(tmp_path / "run").tables["train_epoch"]["loss"][0] > 0

@@ -1,0 +1,129 @@
+"""`torcheer mcp`: a client of the official package asks our server, over a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import torcheer as tl
+from torcheer.training import EpochsCompleted, Loader, Session, Stage
+
+mcp = pytest.importorskip("mcp")
+COMMAND = [sys.executable, "-m", "torcheer", "mcp"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    tl.log_forward_pass(model, torch.rand(2, 4)).save(root / "pass")
+    session = Session(
+        models={"net": model},
+        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
+        loaders={"train": Loader(TensorDataset(torch.rand(4, 4), torch.rand(4, 3)), batch_size=2)},
+        losses={"loss": torch.nn.MSELoss()},
+        stages=[Stage(("train",), stop=EpochsCompleted(2))],
+        to=root / "run",
+    )
+    for _ in session.run(progress=False):
+        session.log(bad=float("nan"))
+    with tl.watch(model, to=root / "watched", every=1, keep=("0/output",)):
+        for _ in range(2):
+            model(torch.full((2, 4), float("nan"))).sum().backward()
+    return root
+
+
+def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """Start the server as an assistant does and call its tools; the list of tools comes first."""
+
+    async def talk() -> list[Any]:
+        server = mcp.StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], str(folder)], env=dict(os.environ))
+        async with mcp.Client(server) as client:
+            answers: list[Any] = [(await client.list_tools()).tools]
+            for name, arguments in calls:
+                answers.append(await client.call_tool(name, arguments))
+            return answers
+
+    return anyio.run(talk)
+
+
+def test_an_assistant_reads_runs_layers_values_and_pictures(folder: Path) -> None:
+    tools, runs, tables, metrics, alerts, layers, values, part, graph, image, outside, absent = asked(
+        folder,
+        ("list_runs", {}),
+        ("metrics", {"run": "run"}),
+        ("metrics", {"run": "run", "table": "logged", "last": 1}),
+        ("alerts", {"run": "watched"}),
+        ("layers", {"path": "pass", "pattern": "^linear"}),
+        ("values", {"path": "pass", "layer": "linear_1"}),
+        ("values", {"path": "watched", "layer": "0", "variable": "output", "index": [1]}),
+        ("picture", {"path": "pass"}),
+        ("picture", {"path": "pass", "layer": "linear_1"}),
+        ("values", {"path": "../elsewhere", "layer": "x"}),
+        ("values", {"path": "pass", "layer": "linear_9"}),
+    )
+    assert {tool.name for tool in tools} == {"list_runs", "metrics", "alerts", "layers", "values", "picture"}
+    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+    assert {"pass", "run", "watched"} <= {run["name"] for run in answer(runs)["runs"]}
+    assert answer(tables)["tables"]["train_epoch"]["rows"] == 2
+    assert answer(metrics)["columns"]["bad"] == ["nan"], answer(metrics)
+    assert "nan_inf" in {alert["rule"] for alert in answer(alerts)["alerts"]}
+    assert [layer["name"] for layer in answer(layers)["layers"]] == ["linear_1_1"]
+    stored: Any = tl.load(folder / "pass")
+    assert answer(values)["numbers"] == stored["linear_1"].tensor_contents.tolist()
+    assert answer(part)["numbers"] == ["nan"] * 3 and answer(part)["not_finite"] == 3
+    for picture in (graph, image):
+        assert picture.content[0].mime_type == "image/png" and len(picture.content[0].data) > 100
+    assert outside.is_error and "outside of the folder" in outside.content[0].text
+    assert absent.is_error and "linear_1" in absent.content[0].text
+
+
+def answer(result: Any) -> Any:
+    assert not result.is_error, result.content
+    return json.loads(result.content[0].text)
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[tuple[str, str]]:
+    """A server over HTTP: its address and its token."""
+    with subprocess.Popen([*COMMAND, str(folder), "--port", "0"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address, token = process.stderr.readline().strip(), process.stderr.readline().strip()
+        yield address, token.removeprefix("Authorization: Bearer ")
+        process.terminate()
+
+
+def test_over_http_the_token_and_our_own_address_are_asked_for(served: tuple[str, str]) -> None:
+    address, token = served
+    good = {"Authorization": f"Bearer {token}"}
+    assert status(address, good) == 200
+    assert status(address, {}) == 401 and status(address, {"Authorization": "Bearer wrong"}) == 401
+    assert status(address, good | {"Host": "evil.example"}) == 421
+    assert status(address, good | {"Origin": "https://evil.example"}) == 403
+
+
+def status(address: str, headers: dict[str, str]) -> int:
+    info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+    accepted = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    request = urllib.request.Request(address, body, {**accepted, **headers})
+    try:
+        with urllib.request.urlopen(request) as response:
+            code: int = response.status
+            return code
+    except urllib.error.HTTPError as error:
+        return error.code

@@ -1,0 +1,43 @@
+"""Which of several processes this is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torcheer.ranks import is_main, local_rank, rank_of, world_size
+
+needs_group = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+
+
+def test_a_process_alone_is_rank_0_of_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert rank_of() == (0, 1)
+    assert (is_main(), world_size(), local_rank()) == (True, 1, 0)
+
+
+def test_before_there_is_a_group_torchrun_says_which_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    assert rank_of() == (5, 8)
+    assert (is_main(), world_size(), local_rank()) == (False, 8, 1)
+
+
+@needs_group
+def test_a_group_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RANK", "5")
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        assert rank_of() == (0, 1)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_asking_for_the_rank_loads_no_torch() -> None:
+    code = "import sys; from torcheer.ranks import rank_of; rank_of(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

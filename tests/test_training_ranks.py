@@ -1,0 +1,96 @@
+"""Training on several ranks: real torchrun, gloo, on the CPU."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from rank_cases import BATCH, EPOCHS, SAMPLES, main, seen, train
+
+from torcheer.inspector import open_watch
+from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
+from torcheer.training.parallel.batch_shares import Share
+from torcheer.training.parallel.launch import first_host
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    state, _, problems = CheckpointStore(folder / "run").newest()
+    assert state is not None and not problems
+    return dict(state["models"]["net"])
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one process, this one."""
+    folder = tmp_path_factory.mktemp("alone")
+    main(folder, {})
+    return folder
+
+
+def test_two_ranks_train_what_one_process_does(alone: Path, tmp_path: Path) -> None:
+    told = train(tmp_path, 2)
+    assert told[0] == told[1]
+    assert seen(tmp_path) == dict.fromkeys(range(SAMPLES), EPOCHS)
+    expected = json.loads((alone / "told0.json").read_text())
+    for row, one in zip(told[0]["rows"], expected["rows"], strict=True):
+        assert row == pytest.approx(one, rel=1e-4)
+    for name, value in weights_of(alone).items():
+        torch.testing.assert_close(weights_of(tmp_path)[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.dist
+def test_a_rank_that_is_killed_begins_again_and_the_run_ends_the_same(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", 2, dropout=True)
+    killed = train(tmp_path / "killed", 2, restarts=1, dropout=True, kills=[(0, 1, 9)])
+    assert (
+        killed[0]["weights"] == whole[0]["weights"] and killed[0]["rows"] == whole[0]["rows"][-len(killed[0]["rows"]) :]
+    )
+    csv = Path("run", "metrics", "0.csv")
+    assert (tmp_path / "killed" / csv).read_bytes() == (tmp_path / "whole" / csv).read_bytes()
+
+
+@pytest.mark.dist
+def test_a_stop_that_one_rank_hears_of_stops_all_and_one_process_goes_on(tmp_path: Path) -> None:
+    told = train(tmp_path, 2, stop_step=7)
+    assert [facts["stopped"] for facts in told] == ["the last rank was asked to"] * 2
+    assert told[0]["step"] == told[1]["step"] == 8  # the boundary after the one where it was asked
+    train(tmp_path, 1)
+    assert seen(tmp_path) == dict.fromkeys(range(SAMPLES), EPOCHS)
+
+
+@pytest.mark.dist
+def test_ranks_of_a_sessions_watch_log_for_themselves_also_when_fewer_go_on(tmp_path: Path) -> None:
+    watch = {"every": 2, "what": ["output", "weight"], "ranks": "all"}
+    train(tmp_path, 2, stop_step=7, watch=watch)
+    before = open_watch(tmp_path / "run")
+    assert sorted(before.ranks) == [0, 1] and before["0", "output"].count[0] == 8 * BATCH, "outputs of both batches"
+    assert not before.alerts, "the weights of both ranks are the same"
+    train(tmp_path, 1, watch=watch)
+    steps = open_watch(tmp_path / "run").ranks[0]["0", "output"].steps.tolist()
+    assert steps == list(range(0, EPOCHS * 6, 2)) and len(open_watch(tmp_path / "run").ranks[1].keys()) > 0
+
+
+@pytest.mark.dist
+def test_a_rule_of_one_ranks_watch_stops_all_ranks(tmp_path: Path) -> None:
+    told = train(tmp_path, 2, watch={"every": 1, "ranks": [1], "stop_on": ["nan_inf"]}, spoil=(1, 5))
+    assert told[0]["stopped"] == told[1]["stopped"] and "nan_inf" in told[0]["stopped"], told
+    assert told[0]["step"] == told[1]["step"] < EPOCHS * 6
+
+
+@pytest.mark.parametrize(("samples", "ranks"), [(8, 2), (7, 3), (3, 4), (1, 2), (4, 4), (0, 2)])
+def test_each_sample_of_a_batch_belongs_to_one_rank(samples: int, ranks: int) -> None:
+    shares = [Share(rank, ranks).of(list(range(samples))) for rank in range(ranks)]
+    taken = Counter(sample for mine, stands_in in shares if not stands_in for sample in mine)
+    assert taken == dict.fromkeys(range(samples), 1)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"), [("gpu[03-05,9],login", "gpu03"), ("a,b", "a"), ("node7", "node7"), ("n[1,3]", "n1")]
+)
+def test_the_first_host_of_a_slurm_job_is_where_ranks_meet(hosts: str, first: str) -> None:
+    assert first_host(hosts) == first

@@ -1,0 +1,313 @@
+"""`torcheer sweep`: a grid over a config's fields, each trial a real process with a run directory of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import Child, run_python
+from studio_runs import fake
+from waiting import wait_until
+
+from torcheer import cli
+from torcheer.config import Config, read
+from torcheer.errors import BadArgument
+from torcheer.studio.runs.run_index import RunIndex
+from torcheer.studio.runs.run_table import list_cells, list_columns
+from torcheer.studio.sources.open_source import is_live, kind_of, runs_below
+from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
+from torcheer.training.sweep.ray_tune import start_ray
+from torcheer.training.sweep.sweep_folder import DONE, FAILED, STOPPED, Monitor, SweepFolder
+from torcheer.training.sweep.sweep_grid import parse_axes, resolve, split_values, trials_of
+
+CODE = """
+import os
+import time
+import torch
+from torch import nn
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, gate="", count=32):
+        self.gate, self.count, self.read = gate, count, 0
+    def __len__(self):
+        return self.count
+    def __getitem__(self, index):
+        self.read += 1
+        while self.gate and self.read > 80 and os.path.exists(self.gate):  # in the second epoch, while it is closed
+            time.sleep(0.005)
+        return torch.eye(4)[index % 4], index % 4
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+
+class Breaks(nn.Module):
+    def __init__(self):
+        raise ValueError("this net cannot be built")
+"""
+CONFIG = """
+session_dir: run
+batch_size: 8
+checkpoint_steps: 1
+system_secs: 0
+train: {epochs: 3}
+initialize:
+  definitions:
+  - {group: datasets, name: rows, spec: {class: code_of_sweep.Rows, kwargs: {gate: ""}}}
+  - {group: models, name: net, spec: {class: code_of_sweep.Net}}
+  - {group: optimizers, name: sgd, spec: {class: SGD, kwargs: {lr: 0.1, momentum: 0.9}, model: net}}
+"""
+
+
+@pytest.fixture(name="config")
+def _config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "code_of_sweep.py").write_text(CODE)
+    (tmp_path / "training.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHEER_STATE", str(tmp_path / "state"))
+    return tmp_path / "training.yaml"
+
+
+def swept(*arguments: Any, status: int = 0, env: dict[str, str] | None = None) -> str:
+    return run_python("-m", "torcheer", "sweep", *arguments, status=status, env=env).stdout
+
+
+def states(folder: Path) -> dict[str, str]:
+    return {file.stem: json.loads(file.read_text())["status"] for file in (folder / ".sweep").glob("*.json")}
+
+
+# The grid
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1e-3,1e-4", ["1e-3", "1e-4"]),
+        ("[1,2],[3]", ["[1,2]", "[3]"]),
+        ('{"a":[1,2]},none', ['{"a":[1,2]}', "none"]),
+        ('"a,b",c', ['"a,b"', "c"]),
+        ("one", ["one"]),
+    ],
+)
+def test_values_are_split_at_commas_that_are_not_inside(text: str, values: list[str]) -> None:
+    assert list(split_values(text)) == values
+
+
+def test_a_short_name_means_the_one_field_that_ends_with_it(config: Path) -> None:
+    known = read(config)
+    whole = "initialize.definitions.sgd.spec.kwargs.lr"
+    assert resolve("lr", known) == resolve("kwargs.lr", known) == resolve(whole, known) == whole
+    assert resolve("epochs", known) == "train.epochs"
+    assert resolve("seed", known) == "seed"  # at its default in the config
+    assert resolve("initialize.definitions.sgd.spec.kwargs.nesterov", known).endswith("nesterov")
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("class=a,b", "could be any of initialize.definitions.rows.spec.class, initialize.definitions.net.spec.class"),
+        ("learning=1", "has no field learning"),
+        ("momentun=1", "Did you mean 'momentum'?"),
+        ("lr", "write it as KEY=VALUE,VALUE"),
+        ("lr=", "write it as KEY=VALUE,VALUE"),
+        ("lr=1,,2", "write it as KEY=VALUE,VALUE"),
+        ("lr=1,1", "1 is given twice"),
+        ("session_dir=a,b", "session_dir cannot be varied"),
+    ],
+)
+def test_mistakes_in_the_grid_are_said(config: Path, argument: str, text: str) -> None:
+    with pytest.raises(BadArgument) as caught:
+        parse_axes([argument], read(config))
+    assert text in str(caught.value)
+
+
+def test_a_field_that_is_varied_twice_is_refused(config: Path) -> None:
+    with pytest.raises(BadArgument, match="varied twice"):
+        parse_axes(["lr=1,2", "sgd.spec.kwargs.lr=3"], read(config))
+
+
+def test_trials_are_all_combinations_and_named_by_their_values(config: Path) -> None:
+    trials = trials_of(parse_axes(["lr=1e-3,1e-4", "batch_size=8,16"], read(config)))
+    assert [trial.name for trial in trials] == [
+        "lr=1e-3,batch_size=8", "lr=1e-3,batch_size=16", "lr=1e-4,batch_size=8", "lr=1e-4,batch_size=16",
+    ]  # fmt: skip
+    assert trials[1].changes == ("initialize.definitions.sgd.spec.kwargs.lr=1e-3", "batch_size=16")
+
+
+def test_names_are_those_of_files_and_never_the_same() -> None:
+    config = Config({"a": 1}, Path("x.json"), {})
+    trials = trials_of(parse_axes(["a=/etc/x,_etc_x," + "y" * 300 + "," + "y" * 300 + "z"], config))
+    names = [trial.name for trial in trials]
+    assert len(set(names)) == 4 and all("/" not in name and len(name) < 140 for name in names)
+
+
+@pytest.mark.parametrize(("text", "best"), [("val loss", 1.0), ("acc", 3.0), ("-reward", 3.0), ("nobody", None)])
+def test_the_best_epoch_counts_and_nan_never_does(text: str, best: float | None) -> None:
+    rows = [{"val loss": 2.0, "acc": 1.0, "reward": 3.0}, {"val loss": 1.0, "acc": 3.0}, {"val loss": float("nan")}]
+    found = Monitor.parse(text).best(rows)
+    assert found == best or (best is None and found != found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["lr=1", "--jobs", "0"], "at least one trial"),
+        (["lr=1", "--scheduler", "asha"], "is Ray's: add --engine ray"),
+        (["batch_size=many,few"], "batch_size"),
+        (["lr=1", "--monitor", "nothing", "--to", "/dev/null/x"], "/dev/null"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_said_before_anything_runs(
+    config: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    assert cli.main(["sweep", str(config), *arguments]) == 1
+    assert text in capsys.readouterr().err
+    assert not Path("run-sweep").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray_its_engine_says_what_to_install(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", str(config), "lr=1", "--engine", "ray"]) == 1
+    assert "pip install 'ray[tune]', or --engine local" in capsys.readouterr().err
+
+
+# Runs
+
+
+@pytest.mark.dist
+def test_a_stopped_sweep_goes_on_and_its_runs_are_in_the_studios_list(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, folder = config.with_name("gate"), config.with_name("run-sweep")
+    gate.touch()
+    values = f"gate=none,{gate}"  # the second trial waits at the gate, in its second epoch
+    with Child("-m", "torcheer", "sweep", config, values) as sweep:
+        lines = [sweep.line() for _ in range(4)]
+        assert "2 trials under" in lines[0] and "gate=none: begins" in lines[1]
+        assert "gate=none: done in" in lines[2] and lines[3].startswith("[2/2] gate=") and lines[3].endswith(": begins")
+        wait_until(lambda: list(folder.glob("gate=*gate-*/checkpoints/[4-9]")), "a checkpoint of the second trial")
+        sweep.send_signal(signal.SIGINT)
+        assert sweep.line() == "SIGINT was received: 1 trial that run save and end"
+        gate.unlink()  # only now can the step end that it waits in
+        assert sweep.line().endswith("stopped, with everything saved")
+        rest = sweep.stdout.read()  # type: ignore[union-attr]
+        assert "The same command goes on" in rest and sweep.wait() == 130
+    assert states(folder) == {"gate=none": DONE}
+    assert cli.main(["sweep", str(config), values]) == 0
+    text = capsys.readouterr().out
+    assert "[1/2] gate=none: done before" in text and ": goes on" in text
+    assert list(states(folder).values()) == [DONE, DONE]
+    sweep_folder = SweepFolder(folder, trials_of(parse_axes([values], read(config))))
+    assert [len(sweep_folder.rows(trial)) for trial in sweep_folder.trials] == [3, 3]
+    index = RunIndex(folder, kind_of, is_live)
+    for _ in range(2):  # the first call may only take what was kept
+        index.refresh(runs_below(folder), 60.0)
+    varying = [column.name for column in list_columns(index) if column.varies and column.group == "config"]
+    column = next(name for name in varying if name.endswith("gate"))
+    assert sorted(list_cells(index, [column])["columns"][column]) == sorted(["none", str(gate)])
+
+
+def test_the_table_begins_with_the_best_and_says_how_each_trial_stands(config: Path) -> None:
+    trials = trials_of(parse_axes(["epochs=2,4,6,8"], read(config)))
+    folder = SweepFolder(config.with_name("out"), trials)
+    for trial, epochs in zip(trials[:3], (2, 4, 6), strict=True):
+        fake(folder.home(trial), epochs)
+        (folder.home(trial) / "spec.json").write_text("{}")
+    folder.end(trials[0], DONE, 3.0)
+    folder.end(trials[1], STOPPED, 65.0)
+    lines = [line.split() for line in folder.table(folder.monitor("", {}))]
+    assert " ".join(lines[0]) == "epochs best val loss epochs took status folder"
+    assert [line[0] for line in lines[1:]] == ["6", "4", "2", "8"]  # the longer, the smaller its loss
+    assert [" ".join(line[3:-1]) for line in lines[1:]] == [
+        "– not finished",
+        "65 s stopped",
+        "3 s done",
+        "– not begun",
+    ]
+    with pytest.raises(BadArgument, match=r"no trial has a column 'val los'; there are .* Did you mean 'val loss'"):
+        folder.monitor("val los", {})
+
+
+@pytest.mark.slow
+def test_a_trial_that_fails_is_said_and_run_again(config: Path) -> None:
+    folder = config.with_name("out")
+    options = ("net.spec.class=code_of_sweep.Net,code_of_sweep.Breaks", "--jobs", "2", "--to", folder)
+    text = swept(config, *options, status=1)
+    assert "this net cannot be built" in text and "1 trial failed" in text
+    assert sorted(states(folder).values()) == [DONE, FAILED]
+    config.with_name("code_of_sweep.py").write_text(
+        CODE.replace(
+            'raise ValueError("this net cannot be built")',
+            "super().__init__(); self.layer = nn.Linear(4, 4)\n    def forward(self, x):\n        return self.layer(x)",
+        )
+    )
+    again = swept(config, *options)
+    assert "done before" in again and list(states(folder).values()) == [DONE, DONE]
+
+
+@pytest.mark.faults
+def test_a_killed_sweep_leaves_no_process_and_goes_on_to_the_same_weights(config: Path) -> None:
+    gate, folder = config.with_name("gate"), config.with_name("run-sweep")
+    gate.touch()
+    with Child("-m", "torcheer", "sweep", config, f"gate={gate}") as sweep:
+        sweep.line(), sweep.line()
+        wait_until(lambda: list(folder.glob("*/checkpoints/[4-9]")), "a checkpoint")
+        os.kill(sweep.pid, signal.SIGKILL)
+        gate.unlink()
+        home = next(folder.glob("gate=*"))
+        wait_until(lambda: _is_free(home), "the trial's end")
+    gate.touch(), gate.unlink()
+    swept(config, f"gate={gate}")
+    assert (
+        cli.main(["train", str(config), "session_dir=plain", f"initialize.definitions.rows.spec.kwargs.gate={gate}"])
+        == 0
+    )
+    first, second = (read_checkpoint(run / "checkpoints" / "12") for run in (home, config.with_name("plain")))
+    assert str(first["models"]) == str(second["models"])
+
+
+def _is_free(home: Path) -> bool:
+    from torcheer.disk import LOCK, lock_holder
+
+    return not (home / LOCK).exists() or not lock_holder(home)
+
+
+# Ray
+
+
+@pytest.fixture(name="cluster", scope="module")
+def _cluster() -> Iterator[dict[str, str]]:
+    """A Ray of this machine that sweeps join by RAY_ADDRESS: starting one takes long."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed here: `make test-dist` has it")
+    start_ray(ray)
+    yield {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    ray.shutdown()
+
+
+@pytest.mark.dist
+def test_ray_tune_runs_the_same_trials(config: Path, cluster: dict[str, str]) -> None:
+    folder = config.with_name("out")
+    options = ("--engine", "ray", "--jobs", "2", "--to", folder, "--monitor", "val loss")
+    for _ in range(2):  # the second time nothing is left to do
+        text = swept(config, "lr=1e-5,0.1", *options, env=cluster)
+        assert states(folder) == {"lr=1e-5": DONE, "lr=0.1": DONE}
+        assert text.rindex("lr=0.1") < text.rindex("lr=1e-5")  # in the table, the best first
+    assert len(runs_below(folder)) == 2  # nothing of Ray's own among them
+
+
+@pytest.mark.dist
+def test_asha_ends_the_trials_that_are_behind(config: Path, cluster: dict[str, str]) -> None:
+    folder, values = config.with_name("ended"), ["lr=0.1,1e-5", "train.epochs=30"]
+    # One after the other: ASHA compares with those that came before.
+    options = ("--engine", "ray", "--jobs", "1", "--to", folder, "--monitor", "val loss", "--scheduler", "asha")
+    swept(config, *values, *options, env=cluster)
+    found = SweepFolder(folder, trials_of(parse_axes(values, read(config))))
+    status = {trial.values["lr"]: found.status(trial) for trial in found.trials}
+    assert status == {"0.1": DONE, "1e-5": STOPPED}
+    assert len(found.rows(found.trials[0])) == 30
