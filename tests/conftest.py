@@ -128,6 +128,7 @@ def no_handler_left():
     yield
     for handler in list(_Single.first.values()):
         handler.stop()
+    _Single.first.clear()
 
 
 @pytest.fixture

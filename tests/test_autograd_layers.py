@@ -206,12 +206,13 @@ def test_weights_go_from_one_model_to_another():
     assert torch.equal(first(x), second(x))
 
 
-def test_a_list_of_weights_is_a_copy():
+def test_a_list_of_weights_holds_the_weights_themselves_and_a_deep_copy_does_not():
     layer = Linear(2, 2)
-    kept = layer.seq_list()
+    live, kept = layer.seq_list(), copy.deepcopy(layer.seq_list())
     layer.weight.data.fill_(7)
+    assert live[0] is layer.weight
     assert not (kept[0] == 7).any()
-    assert type(kept[0]) is torch.Tensor
+    assert torch.equal(layer.load_seq_list(kept).weight, kept[0])
 
 
 def test_a_frozen_weight_keeps_its_place():

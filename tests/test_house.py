@@ -60,7 +60,8 @@ ROOMS = {
     "wire": set(),
     "video": {"selection"},
     "monitor": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "history"},
-    "inspector": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "monitor"},
+    "inspector": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "monitor",
+                  "originals"},  # the last: names of the handler that only PyTorch Inspector's programs use
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
     "extraction": {"torch", "selection", "roles", "models", "capture", "tap", "archive", "history", "config",
@@ -86,6 +87,7 @@ ALL = {"torch", "verbs", *ROOMS}
 ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
+    "autograd": {"originals"},  # names that torchtrace has, and files that it wrote
     "interpret": {"pandas"},
     "tap": {"triton"},
     "terminal": {"rich"},
@@ -94,6 +96,7 @@ LATE = {
     "runlog": {"PIL", "pandas", "pyarrow", "torch", "yaml"},  # PIL, yaml: pictures and settings in others' logs
     "monitor": {"cloudpickle"},
     "video": {"PIL", "av"},
+    "originals": {"PIL"},
     "wire": {"IPython"},
     "drawing": {"reportlab", "resvg_py"},
     "archive": {"pyarrow", "safetensors", "zarr", "zstandard"},

@@ -374,11 +374,25 @@ def test_two_passes_before_one_backward_send_both_gradients():
     assert handler.accounts[0].offered == 3
 
 
-def test_a_stopped_handler_tracks_no_more():
-    handler = ParallelHandler(None)
+def test_a_stopped_handler_sends_no_more_until_it_tracks_again(tmp_path):
+    diary, layer = Path(tmp_path / "seen"), nn.ReLU()
+
+    def note(key, message, **_):
+        with diary.open("a") as file:
+            file.write(f"{key} {message}\n")
+
+    handler = ParallelHandler(note)
+    assert handler.track_model(-1, {"first": layer})[0] == 0
+    layer(torch.ones(2))
     handler.stop()
-    with pytest.raises(BadArgument, match="this handler was stopped; make a new one"):
-        handler.track_model(-1, {"model": nn.ReLU()})
+    layer(torch.ones(2))
+    assert ParallelHandler() is handler
+    assert handler.track_model(0, {"second": layer})[0] == 0
+    assert handler.track_model(-1, {"third": layer})[0] == 1
+    layer(torch.ones(2))
+    assert handler.is_alive()
+    handler.stop()
+    assert sorted(diary.read_text().splitlines()) == ["first 0", "second 0", "third 0"]
 
 
 def test_a_module_that_returns_its_own_weight_gets_one_hook_at_a_time():

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from torcheer.errors import BadArgument, NotAModel, TorcheerError, UnknownLayer
+from torcheer.inspector import ModelExplorer
 from torcheer.inspector.layer_discovery import (
-    ModelExplorer,
     discover,
     find_layers,
     first_tensor,
@@ -187,7 +187,8 @@ def test_a_file_of_pytorch_inspector_is_understood(tmp_path):
 def test_the_explorer_of_pytorch_inspector_has_the_same_verbs(tmp_path):
     model = AlexNet(10).eval()
     forward, backward = ModelExplorer.get_hook_layers(model, [torch.rand(1, 3, 224, 224)])
-    assert list(forward) == list(backward) == list(discover(model))
+    assert list(forward.values()) == list(backward.values()) == list(discover(model).values())
+    assert next(iter(forward)) == "AlexNet.Sequential.features.0"
     ModelExplorer.save_list_layers_name(backward, tmp_path / "layers.txt")
     names = ModelExplorer.load_list_layers_name(tmp_path / "layers.txt")
     assert ModelExplorer.get_hook_layers_fromlist(model, names) == backward

@@ -294,5 +294,5 @@ def test_every_public_name_is_there():
     assert inspector.ParrallelHandler is inspector.ParallelHandler
     assert all(getattr(inspector, name) is not None for name in inspector.__all__)
     assert dir(inspector) == sorted(inspector.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'ParallelHandlr'; it has Alert, DataRecorder"):
+    with pytest.raises(AttributeError, match="has no attribute 'ParallelHandlr'; it has Alert, DataPlot, DataRecorder"):
         inspector.ParallelHandlr  # noqa: B018

@@ -16,7 +16,8 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
 
     def find(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
+            names = sorted({*modules, *getattr(sys.modules[package], "__all__", ())})
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(names)}")
         module = import_module(modules[name])
         is_module = modules[name].endswith(f".{name}") and not hasattr(module, name)
         value = module if is_module else getattr(module, name)

@@ -7,6 +7,8 @@ with autograd.record():
     autograd.backward(loss, show=True)
 """
 
+import sys
+
 from torch import no_grad
 
 from torcheer.autograd import base, composites, init, nn, optim
@@ -16,10 +18,11 @@ from torcheer.autograd.gradients.derivatives import backward, grad, hessian, jac
 from torcheer.autograd.gradients.gradcheck import gradcheck
 from torcheer.autograd.nn import Sequential
 from torcheer.autograd.rules import Shape, composite, rule
-from torcheer.autograd.tape import autograd_methods
+from torcheer.autograd.tape import autograd_methods, traced_tensor
 from torcheer.autograd.tape.tape import Tape
 from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.autograd.weight_files import from_numpy, load, load_from_torch, save, set_seed
+from torcheer.lazy_names import lazy_names
 
 __all__ = [
     "Explanation",
@@ -45,12 +48,24 @@ __all__ = [
     "nn",
     "no_grad",
     "optim",
+    "prCyan",
+    "prGreen",
+    "prYellow",
     "record",
     "rule",
     "save",
     "set_seed",
     "tracer",
+    "utils",
 ]  # fmt: skip
+
+# torchtrace's `from torchtrace.tracer import tracer`: a file of that name would hide the class.
+sys.modules[f"{__name__}.tracer"] = traced_tensor
+__getattr__, _ = lazy_names(
+    __name__,
+    {"utils": "torcheer.autograd.utils"}
+    | dict.fromkeys(("prCyan", "prGreen", "prYellow"), "torcheer.originals.torchtrace.coloured_text"),
+)
 
 
 def record(borrow: bool = False) -> Tape:

@@ -16,17 +16,20 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+from numpy import ndarray
+from torch import Tensor, ones_like, zeros_like
 from torch.nn import Module
 
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.autograd.tape.operator_calls import run_as_one_node
 from torcheer.autograd.tape.tape import current
 from torcheer.autograd.tape.torch_grad_off import unrecorded
-from torcheer.autograd.tape.traced_tensor import tracer
-from torcheer.errors import BadArgument
+from torcheer.autograd.tape.traced_tensor import as_plain, tracer
+from torcheer.errors import BadArgument, NotTraced
 
 Function = Callable[..., Any]
+Tracer = tracer  # torchtrace's base of it
+__all__ = ["Back", "End", "Input", "Operator", "Pass", "Tracer", "ones_like", "zeros_like"]
 
 
 def Pass(call: Function) -> Function:
@@ -42,16 +45,22 @@ def Pass(call: Function) -> Function:
 def End(call: Function) -> Function:
     """Decorate `__call__` of a loss.
 
-    Here a loss is an operator like any other, and may be followed by more.
+    Here a loss is an operator like any other, and may be followed by more; `is_leaf()` is True for its result.
     """
-    return Pass(call)
+
+    @wraps(call)
+    def traced(self: Operator, *args: Any, **kwargs: Any) -> Any:
+        return self._run(call.__get__(self), args, kwargs).end()
+
+    return traced
 
 
 def Back(backward: Function) -> Function:
     """Decorate `backward(self, grad, show=False)`, which returns the input's gradient.
 
     In it `self._father.getOutput()` is the input and `self._out_x` the output of that call, and what it assigns to
-    `.grad` of a weight is added to the weight's gradient. The engine calls it: it need not call other operators.
+    `.grad` of a weight is added to the weight's gradient. The engine calls it: it need not call other operators; one
+    that returns nothing and calls `self._father.backward(gradient)` does the same.
     """
     return backward
 
@@ -66,7 +75,12 @@ class Operator:
 
     _name: str = ""  # printed instead of the class name
     training: bool = True
+    ends_chain: bool = False  # a loss: what it returns is where backward starts
     backward: Any = None
+    _last_output: Any = None
+    _father: Any = None
+    _son: Any = None
+    _out_x: Any
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the operator's result."""
@@ -76,11 +90,16 @@ class Operator:
         return self._run(self.forward, args, kwargs)
 
     def _run(self, forward: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = tuple([tracer(arg) if isinstance(arg, ndarray) else arg for arg in args])
         if not torch.is_grad_enabled():
             return tracer.wrap(forward(*args, **kwargs))
-        if self.backward is None:
-            return tracer.wrap(current().inside(str(self), forward, args, kwargs, owner=self))
-        return tracer.wrap(current().inside(str(self), run_as_one_node, (self, forward, args, kwargs), {}, owner=self))
+        if self.backward is not None:
+            forward, args, kwargs = run_as_one_node, (self, forward, args, kwargs), {}
+        out = tracer.wrap(current().inside(repr(self), forward, args, kwargs, owner=self))
+        if isinstance(out, tracer):
+            out.store(self)
+            self._last_output = as_plain(out) if self.training else None
+        return out
 
     # Printing
 
@@ -96,7 +115,8 @@ class Operator:
     def __str__(self) -> str:
         return self._name or f"{type(self).__name__}()"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     # Weights
 
@@ -109,12 +129,11 @@ class Operator:
         weights: dict[int, Any] = {id(value): value for value in vars(self).values() if _is_weight(value)}
         for part in self.parts():
             weights |= {id(weight): weight for weight in part.parameters() if id(weight) not in weights}
-        yield from weights.values()
+        yield from (weight for weight in weights.values() if weight is not None)
 
-    def seq_list(self) -> list[Tensor]:
-        """Return a copy of every weight, in order, for `save` and `load_seq_list`."""
-        with unrecorded():
-            return [weight.detach().clone() for weight in self.parameters()]
+    def seq_list(self) -> list[Any]:
+        """Return the weights, in order, for `save` and `load_seq_list`; `copy.deepcopy` keeps their numbers."""
+        return list(self.parameters())
 
     def load_seq_list(self, seq_list: Iterable[Any]) -> Operator:
         """Copy the weights from a list as `seq_list()` returns it."""
@@ -150,7 +169,7 @@ class Operator:
 
     def train(self, training: bool = True) -> Operator:
         """Switch to training mode, or out of it with False."""
-        self.training = training
+        self.training, self._last_output = training, None
         for part in self.parts():
             part.train(training)
         return self
@@ -159,9 +178,27 @@ class Operator:
         """Switch to evaluation mode."""
         return self.train(False)
 
+    # The chain
+
     def getOutput(self) -> Any:
-        """Return the output of the call; for use inside `backward`."""
-        return getattr(self, "_out_x", None)
+        """Return the output of the last call, without its past; inside `backward`, that of the call it belongs to."""
+        if "_out_x" in vars(self):
+            return self._out_x
+        if not self.training:
+            raise NotTraced(f"{self} is in evaluation mode, where no output is kept; call train() before the pass")
+        return self._last_output
+
+    def connect(self, father: Operator) -> None:
+        """Set the operator before this one; backward does not need it."""
+        self._father = father
+        father.branch(self)
+
+    def branch(self, son: Operator) -> None:
+        """Set the operator after this one."""
+        self._son = son
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_last_output"}
 
 
 class Input(Operator):
@@ -176,8 +213,17 @@ class Input(Operator):
         self._out_x = value
 
     def forward(self, x: Any) -> Any:
-        """Return `x` unchanged."""
-        return x
+        """Return `x`, as a tensor."""
+        return x if isinstance(x, Tensor) else tracer(x)
+
+
+def __getattr__(name: str) -> Any:
+    """Find the names that torchtrace has in this module, and others here."""
+    if name in ("Gather_last", "View", "Sum"):
+        from torcheer.autograd import nn
+
+        return getattr(nn, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _operators(values: Iterable[Any]) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torcheer.autograd.argument_names import also_takes
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument
 
@@ -14,12 +15,16 @@ from torcheer.errors import BadArgument
 GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2), "selu": 3 / 4}
 
 
-def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0) -> Any:
-    """Fill with uniform samples between `a` and `b`."""
+def uniform_(tensor: Any, a: Any = 0.0, b: float = 1.0, bounds: Any = None) -> Any:
+    """Fill with uniform samples between `a` and `b`, which torchtrace gives together as `bounds`."""
+    if isinstance(a, (list, tuple)):
+        bounds = a
+    a, b = (a, b) if bounds is None else bounds
     with unrecorded():
         return tensor.uniform_(a, b)
 
 
+@also_takes(loc="mean")
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0) -> Any:
     """Fill with normal samples of the given mean and standard deviation."""
     with unrecorded():
@@ -40,15 +45,26 @@ def xavier_normal_(tensor: Any, gain: float = 1.0) -> Any:
     return normal_(tensor, 0.0, gain * sqrt(2 / sum(calculate_fan(tensor))))
 
 
-def kaiming_uniform_(tensor: Any, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Any:
-    r"""Fill uniformly between $\pm g\sqrt{3 / n}$: a relu drops half of the signal, and $g$ makes up for it."""
-    bound = sqrt(3) * _standard_deviation(tensor, a, mode, nonlinearity)
+def kaiming_uniform_(
+    tensor: Any, a: float | None = None, mode: str = "fan_in", nonlinearity: str = "leaky_relu", k: int | None = None
+) -> Any:
+    r"""Fill uniformly between $\pm g\sqrt{3 / n}$: a relu drops half of the signal, and $g$ makes up for it.
+
+    `k` is $n$ where the tensor's shape does not say it, as that of a bias; then `a` is $\sqrt 5$ unless given.
+    """
+    bound = sqrt(3) * _standard_deviation(tensor, (sqrt(5) if k else 0.0) if a is None else a, mode, nonlinearity, k)
     return uniform_(tensor, -bound, bound)
 
 
-def kaiming_normal_(tensor: Any, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Any:
-    r"""Fill with normal samples of standard deviation $g / \sqrt n$."""
-    return normal_(tensor, 0.0, _standard_deviation(tensor, a, mode, nonlinearity))
+def kaiming_normal_(
+    tensor: Any, a: float | None = None, mode: str = "fan_in", nonlinearity: str = "leaky_relu", k: int | None = None
+) -> Any:
+    r"""Fill with normal samples of standard deviation $g / \sqrt n$.
+
+    `k` is $n$ where the tensor's shape does not say it, as that of a bias; then `a` is 1 unless given.
+    """
+    a = (1.0 if k else 0.0) if a is None else a
+    return normal_(tensor, 0.0, _standard_deviation(tensor, a, mode, nonlinearity, k))
 
 
 def calculate_fan(tensor: Tensor) -> tuple[int, int]:
@@ -72,8 +88,8 @@ def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
     return GAINS[nonlinearity]
 
 
-def _standard_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+def _standard_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str, k: int | None) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise BadArgument(f"mode is 'fan_in' (sizes stay forward) or 'fan_out' (backward), not {mode!r}")
-    fan = calculate_fan(tensor)[0 if mode == "fan_in" else 1]
+    fan = k or calculate_fan(tensor)[0 if mode == "fan_in" else 1]
     return calculate_gain(nonlinearity, a) / sqrt(fan)

@@ -14,6 +14,8 @@ from torcheer.errors import WrongInputs
 class Loss(Operator):
     """A loss that compares a prediction with a target of the same shape, entry by entry."""
 
+    ends_chain = True
+
     def __call__(self, x: Any, target: Any) -> Any:
         if torch.broadcast_shapes(x.shape, target.shape) != x.shape:
             raise WrongInputs(
@@ -74,6 +76,7 @@ class CrossEntropy(Operator):
     r"""$-\log \text{softmax}(x)_t$: the negative log-probability of the target class."""
 
     _name = "Cross Entropy"
+    ends_chain = True
 
     def forward(self, x: Any, target: Any) -> Any:
         """Return the mean loss.

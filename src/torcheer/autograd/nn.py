@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from torcheer.autograd import init
+from torcheer.autograd.argument_names import also_takes
 from torcheer.autograd.base import Input, Operator
 from torcheer.autograd.losses import BCE, MSE, BCEWithLogits, CrossEntropy, Huber
 from torcheer.autograd.tape.tape import current
 from torcheer.autograd.tape.traced_tensor import tracer
-from torcheer.errors import BadArgument, WrongInputs
+from torcheer.errors import WrongInputs
 
 __all__ = [
     "BCE", "MSE", "BCEWithLogits", "Conv2d", "CrossEntropy", "Gather_last", "Huber", "Input", "Linear", "Model",
@@ -23,6 +25,16 @@ __all__ = [
 
 
 # Layers
+
+
+def as_pair(size: Any) -> tuple[int, int]:
+    """Return height and width: one number stands for both."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def with_type_of(weight: Any, x: Any) -> Any:
+    """Convert an input to the type of the weights, as torchtrace does."""
+    return x if x.dtype == weight.dtype else x.to(weight.dtype)
 
 
 def make_weight(shape: tuple[int, ...], bound: float, name: str) -> tracer:
@@ -40,6 +52,10 @@ class Linear(Operator):
     - `bias`: add a learned `b`.
     """
 
+    in_shape = property(attrgetter("in_features"))
+    out_shape = property(attrgetter("out_features"))
+
+    @also_takes(in_shape="in_features", out_shape="out_features")
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         self.in_features, self.out_features = in_features, out_features
         bound = max(in_features, 1) ** -0.5
@@ -50,7 +66,7 @@ class Linear(Operator):
     def forward(self, x: Any) -> Any:
         """Apply the linear map."""
         try:
-            return functional.linear(x, self.weight, self.bias)
+            return functional.linear(with_type_of(self.weight, x), self.weight, self.bias)
         except RuntimeError as problem:
             shape = tuple(x.shape)
             if shape[-1:] == (self.in_features,):
@@ -72,12 +88,18 @@ class Conv2d(Operator):
     - `bias`: add a learned number to each channel.
     """
 
+    in_channel = property(attrgetter("in_channels"))
+    out_channel = property(attrgetter("out_channels"))
+    kernel = property(attrgetter("kernel_size"))
+    filters = property(attrgetter("weight"))
+
+    @also_takes(in_channel="in_channels")
     def __init__(
         self, in_channels: int, filters: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, bias: bool = True
     ) -> None:
-        self.in_channels, self.filters = in_channels, filters
-        self.kernel_size = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-        self.stride, self.padding = stride, padding
+        self.in_channels, self.out_channels = in_channels, filters
+        self.kernel_size, self.stride = as_pair(kernel_size), as_pair(stride)
+        self.padding = padding if isinstance(padding, str) else as_pair(padding)
         bound = max(in_channels * prod(self.kernel_size), 1) ** -0.5
         self.weight = make_weight((filters, in_channels, *self.kernel_size), bound, "weight")
         self.bias = make_weight((filters,), bound, "bias") if bias else None
@@ -86,7 +108,7 @@ class Conv2d(Operator):
     def forward(self, x: Any) -> Any:
         """Apply the window at every position of the image."""
         try:
-            return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+            return functional.conv2d(with_type_of(self.weight, x), self.weight, self.bias, self.stride, self.padding)
         except RuntimeError as problem:
             shape = tuple(x.shape)
             if len(shape) in (3, 4) and shape[-3] == self.in_channels:
@@ -119,6 +141,8 @@ class ReLU(Operator):
 class Sum(Operator):
     """The sum of all elements, as a tensor of one element."""
 
+    ends_chain = True
+
     def forward(self, x: Any) -> Any:
         """Sum all elements."""
         return (x if x.dim() == 1 else x.reshape(-1)).sum(0, keepdim=True)
@@ -126,6 +150,8 @@ class Sum(Operator):
 
 class View(Operator):
     """The same numbers in another shape; -1 stands for the remaining size."""
+
+    to_shape = property(attrgetter("shape"))
 
     def __init__(self, *shape: Any) -> None:
         self.shape = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
@@ -137,12 +163,20 @@ class View(Operator):
 
 
 class Gather_last(Operator):
-    """One entry of each row, at the column in `where`: (N, M) becomes (N, 1)."""
+    """One entry of each row, at the column in `where`: (N, M) becomes (N, 1).
+
+    - `where`: a column for each row; whole numbers, also as floats.
+    """
 
     _name = "Gather()"
 
     def __init__(self, where: Any) -> None:
-        self.where = torch.as_tensor(where)
+        self.where = _whole(torch.as_tensor(where))
+
+    @property
+    def index(self) -> Any:
+        """The numbers of the rows."""
+        return torch.arange(len(self.where))
 
     def forward(self, x: Any) -> Any:
         """Gather one entry of each row."""
@@ -156,22 +190,69 @@ class Gather_last(Operator):
         return x.gather(-1, where.long())
 
 
+def _whole(where: torch.Tensor) -> torch.Tensor:
+    """Convert columns given as floats, where they are whole numbers."""
+    return where.long() if where.is_floating_point() and bool((where == where.round()).all()) else where
+
+
 # Models
+
+
+class _Ops:
+    """`model.ops`: what `construct` returned, called once until another layer is assigned; may be assigned itself."""
+
+    def __get__(self, model: Model, kind: type[Model]) -> Any:
+        if model is None:
+            return self
+        if kind.construct is Model.construct:
+            return model.construct()
+        if "_constructed" not in vars(model):  # it may make its layers there and then
+            model._constructed = model.construct()
+            model.check()
+        return model._constructed
 
 
 class Model(Operator):
     """A model: assign layers as attributes, list them in `construct()`, use them in `forward`.
 
-    Without `construct` all layers among the attributes count. Calling `super().__init__()` is optional.
+    Without `construct` all layers among the attributes count; without `forward` they run one after the other. Calling
+    `super().__init__()` is optional.
     """
 
-    def construct(self) -> list[Any]:
+    def construct(self) -> Any:
         """Return the layers, in the order in which they print."""
         return list(super().parts())
 
+    ops: Any = _Ops()
+    _constructed: Any
+
+    @property
+    def input_layer(self) -> Input:
+        """The layer that makes tracers of inputs; every layer does so itself."""
+        return Input()
+
+    def check(self) -> None:
+        """Refuse a layer that cannot be called."""
+        for place, op in enumerate(self.ops):
+            if not callable(op):
+                raise WrongInputs(
+                    f"{type(self).__name__}: number {place} is {op!r}, which cannot be called with a tensor"
+                )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if callable(value):
+            vars(self).pop("_constructed", None)  # another layer: construct() may return it
+
     def parts(self) -> Iterable[Any]:
         """Return the layers of `construct` that have parameters."""
-        return [part for part in self.construct() if hasattr(part, "parameters")]
+        return [part for part in self.ops if hasattr(part, "parameters")]
+
+    def forward(self, x: Any) -> Any:
+        """Pass `x` through each layer in turn."""
+        for op in self.ops:
+            x = op(x)
+        return x
 
     def _run(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
@@ -180,11 +261,9 @@ class Model(Operator):
             return tracer.wrap(forward(*args, **kwargs))
 
     def __str__(self) -> str:
-        lines = [f"({place}):{part}" for place, part in enumerate(self.construct())]
+        lines = [f"({place}):{part!r}" for place, part in enumerate(self.ops)]
         inner = "\n".join(lines).replace("\n", "\n    ")
         return f"{self._name or 'Sequence'}(\n    {inner}\n)" if lines else f"{self._name or 'Sequence'}()"
-
-    __repr__ = __str__
 
 
 class Sequential(Model):
@@ -192,19 +271,16 @@ class Sequential(Model):
 
     def __init__(self, *ops: Any) -> None:
         self.ops = list(ops[0]) if len(ops) == 1 and isinstance(ops[0], (list, tuple)) else list(ops)
-        for place, op in enumerate(self.ops):
-            if not callable(op):
-                raise BadArgument(f"Sequential: number {place} is {op!r}, which cannot be called with a tensor")
+        self.check()
 
-    def construct(self) -> list[Any]:
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The layers."""
+        return tuple(self.ops)
+
+    def construct(self) -> Any:
         """Return the layers."""
         return self.ops
-
-    def forward(self, x: Any) -> Any:
-        """Pass `x` through each layer in turn."""
-        for op in self.ops:
-            x = op(x)
-        return x
 
     def __len__(self) -> int:
         return len(self.ops)

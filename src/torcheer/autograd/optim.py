@@ -18,6 +18,7 @@ from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean
 
 State = dict[str, Any]
+required: Any = type("Required", (), {"__repr__": lambda self: "<required parameter>"})()  # a setting without default
 
 
 class Optimizer:
@@ -52,6 +53,8 @@ class Optimizer:
                 raise BadArgument(f"parameter {place} of shape {tuple(param.shape)} stands in the optimizer twice")
             known_ids.add(id(param))
         self.param_groups.append({**self.defaults, **group, "params": params})
+        if missing := [name for name, value in self.param_groups[-1].items() if value is required]:
+            raise BadArgument(f"{type(self).__name__}: a group of parameters needs its own {', '.join(missing)}")
         _check_settings(self.param_groups[-1])
 
     def _check(self, param: Any, place: int) -> None:

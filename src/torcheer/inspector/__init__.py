@@ -15,15 +15,34 @@ if TYPE_CHECKING:
     from torcheer.inspector.data_recorder import DataRecorder
     from torcheer.inspector.handler import ParallelHandler, ParrallelHandler
     from torcheer.inspector.handler_child import ProcessInfoData
-    from torcheer.inspector.layer_discovery import ModelExplorer, discover, find_layers, load_layers, save_layers
+    from torcheer.inspector.layer_discovery import discover, find_layers, load_layers, save_layers
     from torcheer.monitor.watch import Every, Transport, Watch, watch
+    from torcheer.originals.pytorch_inspector.call_decorators import (
+        exception_decorator,
+        wrapper_multiple_process_decorator,
+    )
+    from torcheer.originals.pytorch_inspector.data_plot import DataPlot
+    from torcheer.originals.pytorch_inspector.dict_queue_memory import DictOp, MemoryOp, QueueOp
+    from torcheer.originals.pytorch_inspector.model_explorer import ModelExplorer
+    from torcheer.originals.pytorch_inspector.multiprocessing_writer import (
+        MultiprocessingCtx,
+        MultiprocessingWriter,
+        MultiprocessingWriterFork,
+        MultiprocessingWriterSpawn,
+    )
+    from torcheer.originals.pytorch_inspector.singleton_meta import SingletonMeta
     from torcheer.runlog.watch_reader import open_watch
     from torcheer.samples import Alert
 
 __all__ = [
-    "Alert", "DataRecorder", "Every", "ModelExplorer", "ParallelHandler", "ParrallelHandler", "ProcessInfoData",
-    "Transport", "Watch", "discover", "find_layers", "load_layers", "open_watch", "save_layers", "watch",
+    "Alert", "DataPlot", "DataRecorder", "DictOp", "Every", "MemoryOp", "ModelExplorer", "MultiprocessingCtx",
+    "MultiprocessingWriter", "MultiprocessingWriterFork", "MultiprocessingWriterSpawn", "ParallelHandler",
+    "ParrallelHandler", "ProcessInfoData", "QueueOp", "SingletonMeta", "Transport", "Watch", "discover",
+    "exception_decorator", "find_layers", "load_layers", "open_watch", "save_layers", "watch",
+    "wrapper_multiple_process_decorator",
 ]  # fmt: skip
+
+_ORIGINAL = "torcheer.originals.pytorch_inspector"
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -31,7 +50,7 @@ __getattr__, __dir__ = lazy_names(
         "Alert": "torcheer.samples",
         "DataRecorder": "torcheer.inspector.data_recorder",
         "Every": "torcheer.monitor.watch",
-        "ModelExplorer": "torcheer.inspector.layer_discovery",
+        "ModelExplorer": f"{_ORIGINAL}.model_explorer",
         "ParallelHandler": "torcheer.inspector.handler",
         "ParrallelHandler": "torcheer.inspector.handler",
         "ProcessInfoData": "torcheer.inspector.handler_child",
@@ -43,5 +62,18 @@ __getattr__, __dir__ = lazy_names(
         "open_watch": "torcheer.runlog.watch_reader",
         "save_layers": "torcheer.inspector.layer_discovery",
         "watch": "torcheer.monitor.watch",
-    },
+        "DataPlot": f"{_ORIGINAL}.data_plot",
+        "SingletonMeta": f"{_ORIGINAL}.singleton_meta",
+    }
+    | dict.fromkeys(("DictOp", "MemoryOp", "QueueOp"), f"{_ORIGINAL}.dict_queue_memory")
+    | dict.fromkeys(("exception_decorator", "wrapper_multiple_process_decorator"), f"{_ORIGINAL}.call_decorators")
+    | dict.fromkeys(
+        (
+            "MultiprocessingCtx",
+            "MultiprocessingWriter",
+            "MultiprocessingWriterFork",
+            "MultiprocessingWriterSpawn",
+        ),
+        f"{_ORIGINAL}.multiprocessing_writer",
+    ),
 )

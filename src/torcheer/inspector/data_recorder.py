@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ class DataRecorder:
     """Makes a video of every tensor key: `{key}_{device}_{id}_{n}_video.mp4`, a new one after `maxframes`.
 
     A matrix (or 1×W×H) is drawn as a heat map; `displayND_mode` says how everything with more axes is: "default" as a
-    histogram, "pca" as points on its two principal axes, "force2D" as a matrix, "tiles" as maps side by side.
-    `shape_expected` and `path_root` are what later forms of the class call `shape` and `output_folder`.
+    histogram, "pca" as points on its two principal axes ("pca_lowrank": a point for each entry of its first axis),
+    "force2D" as a matrix, "tiles" as maps side by side. `shape_expected` and `path_root` are what later forms of the
+    class call `shape` and `output_folder`.
 
     - `fps`: frames a second of the video.
     - `colorBGR`: colour of lines and points: blue, green, red, each from 0 to 255.
@@ -63,6 +65,16 @@ class DataRecorder:
         self._numbers: dict[_Key, int] = {}
         self._running: dict[_Key, Running] = {}
 
+    @property
+    def shape_expected(self) -> tuple[int, int]:
+        """The size of the video: width, height."""
+        return self.shape
+
+    @property
+    def path_root(self) -> str:
+        """The folder of the videos."""
+        return str(self.output_folder)
+
     def tensor_plot2D(
         self,
         unique_id: int,
@@ -76,6 +88,9 @@ class DataRecorder:
         where = (str(key), _device_name(device or getattr(input_data, "device", "cpu")), int(unique_id))
         running = self._running.setdefault(where, Running())
         caption = Caption(str(key), str(message), str(internal_message), colour=self._colour)
+        if self.displayND_mode == "pca_lowrank" and len(lengths := core(input_data.shape)) > 2:
+            input_data = input_data.reshape(lengths[0], -1)
+            caption = replace(caption, shape=lengths)
         frame = draw(input_data, caption, size=self.shape, mode=self._mode_for(input_data), running=running)
         file = self._files.get(where)
         if file is not None and file.frames >= self.maxframes:
@@ -165,8 +180,10 @@ def _mode(name: str | None) -> str:
     """The mode of pictures with more than two axes; the seed draws them as histograms."""
     if name is None or name == "default":
         return "histogram"
+    if name == "pca_lowrank":
+        return "pca"
     if name not in MODES:
-        raise BadArgument(f"displayND_mode is {name!r}; known are default, {', '.join(MODES)}")
+        raise BadArgument(f"displayND_mode is {name!r}; known are default, {', '.join(MODES)}, pca_lowrank")
     return name
 
 

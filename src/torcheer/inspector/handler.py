@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from numbers import Real
 from typing import Any, Final
@@ -25,6 +25,8 @@ from torcheer.inspector.handler_child import ProcessStandIn, QueueFrom, QueueTo,
 from torcheer.inspector.tracked_values import LayerProbe, ModelProbe, Probe, TensorProbe, Transform
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.child_plan import Plan
+from torcheer.originals.pytorch_inspector.handler_names import HandlerNames
+from torcheer.originals.pytorch_inspector.singleton_meta import SingletonMeta
 from torcheer.samples import Account
 from torcheer.wire import fork_registry
 
@@ -80,8 +82,11 @@ def _limit(value: float) -> float:
     return float(value) if 0 < value < math.inf else 0.0
 
 
-class _Single(type):
-    """Metaclass of a singleton: calling the class returns the first instance, until that is stopped."""
+_SETTABLE: Final = {field.name for field in fields(Settings)} - {"frequency"}
+
+
+class _Single(SingletonMeta):
+    """Metaclass of a singleton: calling the class returns the first instance; once that is stopped, or another."""
 
     first: dict[type, Any] = {}
     lock = threading.RLock()
@@ -93,14 +98,14 @@ class _Single(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         with _Single.lock:
             instance = _Single.first.get(cls)
-            if instance is not None and instance._process != os.getpid() and (args or kwargs):
+            if instance is not None and (args or kwargs) and (instance._process != os.getpid() or instance._stopped):
                 instance = None  # a fork may create its own
             if instance is None and not args and not kwargs:
                 raise BadArgument(
                     f"there is no {cls.__name__} yet; make the first one with its callbacks and frequency"
                 )
             if instance is None:
-                instance = _Single.first[cls] = super().__call__(*args, **kwargs)
+                instance = _Single.first[cls] = type.__call__(cls, *args, **kwargs)
             else:
                 instance._compare(args, kwargs)
             return instance
@@ -110,10 +115,11 @@ class _Single(type):
         _Single.lock = threading.RLock()
 
 
-class ParallelHandler(StaysHere, metaclass=_Single):
+class ParallelHandler(HandlerNames, StaysHere, metaclass=_Single):
     """Sends every n-th value of what it tracks to child processes, where the callbacks are called.
 
-    There is one: `ParallelHandler()` anywhere returns the first, until `stop()`. `callback_onrun` is called in the
+    There is one: `ParallelHandler()` anywhere returns the first. After `stop()` it may track again, with new children,
+    or another be made. `callback_onrun` is called in the
     child with the keywords unique_id, key, internal_message, message (how often the name was seen before, as text) and
     input_data (a tensor); `callback_onclosing` with nothing. A child ends after `timeout` seconds without data (0 or
     less: never), and is started again when some comes. What does not fit into its queue is dropped and counted.
@@ -140,7 +146,14 @@ class ParallelHandler(StaysHere, metaclass=_Single):
         self._next_id, self._process, self._stopped = 0, os.getpid(), False
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SETTABLE:  # for the children to come
+            name, value = "_settings", replace(self._settings, **{name: value})
         super().__setattr__(name, every_nth(value) if name == "frequency" else value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SETTABLE and "_settings" in vars(self):
+            return getattr(self._settings, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = signature(type(self).__init__).bind_partial(self, *args, **kwargs).arguments
@@ -181,10 +194,11 @@ class ParallelHandler(StaysHere, metaclass=_Single):
         older: dict[str, Any],
     ) -> Tracked:  # fmt: skip
         unique_id, items = _older_names(unique_id, items, older)
-        if self._stopped or self._process != os.getpid():
-            reason = "stopped" if self._stopped else "made before this process was forked"
-            raise BadArgument(f"this handler was {reason}; make a new one with its callbacks and frequency")
-        if not self.enabled:
+        if self._process != os.getpid():
+            raise BadArgument(
+                "this handler was made before this process was forked; make a new one with its callbacks and frequency"
+            )
+        if not self.check_can_track():
             return _NOTHING
         _check(unique_id, items, transform)
         if not items:
@@ -194,26 +208,32 @@ class ParallelHandler(StaysHere, metaclass=_Single):
             kind.check(name, item)
         parts = _shared_out(dict(items), num_process)
         with _Single.lock:
-            workers = [self._worker(unique_id if place == 0 else None) for place in range(len(parts))]
+            workers = [self.worker(unique_id if place == 0 else None) for place in range(len(parts))]
             for worker, part in zip(workers, parts):
                 for name, item in part.items():
                     self._probes.append(kind(self, worker, name, item, transform))
         last = workers[-1]
         return last.unique_id, last.queue_to, last.queue_from, [worker.process for worker in workers]
 
-    def _worker(self, unique_id: Any) -> Worker:
-        if unique_id in self._workers:
-            return self._workers[unique_id]
-        settings = self._settings
-        plan = Plan(statistics=False, timeout_secs=_limit(settings.timeout), unique_id=self._next_id)
+    def worker(self, unique_id: Any) -> Worker:
+        """The child with a number, started anew if it was stopped; for another number, a new child with the next."""
+        worker = self._workers.get(unique_id)
+        if worker is not None and not worker.stopped:
+            return worker
+        return self.start_worker(self._next_id if worker is None else unique_id)
+
+    def start_worker(self, unique_id: int) -> Worker:
+        """Start a child with a number."""
+        self._stopped, settings = False, self._settings
+        plan = Plan(statistics=False, timeout_secs=_limit(settings.timeout), unique_id=unique_id)
         worker = Worker(
             plan,
             packed(settings.callback_onrun, settings.callback_onclosing, as_torch=True),
             ring_bytes=settings.ring_bytes,
             most_records=int(_limit(settings.max_queue_size)),
         )
-        self._workers[self._next_id] = worker
-        self._next_id += 1
+        self._workers[unique_id] = worker
+        self._next_id = max(self._next_id, unique_id + 1)
         atexit.unregister(_finish)  # again after each child, so that it runs before what ends them one by one
         atexit.register(_finish)
         return worker
@@ -248,15 +268,13 @@ class ParallelHandler(StaysHere, metaclass=_Single):
     # The end
 
     def stop(self, check_is_alive: bool = True) -> None:
-        """Track nothing any more and let the children finish: for `timeout` seconds all together, then end them.
+        """Stop tracking and let the children finish: for `timeout` seconds all together, then end them.
 
         With `check_is_alive=False` they finish by themselves, and nobody waits.
         """
         if self._process != os.getpid():
             return
         with _Single.lock:
-            if _Single.first.get(type(self)) is self:
-                del _Single.first[type(self)]
             self._stopped = True
             probes, self._probes = self._probes, []
         for probe in probes:
@@ -264,11 +282,14 @@ class ParallelHandler(StaysHere, metaclass=_Single):
         if "torch._dynamo" in sys.modules:
             for why in dict.fromkeys(filter(None, (probe.silence for probe in probes))):
                 tell(f"nothing came from {', '.join(silent.name for silent in probes if silent.silence == why)}: {why}")
-        patience_secs = _limit(self._settings.timeout) or _PATIENCE_SECS
-        _stop_all(list(self._workers.values()), patience_secs, wait=check_is_alive)
+        _stop_all(list(self._workers.values()), self.patience_secs(), wait=check_is_alive)
         atexit.unregister(_finish)
-        if _Single.first:
+        if not all(handler._stopped for handler in _Single.first.values()):
             atexit.register(_finish)
+
+    def patience_secs(self) -> float:
+        """How long children may take to finish."""
+        return _limit(self._settings.timeout) or _PATIENCE_SECS
 
     def passes(self, count: int) -> bool:
         """Whether the value of a name with this number is sent."""

@@ -62,6 +62,7 @@ class Worker(StaysHere):
         self._lock, self._process = threading.RLock(), os.getpid()
         self._told: set[str] = set()
         self.put_by_hand: set[str] = set()  # names that came by `queue_to`
+        self.passed: dict[str, int] = {}  # how many values were sent by each name
         self.said: deque[dict[str, Any]] = deque(maxlen=_MOST_WORDS)
         self.stopped, self._over = False, False  # by `stop`; by itself, for want of data
         self.link = Link(plan, callbacks=callbacks, ring_bytes=ring_bytes, most_records=most_records, tell=self.tell)
@@ -88,6 +89,7 @@ class Worker(StaysHere):
                 return self.link.ring.refuse(header)
             plain = self._fitting(plain, name)
             header |= {"message": message, "time_secs": time.time(), "limit_bytes": self.limit_bytes}
+            self.passed[name] = self.passed.get(name, 0) + 1
             if not plain.is_cuda:
                 return offer(self.link.ring, plain, **header)
             if (

@@ -39,7 +39,7 @@ def discover(
     - `model`: any module.
     """
     if inputs is not None:
-        layers = _run_layers(model, inputs, gradients, pick)[gradients]
+        layers = run_layers(model, inputs, gradients, pick)[gradients]
     elif gradients:
         raise BadArgument("whether a layer gets a gradient shows only in a run: give inputs too")
     else:
@@ -129,7 +129,7 @@ def on_gradient(tensor: Any, function: Callable[[Tensor], object]) -> Any:
 # Which layers ran
 
 
-def _run_layers(model: nn.Module, inputs: Any, gradients: bool, pick: Pick | None) -> tuple[Layers, Layers]:
+def run_layers(model: nn.Module, inputs: Any, gradients: bool, pick: Pick | None) -> tuple[Layers, Layers]:
     """The innermost modules that gave a tensor, and those of them whose tensor got a gradient.
 
     Attention that never calls its own children is one of the innermost.
@@ -227,7 +227,7 @@ def _matching(layers: Layers, patterns: list[str]) -> Layers:
     return {name: module for name, module in layers.items() if name in names or not patterns}
 
 
-# The seed's names for the same
+# PyTorch Inspector's description of the same
 
 
 Described = tuple[nn.Module, str, str, str, str]
@@ -240,19 +240,3 @@ def describe(model: nn.Module, name: str = "", types: str = "") -> list[Describe
         return [(model, name, type(model).__name__, name.rpartition(".")[0], types)]
     below = f"{types}.{type(model).__name__}".lstrip(".")
     return [each for part, child in children.items() for each in describe(child, f"{name}.{part}".lstrip("."), below)]
-
-
-class ModelExplorer:
-    """PyTorch Inspector's names for what stands above."""
-
-    get_layers = staticmethod(describe)
-    get_hook_layers_fromlist = staticmethod(find_layers)
-    save_list_layers_name = staticmethod(save_layers)
-    load_list_layers_name = staticmethod(read_names)
-
-    @staticmethod
-    def get_hook_layers(
-        model: nn.Module, input_to_test: Any, get_out_tensor: Pick | None = None
-    ) -> tuple[Layers, Layers]:
-        """The layers to use with `track_model`, and those to use with `track_layer`."""
-        return _run_layers(model, input_to_test, True, get_out_tensor)

@@ -15,6 +15,7 @@ from torcheer.autograd.rules.rule_table import Rule, parse
 from torcheer.autograd.tape.nodes import FLOATS, is_traced
 from torcheer.autograd.tape.tape import current
 from torcheer.autograd.tape.torch_grad_off import unrecorded
+from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.capture.record.tensor_trees import leaves, replace
 from torcheer.errors import MissingRule, RuleMistake
 
@@ -27,7 +28,7 @@ def run_as_one_node(operator: Operator, forward: Any, args: Any, kwargs: Any) ->
     call = OperatorCall(operator, forward, len(args), tuple(kwargs))
     call.needs_grad = [any(map(is_traced, leaves(arg))) for arg in (*args, *kwargs.values())]
     rule = copy(_template)
-    rule.name, rule.function = str(operator), call.backward
+    rule.name, rule.function = repr(operator), call.backward
     rule.formula, rule.why = parse(operator.backward.__doc__ or "")
     return current().record(rule, call.forward, (*args, *kwargs.values(), *call.weights), {}, sys._getframe(2))
 
@@ -38,7 +39,8 @@ class OperatorCall:
     def __init__(self, operator: Operator, body: Any, places: int, names: tuple[str, ...]) -> None:
         self.operator, self.body, self.places, self.names = operator, body, places, names
         self.count = places + len(names)  # arguments of the call; the weights follow them
-        self.weights = list(operator.parameters())
+        self.parameters = [weight for weight in operator.parameters() if weight is not None]
+        self.weights = [_leaf_of(weight) for weight in self.parameters]
         self.needs_grad: list[bool] = []  # of each argument: whether it needs a gradient
         self.arguments: list[Any] = []
         self.out: Any = None
@@ -65,19 +67,19 @@ class OperatorCall:
         """OperatorCall the operator's backward with its attributes as this call had left them."""
         with self._restored_attributes(y, values), self._weight_grads() as weight_grads:
             sent = self.operator.backward(g.clone())  # backward may write to its argument
+            if sent is None and isinstance(father := vars(self.operator).get("_father"), Father):
+                sent = father.gradient
         sent = tuple(sent) if isinstance(sent, (tuple, list)) else (sent,)
         self._check(sent)
         return (*sent, *[None] * (self.count - len(sent)), *weight_grads)
 
     @contextmanager
     def _restored_attributes(self, y: Tensor, values: Any) -> Iterator[None]:
-        from torcheer.autograd.base import Input
-
         state = vars(self.operator)
         before = dict(state)
         restored = {name: self._tape_value(name, value, y, values) for name, value in self.attributes.items()}
-        fathers = [Input(value) for value in values[: self.count]]
-        restored |= {"_out_x": y, "_father": fathers[0] if fathers else Input(), "_fathers": fathers}
+        fathers = [Father(value) for value in values[: self.count]]
+        restored |= {"_out_x": y, "_father": fathers[0] if fathers else Father(None), "_fathers": fathers}
         state.update(restored)
         try:
             yield
@@ -109,16 +111,19 @@ class OperatorCall:
     @contextmanager
     def _weight_grads(self) -> Iterator[list[Any]]:
         """Collect what backward assigns to `.grad` of the weights; the engine sums it over calls."""
-        before = [weight.grad for weight in self.weights]
+        before = [weight.grad for weight in self.parameters]
         collected: list[Any] = []
         try:
-            for weight in self.weights:
+            for weight in self.parameters:
                 weight.grad = None
             yield collected
-            collected += [weight.grad for weight in self.weights]
+            collected += [weight.grad for weight in self.parameters]
         finally:
-            for weight, gradient in zip(self.weights, before):
+            for weight, gradient in zip(self.parameters, before):
                 weight.grad = gradient
+        for weight, leaf, gradient in zip(self.parameters, self.weights, collected):
+            if leaf is not weight and gradient is not None:  # the engine reaches the leaf only
+                weight.grad = gradient if weight.grad is None else weight.grad + gradient
 
     def _check(self, sent: tuple[Any, ...]) -> None:
         if len(sent) > self.count or any(self.needs_grad[len(sent) :]):
@@ -129,6 +134,30 @@ class OperatorCall:
                     f"backward of {self.operator} returned a gradient for argument {place}, which is no tensor but "
                     f"{type(arg).__name__}: return one per argument, None where there is none"
                 )
+
+
+class Father:
+    """The input of a call, as its operator's `backward` sees it: `self._father`."""
+
+    gradient: Any = None
+
+    def __init__(self, value: Any) -> None:
+        self._out_x = value
+
+    def getOutput(self) -> Any:
+        """Return the input."""
+        return self._out_x
+
+    def backward(self, grad: Any, show: bool = False) -> None:
+        """Take the input's gradient, where `backward` hands it on and returns nothing."""
+        self.gradient = grad
+
+
+def _leaf_of(weight: Tensor) -> Tensor:
+    """Return a weight, or for a plain tensor that asks for no gradient a leaf that does, with the same numbers."""
+    if type(weight) is not Tensor or weight.requires_grad:
+        return weight
+    return tracer(weight, requires_grad=True)
 
 
 def _detach(value: Any) -> Any:

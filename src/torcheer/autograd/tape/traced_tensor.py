@@ -20,10 +20,22 @@ _frame = sys._getframe
 _is_called_by_user = is_override_enabled  # False while the tape itself is at work
 
 
+class LeafAnswer(int):
+    """What `is_leaf` is: torch's answer, and called, torchtrace's."""
+
+    ends_chain: bool
+
+    def __call__(self) -> bool:
+        return self.ends_chain
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+
 class tracer(Tensor):
     """A float tensor that records the operations on it.
 
-    - `data`: numbers, an array or a tensor; whole numbers become floats.
+    - `data`: numbers, an array or a tensor; whole numbers become floats. Several whole numbers are a shape, of zeros.
     - `requires_grad`: let `backward` fill its `.grad`.
 
     >>> a = tracer([1, 2, 3]).requires_grad_()
@@ -36,10 +48,14 @@ class tracer(Tensor):
     name: str | None = None  # printed by backward(show=True)
     _requires_grad: bool = False
     _torcheer: Any  # its node, set if an operation made it
+    _last_node: Any = None  # the operator that returned it
+    _ends_chain: bool = False
 
     @staticmethod
-    def __new__(cls, data: Any = (), *, requires_grad: bool = False) -> tracer:
+    def __new__(cls, data: Any = (), *sizes: int, requires_grad: bool = False) -> tracer:
         with DisableTorchFunction():
+            if sizes or isinstance(data, torch.Size):
+                data = torch.zeros((data, *sizes) if sizes else data)
             plain = data.detach() if isinstance(data, Tensor) else torch.as_tensor(data)
             if plain.is_complex():
                 raise BadArgument(f"tracer: the rules here are for real numbers, and this is {plain.dtype}")
@@ -49,6 +65,9 @@ class tracer(Tensor):
         if isinstance(data, Tensor) and (node := node_of(data)) is not None:
             traced._torcheer = node
         return traced
+
+    def __init__(self, *data: Any, requires_grad: bool = False) -> None:
+        super().__init__()  # for classes that inherit from it and hand their arguments on
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -99,6 +118,44 @@ class tracer(Tensor):
 
         return nn.Gather_last(index)(self)  # type: ignore[no-any-return]
 
+    base_Sum, base_View, base_Gather = Sum, View, Gather
+
+    def ask_grad(self) -> bool:
+        """True if `requires_grad_()` was called on it."""
+        return self._requires_grad
+
+    def before(self) -> Any:
+        """Return the operator that made it; None for one that nothing has made."""
+        return self._last_node
+
+    def store(self, node: Any) -> None:
+        """Set the operator that made it."""
+        self._last_node = node
+
+    def end(self) -> tracer:
+        """Mark it as the end of a chain, for `is_leaf()`."""
+        self._ends_chain = True
+        return self
+
+    @property
+    def is_leaf(self) -> Any:  # type: ignore[override]
+        """True if no operation made it; `is_leaf()` is torchtrace's, True for what a loss or a sum returned."""
+        answer = LeafAnswer(node_of(self) is None)
+        answer.ends_chain = self._ends_chain or getattr(self._last_node, "ends_chain", False)
+        return answer
+
+    def from_Tracer(self, old_Tracer: tracer) -> tracer:
+        """Become another tracer: its numbers, and what made them."""
+        if not isinstance(old_Tracer, tracer):
+            raise BadArgument(f"from_Tracer takes a tracer, not {type(old_Tracer).__name__}; tracer(…) makes one")
+        with DisableTorchFunction():
+            self.data = old_Tracer.data
+        self._requires_grad, self._last_node = old_Tracer._requires_grad, old_Tracer._last_node
+        self._ends_chain = old_Tracer._ends_chain
+        if (node := node_of(old_Tracer)) is not None:
+            self._torcheer, node.tensor = node, weakref.ref(self)
+        return self
+
     # Torch's autograd API
 
     def backward(  # type: ignore[override]
@@ -133,12 +190,12 @@ class tracer(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tracer:
         if id(self) not in memo:
-            memo[id(self)] = copy = type(self)(_as_plain(self).clone(), requires_grad=self._requires_grad)
+            memo[id(self)] = copy = type(self)(as_plain(self).clone(), requires_grad=self._requires_grad)
             copy.name, copy.grad = self.name, None if self.grad is None else self.grad.clone()
         return memo[id(self)]  # type: ignore[no-any-return]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (type(self), _as_plain(self), self._requires_grad, self.name)
+        return _rebuild, (type(self), as_plain(self), self._requires_grad, self.name)
 
     def __format__(self, form: str) -> str:
         return format(self.item(), form) if form and not self.dim() else super().__format__(form)
@@ -151,7 +208,7 @@ def _rebuild(kind: type[tracer], plain: Tensor, requires_grad: bool, name: str |
     return rebuilt
 
 
-def _as_plain(tensor: Tensor) -> Tensor:
+def as_plain(tensor: Tensor) -> Tensor:
     """Return the values as a plain torch.Tensor."""
     with DisableTorchFunction():
         return tensor.detach().as_subclass(Tensor)

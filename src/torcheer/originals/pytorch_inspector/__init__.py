@@ -1,0 +1,1 @@
+"""What PyTorch Inspector has and a watch does not need itself; imported from `torcheer.inspector`."""

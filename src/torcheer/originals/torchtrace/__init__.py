@@ -1,0 +1,1 @@
+"""What torchtrace has and the readable autograd does not need itself; imported from `torcheer.autograd`."""
