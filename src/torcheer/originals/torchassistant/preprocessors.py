@@ -63,7 +63,7 @@ class TrainablePreprocessor(ValuePreprocessor):
 class TextPreprocessor(Tokenizer):
     """Convert texts to the numbers of their words, between those of <start> and <end>; unknown words are <OOV>."""
 
-    sentence_start, sentence_end, out_of_vocab = SPECIAL = ("<start>", "<end>", "<OOV>")
+    SPECIAL = sentence_start, sentence_end, out_of_vocab = ("<start>", "<end>", "<OOV>")
     START, END, UNKNOWN = range(3)
     PAD = -1  # there is none
     BETWEEN = " "

@@ -96,7 +96,7 @@ def default_pipeline(built: Built) -> str:
 
     That of validation, or the only one; of a TorchAssistant config, the first.
     """
-    pipelines = list(part(built.spec.data, PIPELINES))
+    pipelines: list[str] = list(part(built.spec.data, PIPELINES))
     if built.spec.is_torchassistants:
         return pipelines[0]
     validated = [name for stage in built.session.stages for name in stage.validation]

@@ -100,7 +100,7 @@ class Spec:
     @property
     def is_torchassistants(self) -> bool:
         """Whether the config was written for TorchAssistant, whose meaning it keeps."""
-        return self._source("dialect", "") == TORCHASSISTANT
+        return bool(self._source("dialect", "") == TORCHASSISTANT)
 
     @property
     def folder(self) -> Path:
