@@ -456,7 +456,7 @@ def test_not_trusted_is_an_import_error_of_ours() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["torch.optm.Adam", "torch.cuda.nothing.Net", "torchassistant.utils.pad", "torcheer.training.nothing.f"]
+    ["torch.optm.Adam", "torch.cuda.nothing.Net", "torchassistant.nothing.pad", "torcheer.training.nothing.f"]
     + ["json.nothing.JSONDecoder", "json.JSONDecoder.decode", "numpy.linalgg.norm", "yaml.nothing.deep.load"],
 )
 def test_nobody_is_told_to_trust_a_module_that_does_not_exist(name: str) -> None:

@@ -145,12 +145,13 @@ def test_lists_of_definitions_have_known_names(project) -> None:
     assert "definitions are one list, or have the keys 'data', 'computation' or 'callbacks'; 'compute' is none" in said
 
 
-def test_callbacks_of_the_last_release_are_refused_with_a_reason(project) -> None:
+def test_callbacks_of_the_last_release_have_a_list_of_their_own(project) -> None:
     data = as_the_last_release(WHOLE)
     data["initialize"]["definitions"]["callbacks"] = [definition("callbacks", "erase", class_="toys.Erase")]
-    data["train"]["stages"][0]["run_before_epoch"] = ["erase"]
-    said = project.complaint(data)
-    assert said.count("are not part of this version of torcheer") == 2
+    data["train"]["stages"][0]["run_before_epoch"] = ["erase", "validation"]
+    found = understood(project, data)
+    assert found["initialize"]["definitions"][-1]["group"] == "callbacks"
+    assert found["train"]["stages"][0]["run_before_epoch"] == ["erase", "validation"]
 
 
 # The device

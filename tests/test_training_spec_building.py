@@ -574,8 +574,10 @@ def test_several_sources_are_joined_along_the_batch(project) -> None:
 def test_eval_steps_are_batches_or_a_share_of_each_pipeline(project) -> None:
     both = {"validation_pipelines": ["training", "validation"], "eval_steps": {"training": 0.34, "validation": 1}}
     found = built(project, lambda data: data["train"]["stages"][0].update(both))
-    assert found.session.stages[0].eval_steps == {"training": 1, "validation": 1}
-    list(found.session.run())
+    sizes = []
+    found.session.models["net"].register_forward_hook(lambda net, *_: sizes.append(1) if not net.training else None)
+    found.session.evaluate(["training", "validation"], batches=found.session.stages[0].eval_steps)
+    assert len(sizes) == 2, "one batch of each: 0.34 of three, and one"
 
 
 def test_debug_pipelines_show_what_they_are_asked_for(project, capsys) -> None:

@@ -42,7 +42,12 @@ from torcheer.config.importable_names import (
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
 from torcheer.terminal import did_you_mean, short_repr
 
-OLD_NAMES = {  # old prefix of a name -> current prefix
+ASSISTANTS = "torcheer.originals.torchassistant"  # TorchAssistant's modules that are nowhere else
+OLD_NAMES = {  # old prefix of a name -> current prefix, the longer ones first
+    **{
+        f"torchassistant.{module}": f"{ASSISTANTS}.{module}"
+        for module in ("data", "loss_functions", "output_adapters", "preprocessors", "transforms", "utils")
+    },
     "torchassistant": "torcheer.training",
     "torcheer.training.stopping": "torcheer.training.stop_conditions",  # in 0.1
 }

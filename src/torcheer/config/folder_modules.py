@@ -19,10 +19,8 @@ def find_in_folder(module: str, folder: Path) -> Path | None:
     """Find the file of a module below `folder`, or the folder of a namespace, without importing."""
     subfolder = folder
     file: Path | None = None
-    name = ""
     for word in module.split("."):
-        name = f"{name}.{word}".lstrip(".")
-        spec = PathFinder.find_spec(name, [str(subfolder)])
+        spec = PathFinder.find_spec(word, [str(subfolder)])  # of a name with dots it would ask its loaded parent
         if spec is None:
             return None
         subfolder = subfolder / word

@@ -11,7 +11,7 @@ from __future__ import annotations
 OPEN_PARTS = {
     "torcheer": """training.collators training.datasets training.metrics training.preprocessors
         training.adapters training.hooks training.output_devices training.postprocessors training.stop_conditions
-        training.spec.transforms integrations.hub_folder
+        training.spec.transforms integrations.hub_folder originals.torchassistant
         autograd.nn autograd.losses autograd.optim""",
     "torch": """nn.functional nn.grad nn.init nn.modules nn.parameter nn.utils optim functional
         utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler utils.data._utils.collate

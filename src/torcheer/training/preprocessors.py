@@ -214,7 +214,7 @@ class Tokenizer(ValuePreprocessor):
     `size` is the maximum number of tokens, `ends` whether a text is put between <sos> and <eos>.
     """
 
-    SPECIAL = ("<pad>", "<unk>", "<sos>", "<eos>")
+    SPECIAL: tuple[str, ...] = ("<pad>", "<unk>", "<sos>", "<eos>")
     PAD, UNKNOWN, START, END = range(4)
     BETWEEN = ""  # separator of the pieces of a text
 

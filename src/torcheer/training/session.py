@@ -27,7 +27,7 @@ from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
 from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
 from torcheer.training.loop.devices import deterministic, resolve_device
-from torcheer.training.loop.evaluation import evaluate_pipeline, evaluating, run_debug_pipeline
+from torcheer.training.loop.evaluation import batch_limit, evaluate_pipeline, evaluating, run_debug_pipeline
 from torcheer.training.loop.event_observers import with_observers
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
 from torcheer.training.loop.excluded_samples import check_excluded, leave_out
@@ -56,7 +56,7 @@ from torcheer.training.session_parts import (
     Stage,
 )
 from torcheer.training.simple_session import as_loader, as_measure, check_stage, fill_in_parts, lookup, single_stage
-from torcheer.training.stop_conditions import EpochsCompleted
+from torcheer.training.stop_conditions import EpochsCompleted, is_met
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -115,6 +115,10 @@ class Session:
             name: deepcopy(schedule.scheduler.state_dict()) for name, schedule in self.schedules.items()
         }
         self.rows: list[list[dict[str, Any]]] = [[] for _ in self.stages]  # stage -> epoch -> column -> value
+        # By the names of a config, for callbacks; of a session made in Python, the datasets by their loaders.
+        self.datasets: dict[str, Any] = {name: getattr(loader, "dataset", loader) for name, loader in loaders.items()}
+        self.preprocessors: dict[str, Any] = {}
+        self.samples_to_resume: dict[str, int | None] = {}  # loader -> samples in the checkpoint that it goes on from
         self.is_mid_round = False  # True inside a round, also after an error has interrupted it
         self.stop_reason = ""  # set to request a stop; the loop stops at the next step boundary
         self.round_callbacks: list[Callable[[Place], object]] = []
@@ -230,6 +234,11 @@ class Session:
     def is_main(self) -> bool:
         """Whether this process owns the run directory: it is alone, or rank 0."""
         return self.ranks is None or self.ranks.is_main
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether the data may change from epoch to epoch, as something runs before them."""
+        return any(stage.before_epoch for stage in self.stages)
 
     def columns_of(self, pipelines: Sequence[str]) -> list[str]:
         """Return the columns that pipelines give."""
@@ -412,7 +421,7 @@ class Session:
     def is_done(self, stage: Stage) -> bool:
         """Return whether a stage's stop condition holds."""
         stop = stage.stop if stage.stop is not None else EpochsCompleted(1)
-        return bool(stop.is_met(self.rows[self.place.stage]))
+        return is_met(stop, self.rows[self.place.stage])
 
     def finish_epoch(self, stage: Stage, runners: Sequence[PipelineRunner]) -> dict[str, float]:
         """Evaluate, step the schedulers and return the epoch's columns.
@@ -435,13 +444,14 @@ class Session:
         self,
         pipelines: Sequence[str] | None = None,
         *,
-        batches: int | Mapping[str, int] | None = None,
+        batches: float | Mapping[str, float] | None = None,
         on_progress: ProgressCallback = ignore_progress,
     ) -> dict[str, float]:
         """Return the columns of pipelines in evaluation mode, with averaged weights if any.
 
-        pipelines: names, all of them by default. batches: how many batches of each, the whole data by default.
-        on_progress: called with 1 after each batch. Of several ranks all call this, and get the same.
+        pipelines: names, all of them by default. batches: how many batches of each, a float for a share of them; the
+        whole data by default. on_progress: called with 1 after each batch. Of several ranks all call this, and get
+        the same.
         """
         values: dict[str, float] = {}
         names = self._pipelines if pipelines is None else pipelines
@@ -449,8 +459,8 @@ class Session:
             self.ranks.share_buffers(self.models)
         with self.reading(), self.evaluation_mode() if names else nullcontext():
             for name in names:
-                count = batches.get(name) if isinstance(batches, Mapping) else batches
                 runner, share = self._eval_runners[name], None if self.ranks is None else self.ranks.share
+                count = batch_limit(batches, runner)
                 evaluate_pipeline(runner, count, self.precision(), on_progress, share)
                 values.update(self._values(runner))
         return dict(sorted(values.items()))

@@ -109,9 +109,12 @@ class Stage:
 
     training: tuple[str, ...]  # pipelines that are trained, a batch of each in turn
     validation: tuple[str, ...] = ()  # pipelines that are evaluated after each epoch
-    stop: Any = None  # is_met(rows) -> bool; None: EpochsCompleted(1)
+    stop: Any = None  # is_met(rows) -> bool, or a function of (epoch, history); None: EpochsCompleted(1)
     debug: tuple[str, ...] = ()  # debug pipelines that run after an epoch
-    eval_steps: int | Mapping[str, int] | None = None  # batches of each pipeline, or by pipeline; None: all
+    # Batches of each pipeline, or by pipeline; a float is a share of them; None: all
+    eval_steps: float | Mapping[str, float] | None = None
+    # What runs before each epoch, in order: functions of (session, epoch), and names of pipelines that only run forward
+    before_epoch: tuple[str | Callable[[Any, int], object], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,12 @@ def check_stage(session: Session, stage: Stage) -> None:
         raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {', '.join(columns)}.{near}")
     for name in stage.debug:
         lookup(session.debug_pipelines, name, "debug pipelines")
+    for part in stage.before_epoch:
+        if isinstance(part, str):
+            lookup(session.runners, part, "pipelines")
+        elif not callable(part):
+            message = "what runs before an epoch is the name of a pipeline, or is called with the session and the epoch"
+            raise BadArgument(f"before_epoch: {message}; this is {type(part).__name__}")
     for name in (node.optimizer for pipeline in stage.training for node in session.nodes_of(pipeline)):
         if name is None or name not in session.schedules or not (monitor := session.schedules[name].monitor):
             continue

@@ -1,6 +1,7 @@
 """Stop conditions of stages.
 
-Functions of the rows of their epochs, so that a resumed run decides alike.
+Functions of the rows of their epochs, so that a resumed run decides alike. One's own has a method `is_met(rows)`, or
+is called with the epochs of the stage so far and their columns, as TorchAssistant's are.
 """
 
 from __future__ import annotations
@@ -73,6 +74,14 @@ class EarlyStopping:
             near = did_you_mean(self.monitor, columns)
             raise BadArgument(f"EarlyStopping watches {self.monitor!r}, and there is only {', '.join(columns)}.{near}")
         return float(row[self.monitor]) * MODES[self.mode]
+
+
+def is_met(stop: Any, rows: Rows) -> bool:
+    """Return whether a stage ends, by a condition of either form; the called form is not asked before an epoch."""
+    if not callable(stop):
+        return bool(stop.is_met(rows))
+    history = [{name: value for name, value in row.items() if name != "epoch"} for row in rows]
+    return bool(history) and bool(stop(len(history), history))
 
 
 def whole(number: Any, name: str, least: int) -> int:

@@ -208,11 +208,13 @@ def _active_runners(session: Session) -> list[Any]:
 
 
 def stateful_parts(session: Session) -> dict[str, Any]:
-    """Return losses, metrics and stop conditions that have a state."""
+    """Return losses, metrics, stop conditions and callbacks that have a state."""
     parts = {
         f"{kind}.{name}": part.function for kind, table in session.measures.items() for name, part in table.items()
     }
-    parts |= {f"stages.{number}": stage.stop for number, stage in enumerate(session.stages)}
+    for number, stage in enumerate(session.stages):
+        parts[f"stages.{number}"] = stage.stop
+        parts |= {f"stages.{number}.before_epoch.{place}": part for place, part in enumerate(stage.before_epoch)}
     return {
         key: part for key, part in parts.items() if hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
     }
@@ -228,8 +230,15 @@ def _data_facts(session: Session) -> dict[str, Any]:
     return {"loaders": loaders, "seed": session.options.seed, "accumulate": session.options.accumulate}
 
 
+def _without_samples(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {**facts, "loaders": {name: loader | {"samples": None} for name, loader in facts["loaders"].items()}}
+
+
 def _check_data(session: Session, state: Mapping[str, Any]) -> None:
     current, saved = _data_facts(session), state["data"]
+    if session.changes_data:  # compared where an epoch goes on, once its callbacks have changed it
+        session.samples_to_resume = {name: loader["samples"] for name, loader in saved["loaders"].items()}
+        current, saved = _without_samples(current), _without_samples(saved)
     for name, loader in saved["loaders"].items():
         feed = current["loaders"].get(name, {})
         if feed.get("samples") != loader["samples"]:

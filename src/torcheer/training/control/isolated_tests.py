@@ -6,7 +6,7 @@ Its random numbers, metrics and data are restored.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from torch.utils.data import default_collate
 from torcheer.errors import BadArgument
 from torcheer.training.checkpoints.random_state import restore_rng, rng_state
 from torcheer.training.checkpoints.session_state import stateful_parts
+from torcheer.training.loop.evaluation import batch_limit
 
 if TYPE_CHECKING:
     from torcheer.training.loop.batch_order import Feed
@@ -60,8 +61,8 @@ def test_all(
         _refuse_streams(session, name)
     with isolated(session), session.evaluation_mode():
         for name in names:
-            steps = stage.eval_steps.get(name) if isinstance(stage.eval_steps, Mapping) else stage.eval_steps
             totals, batch_runner = session.runners[name].fresh(), session.runners[name].fresh()
+            steps = batch_limit(stage.eval_steps, totals)
             last = min(_length(totals), steps or _length(totals))
             for number, batch in enumerate(islice(totals.batches(None), steps), 1):
                 if should_stop():

@@ -152,7 +152,6 @@ class _BatchOrder:
     """Batch sampler: a permutation of indices that depends only on the seed and the epoch."""
 
     def __init__(self, loader: Loader, seed: int, left_out: LeftOut) -> None:
-        self._size = 0 if isinstance(loader.dataset, IterableDataset) else _size(loader.dataset)
         self._loader, self._seed, self._left_out = loader, seed, left_out
         self.epoch: int | None = 0
         self.start = 0
@@ -160,6 +159,11 @@ class _BatchOrder:
 
     def set(self, epoch: int | None, start: int, share: Share | None = None) -> None:
         self.epoch, self.start, self.share = epoch, start, share
+
+    @property
+    def _size(self) -> int:
+        """The number of samples, asked for each time: what runs before an epoch may change the data."""
+        return 0 if isinstance(self._loader.dataset, IterableDataset) else _size(self._loader.dataset)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch that begins now."""
@@ -195,7 +199,7 @@ class _BatchOrder:
     def _global(self) -> Iterator[list[int]]:
         if self._left_out.is_empty:
             size, order = self._loader.batch_size, self._permutation(self.epoch or 0)
-            for number in range(self.start, self._count(self._size)):
+            for number in range(self.start, self._count(len(order))):
                 yield order[number * size : (number + 1) * size].tolist()
         else:
             yield from self.batches(self.epoch)[self.start :]
@@ -216,9 +220,8 @@ class _BatchOrder:
         return batches
 
     def _permutation(self, epoch: int) -> np.ndarray[Any, Any]:
-        if not self._loader.shuffle:
-            return np.arange(self._size)
-        return np.random.default_rng((self._seed, epoch)).permutation(self._size)
+        size = self._size
+        return np.random.default_rng((self._seed, epoch)).permutation(size) if self._loader.shuffle else np.arange(size)
 
 
 class LeftOut:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ class ProcessorRunner:
                 else:
                     names = ", ".join([*columns, *outputs])
                     raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {names}")
-            output = (getattr(model, "run_inference", model) if infer else model)(*arguments)
+            output = model(*arguments) if not infer else infer_with(model, arguments)
             if len(node.outputs) == 1 and isinstance(output, Tensor):  # the commonest case, in every step
                 outputs[node.outputs[0]] = output
             else:
@@ -85,8 +86,23 @@ class ProcessorRunner:
         )
 
 
+def infer_with(model: Any, arguments: Sequence[Any]) -> Any:
+    """Call a model's `run_inference` where it has one, with as many of the inputs as it takes: it needs no targets."""
+    function = getattr(model, "run_inference", None)
+    if function is None:
+        return model(*arguments)
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return function(*arguments)
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return function(*arguments[: len(positional)])
+
+
 def name_outputs(result: Any, outputs: Sequence[str], model: str) -> Frame:
-    """Name what a model returned: a tensor, a list, a tuple or a dict."""
+    """Name what a model returned: a tensor, a list, a tuple or a dict.
+
+    It may return fewer values than there are names, as a decoder that has no hidden state to give when it infers.
+    """
     if isinstance(result, Tensor):
         result = (result,)
     elif isinstance(result, Mapping):
@@ -96,8 +112,9 @@ def name_outputs(result: Any, outputs: Sequence[str], model: str) -> Frame:
             raise BadArgument(f"{model} returned {', '.join(result)}, and no {error}") from None
     elif not isinstance(result, (tuple, list)):
         result = (result,)
-    if len(result) != len(outputs):
-        raise BadArgument(f"{model} returned {len(result)} values, and its outputs are named {', '.join(outputs)}")
+    if len(result) > len(outputs):
+        names = ", ".join(outputs)
+        raise BadArgument(f"{model} returned {len(result)} values, and only {names} are named: name the others, too")
     return dict(zip(outputs, result))
 
 

@@ -211,7 +211,7 @@ def make_update(
     if not names:
         raise BadArgument(f"pipeline {runner.name!r} trains nothing: none of its nodes names an optimizer")
     with suppress(TypeError):  # a stream has no length
-        if not len(runner):
+        if not len(runner) and not session.changes_data:  # else it may have some when an epoch begins
             raise BadArgument(f"pipeline {runner.name!r} has no batch to train with: its data is less than one")
     if session.options.accumulate > 1 and len({measure.counts_by for _, measure, _ in runner.losses}) > 1:
         raise BadArgument(

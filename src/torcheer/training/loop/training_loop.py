@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from torcheer.training.checkpoints.random_state import preserved_random
+from torcheer.training.loop.evaluation import prepare_epoch
 from torcheer.training.loop.events import Alert, EpochDone, Event, Events, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
@@ -54,7 +55,7 @@ class TrainingLoop:
                 with session.training(stage) as runners:
                     place.stage += not place.round and session.is_done(stage)
                     while place.stage == number:
-                        if (yield from self._begin_epoch(runners)):
+                        if (yield from self._begin_epoch(stage, runners)):
                             return
                         running = self._running(runners)
                         while running:
@@ -71,7 +72,7 @@ class TrainingLoop:
         self._started = self._epoch_began = self._saved_at = time.monotonic()
         self._set_due(self._started)
 
-    def _begin_epoch(self, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
+    def _begin_epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
         """Begin the remainder of an epoch; return whether the run was stopped."""
         session = self.session
         self._epoch_began = time.monotonic()
@@ -84,6 +85,8 @@ class TrainingLoop:
                 yield from self._save()
                 yield Stopped(session.stop_reason)
                 return True
+        if stage.before_epoch:
+            prepare_epoch(session, stage)
         if not self.place.round:
             for runner in runners:
                 runner.reset()
@@ -103,8 +106,11 @@ class TrainingLoop:
         if self._agreement is not None:
             is_done, is_saved = self._agreement.end_epoch(is_done, is_saved)
         place.stage += is_done
-        if is_done or session.stop_reason or is_saved:
-            yield from self._save(waits=bool(session.stop_reason) or place.stage == len(session.stages))
+        # On disk before callbacks change files, so that they can run again from the same state.
+        is_last = place.stage == len(session.stages)
+        is_changed = not is_last and bool(session.stages[place.stage].before_epoch)
+        if is_done or session.stop_reason or is_saved or is_changed:
+            yield from self._save(waits=bool(session.stop_reason) or is_last or is_changed)
         if session.stop_reason:
             yield Stopped(session.stop_reason)
             return True

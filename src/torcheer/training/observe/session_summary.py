@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from torcheer.terminal import cut, format_table, human_bytes, plural
+from torcheer.training.loop.evaluation import part_name
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -84,6 +85,8 @@ def _stages(session: Session) -> Iterator[str]:
     for number, stage in enumerate(session.stages):
         validated = f", validates {', '.join(stage.validation)}" if stage.validation else ""
         yield f"stage {number}: trains {', '.join(stage.training)}{validated}{_until(stage.stop)}"
+        if stage.before_epoch:
+            yield f"  before each epoch: {', '.join(map(part_name, stage.before_epoch))}"
     yield f"log: {where_log(session)}"
 
 
@@ -91,7 +94,7 @@ def _until(stop: Any) -> str:
     if stop is None:
         return ", for 1 epoch"
     epochs = getattr(stop, "num_epochs", None)
-    return f", for {plural(epochs, 'epoch')}" if epochs is not None else f", until {type(stop).__name__}"
+    return f", for {plural(epochs, 'epoch')}" if epochs is not None else f", until {part_name(stop)}"
 
 
 def where_log(session: Session) -> str:

@@ -55,7 +55,7 @@ def _check_unchanged(builder: Builder, definition: Definition, dataset: Any) -> 
     """Raise where a dataset is not the one that the session began with."""
     current, saved = dataset_fingerprint(dataset), builder.saved_state("datasets", definition)
     builder.save_state("datasets", definition.name, current)
-    if saved is None:
+    if saved is None or builder.changes_data:
         return
     name, advice = (
         f"the dataset {definition.name!r}",
@@ -282,6 +282,14 @@ def graph(builder: Builder, definition: Definition) -> Graph:
     return Graph(tuple(order_of(definition.spec["nodes"], edges)[0]), tuple(definition.spec["input_ports"]), edges)
 
 
+def callback(builder: Builder, definition: Definition) -> Any:
+    words = "a callback is called with the session and the epoch"
+    made = builder.make(definition.path, definition.spec, "callbacks", must_be=callable, words=words)
+    if problem := call_problem(made, 2):
+        raise builder.spec.problem(definition.path, f"{words}: {problem}")
+    return made
+
+
 MAKERS: dict[str, Callable[[Builder, Definition], Any]] = {
     "datasets": dataset,
     "splits": split,
@@ -296,6 +304,7 @@ MAKERS: dict[str, Callable[[Builder, Definition], Any]] = {
     "metrics": measure,
     "batch_processors": processor,
     "batch_graphs": graph,
+    "callbacks": callback,
 }
 
 

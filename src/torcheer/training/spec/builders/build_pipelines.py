@@ -78,23 +78,29 @@ def stages(builder: Builder) -> list[Stage]:
 
 
 def _stage(builder: Builder, stage: Mapping[str, Any], path: KeyPath) -> Stage:
-    words = "a stop condition has a method is_met(rows)"
+    words = "a stop condition has a method is_met(rows), or is called with the epoch and the history"
     stop = builder.make(
         (*path, "stop_condition"),
         stage["stop_condition"],
         "stop_condition",
-        must_be=lambda count: hasattr(count, "is_met"),
+        must_be=lambda stop: hasattr(stop, "is_met") or callable(stop),
         words=words,
     )
     validation = tuple(stage.get("validation_pipelines", ()))
     steps = {name: count for name in validation if (count := _steps(builder, stage, name, path)) is not None}
+    callbacks = builder.parts.callbacks
     return Stage(
-        tuple(stage["training_pipelines"]), validation, stop, tuple(stage.get("debug_pipelines", ())), steps or None
+        tuple(stage["training_pipelines"]),
+        validation,
+        stop,
+        tuple(stage.get("debug_pipelines", ())),
+        steps or None,
+        tuple(callbacks.get(name, name) for name in stage.get("run_before_epoch", ())),
     )
 
 
-def _steps(builder: Builder, stage: Mapping[str, Any], pipeline: str, path: KeyPath) -> int | None:
-    """Return the number of batches a pipeline is evaluated on; None for all."""
+def _steps(builder: Builder, stage: Mapping[str, Any], pipeline: str, path: KeyPath) -> float | None:
+    """Return the number of batches a pipeline is evaluated on, or their share; None for all."""
     steps = stage.get("eval_steps")
     if isinstance(steps, dict):
         steps = steps.get(pipeline)
@@ -102,11 +108,10 @@ def _steps(builder: Builder, stage: Mapping[str, Any], pipeline: str, path: KeyP
         return steps
     inputs = part(builder.spec.data, PIPELINES)[pipeline]["input_injector"]
     counts = [batches_in(builder.get("data_loaders", entry["data_loader"])) for entry in inputs]
-    known_counts = [count for count in counts if count is not None]
-    if not known_counts:
+    if all(count is None for count in counts):
         message = f"the data of {pipeline!r} does not say how long it is: write a number of batches, not a share"
         raise builder.spec.problem((*path, "eval_steps"), message)
-    return max(1, round(steps * min(known_counts)))
+    return steps
 
 
 def batches_in(loader: Loader) -> int | None:

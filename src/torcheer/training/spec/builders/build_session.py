@@ -22,12 +22,13 @@ from torcheer.training.session_parts import Options, Schedule
 from torcheer.training.spec.builders.build_definitions import MAKERS, base, split_dataset, type_with_article
 from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
 from torcheer.training.spec.builders.static_state import Static, read_static, through_json
+from torcheer.training.spec.builders.torchassistant_defaults import complete_from_data, fill_steps
 from torcheer.training.spec.checks.check_config import code_faults, notify_faults, raise_for, watch_faults
 from torcheer.training.spec.checks.pipeline_checks import pipeline_faults
 from torcheer.training.spec.checks.references import BuildOrder, split_part
 from torcheer.training.spec.checks.sample_completion import complete_from, needs_sample, training_loader
 from torcheer.training.spec.read.code_slots import Code, Finder, call_code, is_nested, resolve
-from torcheer.training.spec.read.description import Definition, Spec
+from torcheer.training.spec.read.description import STAGES, Definition, Spec, part
 from torcheer.training.spec.read.grammar import GROUPS
 from torcheer.training.spec.read.session_options import OPTIONS
 
@@ -119,27 +120,35 @@ class Builder:
         self.schedules: dict[str, Schedule] = {}
         self.notes: list[str] = []  # messages for the user about the build
         self._bases: dict[str, Any] = {}  # datasets before their preprocessors, which may be fitted on them
-        self._index(spec)
+        self.index(spec)
 
-    def _index(self, spec: Spec) -> None:
+    def index(self, spec: Spec) -> None:
+        """Go on with a description in which more is filled in."""
         self.spec, self.order = spec, BuildOrder(spec.data)
         self._definitions = {(definition.group, definition.name): definition for definition in spec.definitions()}
 
     def complete(self) -> None:
         """Complete the description from a sample, where it needs one."""
+        complete_from_data(self)
         if not needs_sample(self.spec):
             return
         loader = self._definitions["data_loaders", training_loader(self.spec)]
-        sample = self.attempt((*loader.path, "dataset"), first_sample, self.data(loader.spec["dataset"]))
+        sample = self.first_sample(self.data(loader.spec["dataset"]))
         spec, faults = complete_from(self.spec, sample)
         raise_for(spec, faults or pipeline_faults(spec.data))
-        self._index(spec)
+        self.index(spec)
+
+    def first_sample(self, dataset: Any) -> Any:
+        """Return the first sample of a dataset; report what its code raises at the training data."""
+        loader = self._definitions["data_loaders", training_loader(self.spec)]
+        return self.attempt((*loader.path, "dataset"), first_sample, dataset)
 
     def build_parts(self) -> None:
         """Build all that the description defines."""
         self.complete()
         for definition in self.order.definitions:
             self.get(definition.group, definition.name)
+        fill_steps(self)
 
     def get(self, group: str, name: str) -> Any:
         """Return the object of a definition, built at the first call."""
@@ -178,6 +187,11 @@ class Builder:
     def file_path(self, name: str) -> Path:
         """Return the path of a file that the config names: in the working directory, or in the config's folder."""
         return Path(name) if Path(name).exists() else self.spec.folder / name
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether the data may be other than at the beginning, as something runs before epochs."""
+        return any(stage.get("run_before_epoch") for stage in part(self.spec.data, STAGES) or ())
 
     @property
     def is_reopened(self) -> bool:
@@ -254,7 +268,7 @@ class Builder:
         if self.on_meta:
             plain = dict.fromkeys(("watch", "capture", "parallel", "activation_checkpointing"))
             options |= {"device": "meta", "compile": False, **plain}
-        return Session(
+        session = Session(
             models=parts.models,
             optimizers=parts.optimizers,
             loaders=parts.data_loaders,
@@ -270,6 +284,8 @@ class Builder:
             options=Options(**options),
             to=directory,
         )
+        session.datasets, session.preprocessors = dict(parts.datasets), dict(parts.preprocessors)
+        return session
 
 
 def first_sample(dataset: Any) -> Any:

@@ -87,13 +87,18 @@ def inference(built: Built) -> Inference:
         tuple(data.get("results", ("y_hat",))),
         make_part("post_processor"),
         make_part("output_device") or Printer(),
-        data.get("batch_size", 32),
+        data.get("batch_size", 1 if spec.is_torchassistants else 32),  # their adapters may expect one sample
     )
 
 
 def default_pipeline(built: Built) -> str:
-    """Return the pipeline that inference runs where no config says it: that of validation, or the only one."""
-    pipelines = list(part(built.spec.data, PIPELINES))
+    """Return the pipeline that inference runs where no config says it.
+
+    That of validation, or the only one; of a TorchAssistant config, the first.
+    """
+    pipelines: list[str] = list(part(built.spec.data, PIPELINES))
+    if built.spec.is_torchassistants:
+        return pipelines[0]
     validated = [name for stage in built.session.stages for name in stage.validation]
     if len(pipelines) == 1 or len(set(validated)) == 1:
         return (validated or pipelines)[0]

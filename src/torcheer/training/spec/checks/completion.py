@@ -44,6 +44,8 @@ from torcheer.training.spec.read.value_kinds import Fault, quote_list
 
 EPOCHS = 20
 STOP = "torcheer.training.stop_conditions.EpochsCompleted"
+EARLY_STOP = "torcheer.training.stop_conditions.EarlyStopping"
+MOST_EPOCHS = 1000  # of a stage of TorchAssistant
 
 
 class Incomplete(Exception):
@@ -61,7 +63,7 @@ class Completion:
         self.data = copy.deepcopy(spec.data)
         self.places, self._changed = dict(spec.places), spec.changed
         source = self.data.setdefault("source", {})
-        self._is_new = "completed" not in source  # else it was saved, perhaps by a version with fewer checks
+        self.is_new = "completed" not in source  # else it was saved, perhaps by a version with fewer checks
         self.completed: list[list[Any]] = source.setdefault("completed", [])
 
     @property
@@ -113,7 +115,7 @@ class Completion:
                 self._stage(stage, (*STAGES, number))
         self._stops(part(self.data, STAGES))
         self._measures()
-        if self._is_new and (fault := batch_size_fault(self.spec)) is not None:
+        if self.is_new and (fault := batch_size_fault(self.spec)) is not None:
             raise Incomplete(fault.path, fault.message)
 
     def _stops(self, stages: list[dict[str, Any]]) -> None:
@@ -129,12 +131,24 @@ class Completion:
             )
             raise Incomplete(("train", "epochs"), message)
         for number in open_ended:
-            stages[number]["stop_condition"] = {"class": STOP, "kwargs": {"num_epochs": epochs or EPOCHS}}
+            stages[number]["stop_condition"] = self._stop(stages[number], epochs)
             self.mark_completed((*STAGES, number, "stop_condition"))
+
+    def _stop(self, stage: dict[str, Any], epochs: int | None) -> dict[str, Any]:
+        """The stop condition of a stage; TorchAssistant's goes on while the first loss that is validated improves."""
+        pipelines = part(self.data, PIPELINES)
+        tested = [name for name in stage.get("validation_pipelines", ()) if name not in stage["training_pipelines"]]
+        terms = [term for name in tested for term in pipelines[name].get("losses", ())]
+        if epochs is None and self.spec.is_torchassistants and tested:
+            columns = [term.get("loss_display_name", term["loss_name"]) for term in terms]
+            filled = ["val loss"] if self.spec.is_completed((*PIPELINES, tested[0])) else []
+            for column in [*columns, *filled][:1]:
+                return {"class": EARLY_STOP, "kwargs": {"monitor": column, "max_epochs": MOST_EPOCHS}}
+        return {"class": STOP, "kwargs": {"num_epochs": epochs or EPOCHS}}
 
     def _is_our_stop(self, number: int) -> bool:
         stop = part(self.data, STAGES)[number]["stop_condition"]
-        return stop.get("class") == STOP and self.spec.is_completed((*STAGES, number, "stop_condition"))
+        return stop.get("class") in (STOP, EARLY_STOP) and self.spec.is_completed((*STAGES, number, "stop_condition"))
 
     def _measures(self) -> None:
         """Raise where a loss or metric says no inputs and it is not clear which it takes."""
@@ -198,7 +212,7 @@ class Completion:
         return (name for name in self.names("datasets") if name not in used)
 
     def _pipelines(self, loaders: list[str]) -> None:
-        if len(loaders) > 2:
+        if len(loaders) > 2 and not self.spec.is_torchassistants:  # there, the first two are taken
             message = f"there are no pipelines, and which of the data_loaders {quote_list(loaders)} to train with"
             raise Incomplete(DEFINITIONS, f"{message} has to be said")
         pipelines = self.data["initialize"]["pipelines"] = {}
@@ -206,15 +220,20 @@ class Completion:
             columns = {"variable_names": list(self.data["columns"])} if "columns" in self.data else {}
             pipelines[name] = {"input_injector": [{"data_loader": loader, **columns}]}
             losses, metrics = self.names("losses"), self.names("metrics")
+            if self.spec.is_torchassistants:
+                losses = losses[:1]
             shown = losses if len(losses) > 1 else ["loss"]
             pipelines[name]["losses"] = [
                 {"loss_name": measure, "loss_display_name": f"{prefix}{column}"}
                 for measure, column in zip(losses, shown)
             ]
             pipelines[name]["metrics"] = [
-                {"metric_name": measure, "display_name": f"{prefix}{measure}"} for measure in metrics
+                {"metric_name": measure, "display_name": f"{prefix}{self._shown(measure)}"} for measure in metrics
             ]
             self.mark_completed((*PIPELINES, name))
+
+    def _shown(self, metric: str) -> str:
+        return metric.lower() if self.spec.is_torchassistants else metric
 
     def _graph(self, pipeline: dict[str, Any], path: KeyPath) -> None:
         """Complete the graph of a pipeline, and the processors that its losses and metrics read."""
@@ -277,7 +296,7 @@ class Completion:
             )
         stage.update({"mode": "interleave", "training_pipelines": names[:1]})
         if names[1:]:
-            stage.setdefault("validation_pipelines", names[1:])
+            stage.setdefault("validation_pipelines", names if self.spec.is_torchassistants else names[1:])
         self.mark_completed(path)
 
 

@@ -17,6 +17,7 @@ from torcheer.training.spec.read.grammar import GROUPS
 from torcheer.training.spec.read.value_kinds import Fault, Finding, Reference
 
 SPLIT_PART = re.compile(r"(?P<split>.+?)(?:\.(?P<word>\w+)|\[(?P<number>\d+)\])$")
+FILLED_IN = ("training", "validation")  # pipelines of a config without any; it may refer to them
 NAMED = (*GROUPS, "pipelines", "debug_pipelines")
 
 
@@ -34,6 +35,7 @@ class DefinedNames:
         for group, path in (("pipelines", PIPELINES), ("debug_pipelines", DEBUG)):
             pipelines = part(data, path)
             names.groups[group] = dict.fromkeys(pipelines) if isinstance(pipelines, dict) else {}
+        names.groups["pipelines"] = names.groups["pipelines"] or dict.fromkeys(FILLED_IN)
         return names
 
     def fault(self, reference: Reference) -> Fault | None:
@@ -42,15 +44,13 @@ class DefinedNames:
             return None
         if reference.group == "data":
             return self._data_fault(reference)
-        names_in_group = self.groups[reference.group]
-        if reference.name in names_in_group:
+        names = {**self.groups[reference.group], **self.groups.get(reference.also, {})}
+        if reference.name in names:
             return None
-        available = f"there is {', '.join(names_in_group)}" if names_in_group else "there are none"
-        return Fault(
-            reference.path,
-            f"there is no {reference.name!r} among the {reference.group}; {available}",
-            tuple(names_in_group),
-        )
+        available = f"there is {', '.join(names)}" if names else "there are none"
+        groups = " and ".join(filter(None, (reference.group, reference.also)))
+        message = f"there is no {reference.name!r} among the {groups}; {available}"
+        return Fault(reference.path, message, tuple(names))
 
     def _data_fault(self, reference: Reference) -> Fault | None:
         datasets, splits = self.groups["datasets"], self.groups["splits"]

@@ -58,7 +58,11 @@ def complete_inputs(completion: Completion, sample: Any) -> Iterator[Fault]:
     pipelines = part(completion.data, PIPELINES)
     for definition in without_inputs(completion.spec):
         key = "loss_name" if definition.group == "losses" else "metric_name"
-        uses = [each for each in pipelines.values() if any(t[key] == definition.name for t in each[definition.group])]
+        uses = [
+            each
+            for each in pipelines.values()
+            if any(t[key] == definition.name for t in each.get(definition.group, ()))
+        ]
         if not isinstance(sample, (tuple, list)) or len(sample) < 2:
             message = "say as inputs which columns it takes: a sample has no second value to compare with"
             yield Fault((*definition.path, "inputs"), message)

@@ -53,6 +53,7 @@ SLOTS = {
     "metrics": Slot(short=find_metric, itself=True),
     "transform": Slot(itself=True, wants_session=True),
     "backward_hooks": Slot(itself=True, plain_factory=True),
+    "callbacks": ITSELF,
     "input_adapter": ITSELF,
     "output_adapter": ITSELF,
     "input_converter": ITSELF,

@@ -23,7 +23,7 @@ from torcheer.training.spec.checks.completion import batch_size_fault
 from torcheer.training.spec.checks.references import BuildOrder
 from torcheer.training.spec.read.description import FILE, Places, Spec, definitions
 from torcheer.training.spec.read.dialects import translate
-from torcheer.training.spec.read.grammar import LATER, SINGULAR
+from torcheer.training.spec.read.grammar import LATER, MAKERS, SINGULAR
 from torcheer.training.spec.read.older_names import MERGE_KEYS, STRATEGIES
 from torcheer.training.spec.read.value_kinds import Fault, describe_value, quote_list
 
@@ -117,6 +117,9 @@ class Merge:
         """
         strategy, keys, content, inside = self._note(new, origin)
         if isinstance(old, dict) and isinstance(content, dict) and strategy != "replace":
+            for maker, other in (MAKERS, MAKERS[::-1]):  # a class says it anew, where a function made it before
+                if maker in content and other not in content:
+                    old.pop(other, None)
             for key, item in content.items():
                 old[key] = self._value(old.get(key), item, (*path, key), (*inside, key))
             return old

@@ -21,6 +21,7 @@ from torcheer.training.spec.read.value_kinds import Fault
 Places = dict[KeyPath, tuple[Config, KeyPath]]  # key path of the data -> config and key path it came from
 
 VERSION = 1  # of spec.json
+TORCHASSISTANT = "torchassistant"  # `source.dialect` of its configs
 FILE = "spec.json"
 DEFINITIONS: KeyPath = ("initialize", "definitions")
 PIPELINES: KeyPath = ("initialize", "pipelines")
@@ -95,6 +96,11 @@ class Spec:
         """Return whether a part was filled in."""
         parts = label(self.data, path)
         return any(parts[: len(prefix)] == prefix for prefix in self.completed)
+
+    @property
+    def is_torchassistants(self) -> bool:
+        """Whether the config was written for TorchAssistant, whose meaning it keeps."""
+        return bool(self._source("dialect", "") == TORCHASSISTANT)
 
     @property
     def folder(self) -> Path:

@@ -19,15 +19,31 @@ checks. Partial configs, as for evaluation and inference, are translated in the 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from torcheer.config import Config
+from torcheer.config import Config, where
 from torcheer.config.line_numbers import KeyPath
+from torcheer.errors import ConfigWarning
+from torcheer.terminal import did_you_mean
 from torcheer.training.spec.read.description import DEFINITIONS, Places, Spec
-from torcheer.training.spec.read.grammar import SHORT
+from torcheer.training.spec.read.grammar import SHORT, TOP
 from torcheer.training.spec.read.older_names import GROUPS, KEYS, MERGE_KEYS, SECTIONS
 from torcheer.training.spec.read.short_form import ShortForm
 from torcheer.training.spec.read.value_kinds import Fault, quote_list
+
+
+def is_torchassistants(value: Any, path: KeyPath = ()) -> bool:
+    """Return whether a config was written for TorchAssistant.
+
+    It names `torchassistant.…`, or has its definitions in `data` and `computation`.
+    """
+    if path == DEFINITIONS and isinstance(value, dict) and any(key in SECTIONS for key in value):
+        return True
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return any(is_torchassistants(item, (*path, key)) for key, item in items) or (
+        isinstance(value, str) and value.startswith("torchassistant.")
+    )
 
 
 class Translation:
@@ -37,11 +53,23 @@ class Translation:
         self.config = config
         self.places: Places = {}
         self.faults: list[Fault] = []
-        data = self.value({key: value for key, value in config.data.items() if key not in SHORT}, (), ())
+        unknown = self._unknown_keys(saved)
+        known = {key: value for key, value in config.data.items() if key not in (*SHORT, *unknown)}
+        data = self.value(known, (), ())
         short = {key: value for key, value in config.data.items() if key in SHORT}
         ShortForm(self, data, short, saved).expand()
         self.spec = Spec(data, self.places)
         self._lift_device(data)
+
+    def _unknown_keys(self, saved: Spec | None) -> list[str]:
+        """Return the keys at the top that TorchAssistant would ignore; here a warning says so."""
+        is_theirs = is_torchassistants(self.config.data) or (saved is not None and saved.is_torchassistants)
+        unknown = [key for key in self.config.data if is_theirs and key not in (*TOP.fields, *SHORT)]
+        for key in unknown:
+            near = did_you_mean(key, [*TOP.fields, *SHORT])
+            text = f"{where(self.config, (key,))}: a config has no key {key!r}, and it is ignored.{near}"
+            warnings.warn(text, ConfigWarning, stacklevel=2)
+        return unknown
 
     def value(self, value: Any, path: KeyPath, origin: KeyPath) -> Any:
         """Copy a value with the keys of our dialect.

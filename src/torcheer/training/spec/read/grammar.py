@@ -307,6 +307,7 @@ GROUPS: dict[str, Schema] = {
         needs=("nodes", "input_ports", "ingoing_edges"),
         older=OLDER_KEYS["initialize", "definitions", "*", "spec"],
     ),
+    "callbacks": maker_schema("a definition of callbacks", "callbacks", "my_code.Reread"),
 }
 DATA_GROUPS = ("datasets", "splits", "preprocessors", "collators", "data_loaders")
 
@@ -399,7 +400,6 @@ DEBUG_PIPELINE = Schema(
     needs=("input_injector",),
     older=OLDER_KEYS["initialize", "pipelines", "*"],
 )
-NOT_YET = "callbacks, and what runs before an epoch, are not part of this version of torcheer"
 STAGE = Schema(
     "a stage",
     {
@@ -434,8 +434,14 @@ STAGE = Schema(
             example=0.1,
             otherwise="all of them",
         ),
+        "run_before_epoch": Key(
+            ListOf(Ref("callbacks", also="pipelines")),
+            "What runs before each epoch, in order: callbacks, called with the session and the epoch, and pipelines, "
+            "whose batches only go forward",
+            example=["erase", "predict", "reread"],
+            otherwise="nothing",
+        ),
     },
-    refused={"run_before_epoch": NOT_YET},
 )
 
 # Keys of evaluation and inference configs.
@@ -504,6 +510,10 @@ SOURCE = Schema(  # written to spec.json by torcheer
         "completed": Key(
             ListOf(ListOf(ANYTHING)), "Parts that were filled in", example=[["splits", "split"]], default=[]
         ),
+        "dialect": Key(
+            TEXT, "System that the config was written for", example="torchassistant", otherwise="torcheer itself"
+        ),
+        "sampled": Key(FLAG, "Whether its data has decided what was omitted", example=True, default=False),
     },
 )
 
@@ -623,4 +633,3 @@ TOP = Schema(
     needs=("session_dir",),
     short=SHORT,
 )
-REFUSED_GROUPS = {"callbacks": NOT_YET}

@@ -36,6 +36,7 @@ class Reference:
     path: KeyPath
     group: str
     name: str
+    also: str = ""  # another group that may have it
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class Ref(Kind):
     group: str
     or_empty: bool = False  # "" and null mean none
     none: tuple[str, ...] = ()  # further words that mean none
+    also: str = ""  # another group that it may be of
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if self.or_empty and value in ("", None, *self.none):
@@ -149,13 +151,14 @@ class Ref(Kind):
                 path, f"this is {describe_value(value)}, and the name of one of the {self.group} is needed here"
             )
         else:
-            yield Reference(path, self.group, value)
+            yield Reference(path, self.group, value, self.also)
 
     def json_schema(self, *, partial: bool = False) -> JsonSchema:
         return {"type": ["string", "null"]} if self.or_empty else {"type": "string", "minLength": 1}
 
     def in_words(self) -> str:
-        what = "a dataset, or part of a split" if self.group == "data" else f"one of the `{self.group}`"
+        groups = " or ".join(f"`{group}`" for group in filter(None, (self.group, self.also)))
+        what = "a dataset, or part of a split" if self.group == "data" else f"one of the {groups}"
         none = ", ".join(f"`{word}`" for word in ("null", *self.none))
         return f"the name of {what}" + (f", or {none}" if self.or_empty else "")
 
@@ -247,7 +250,6 @@ class Schema(Kind):
     some_of: tuple[str, ...] = ()  # at least one of these
     older: Mapping[str, str] = field(default_factory=dict)  # keys of older dialects, and ours of the same meaning
     short: Mapping[str, Key] = field(default_factory=dict)  # keys that are expanded before a value is walked
-    refused: Mapping[str, str] = field(default_factory=dict)  # known keys that are not supported, and why
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not isinstance(value, dict):
@@ -260,9 +262,7 @@ class Schema(Kind):
 
     def _keys(self, value: Mapping[str, Any], path: KeyPath) -> Iterator[Finding]:
         for key in value:
-            if key in self.refused:
-                yield Fault((*path, key), self.refused[key])
-            elif key not in self.fields:
+            if key not in self.fields:
                 # the nearest word to the key, not to its value
                 yield Fault((*path, key), f"{self.label} has no key {key!r}.{did_you_mean(key, self._words())}")
         for key in self.needs:

@@ -1,0 +1,3 @@
+"""TorchAssistant's `adapters`."""
+
+from torcheer.training.adapters import DefaultInputAdapter as DefaultInputAdapter
