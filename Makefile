@@ -29,7 +29,10 @@ demo: setup ## train a small conv net on handwritten digits, with the studio, a 
 unexport PYTHONDONTWRITEBYTECODE
 
 # Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
-test test-python test-forking test-browser test-slow test-faults test-dist test-integrations: export PYTHONHASHSEED = 0
+test test-python test-forking test-browser test-slow test-faults test-dist test-originals: setup ## programs written for the originals, with only their import lines changed
+	@$(python) -m pytest -q -m originals
+
+test-integrations: export PYTHONHASHSEED = 0
 test test-python test-forking test-browser test-dist test-integrations: export OMP_NUM_THREADS = 1
 
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
@@ -205,4 +208,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations check-metadata docs notebooks
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks
