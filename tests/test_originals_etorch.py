@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from children import Child
+from children import Child, run_python
 from studio_client import Client
 from studio_pages import opened  # noqa: F401  (a fixture)
 from studio_programs import GONE, Panel
@@ -176,3 +177,11 @@ def test_a_program_shows_its_page_in_a_browser_and_ends_by_ctrl_c(
         process.ends()
         assert process.error_text.count("eTorch's window is a page in the browser here") == 1
         assert "Traceback" not in process.error_text
+
+
+def test_a_program_at_a_prompt_ends_when_that_is_left(tmp_path: Path) -> None:
+    environment = {"TORCHEER_NO_BROWSER": "1", "OMP_NUM_THREADS": "1"}
+    done = run_python(
+        "-i", PROGRAMS / "feature_maps.py", stdin=subprocess.DEVNULL, env=environment, cwd=tmp_path
+    )  # nothing is typed: the prompt's end
+    assert "http://127" in done.stdout and "Traceback" not in done.stderr

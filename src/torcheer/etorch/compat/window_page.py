@@ -83,7 +83,8 @@ class WindowPage:
         self._tables: dict[str, SentTable] = {}
         self._refreshed = self._counted = 0.0
         self._lock = threading.RLock()  # of what is sent: a program may update it from its own thread
-        self._thread = threading.Thread(target=self._serve, name="torcheer window")
+        # A program stays for its page; a prompt, as after `python -i`, ends when it is left.
+        self._thread = threading.Thread(target=self._serve, name="torcheer window", daemon=_has_prompt())
 
     def open(self) -> None:
         """Start the viewer, and the thread."""
@@ -193,9 +194,13 @@ def open_page(window: Any) -> None:
     _close_at_interrupt(window.page)
 
 
+def _has_prompt() -> bool:
+    return bool(sys.flags.interactive) or hasattr(sys, "ps1")
+
+
 def _close_at_interrupt(page: WindowPage) -> None:
     """Let Ctrl-C close the page once the program's own code has ended; before, it interrupts that code as ever."""
-    if threading.current_thread() is not threading.main_thread() or hasattr(sys, "ps1"):
+    if threading.current_thread() is not threading.main_thread() or _has_prompt():
         return
     before = signal.getsignal(signal.SIGINT)
     if not callable(before):
