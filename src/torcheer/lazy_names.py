@@ -11,15 +11,16 @@ from typing import Any
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package; `modules` maps each name to its module.
 
-    A name may be a module itself.
+    A name may be a module itself, also one of another name: "module:".
     """
 
     def find(name: str) -> Any:
         if name not in modules:
             names = sorted({*modules, *getattr(sys.modules[package], "__all__", ())})
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(names)}")
-        module = import_module(modules[name])
-        is_module = modules[name].endswith(f".{name}") and not hasattr(module, name)
+        path, is_other_name, _ = modules[name].partition(":")
+        module = import_module(path)
+        is_module = is_other_name or (path.endswith(f".{name}") and not hasattr(module, name))
         value = module if is_module else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value

@@ -190,7 +190,7 @@ test("the tensor that was chosen last is shown of the next layer, else the netwo
   assert.equal(pickTensor([], { variable: "", part: "" }, "Act"), null);
 });
 
-const LAYER = { name: "conv", also: ["relu", "conv.weight"], shape: [8], kind: "", view: "auto", place: null, relation: "", other: "", holds: false } as Layer; // prettier-ignore
+const LAYER = { name: "conv", also: ["relu", "conv.weight"], shape: [8], kind: "", view: "auto", place: null, relation: "", other: "", align: ["", ""], space: null, holds: false } as Layer; // prettier-ignore
 const logged = (layer: string, variable: string, rows: number) =>
   withRows(
     emptyTable({

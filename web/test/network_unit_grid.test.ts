@@ -17,6 +17,8 @@ const layer = (view: string): Layer => ({
   place: null,
   relation: "",
   other: "",
+  align: ["", ""],
+  space: null,
   also: [],
   holds: false,
 });

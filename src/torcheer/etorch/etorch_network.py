@@ -39,7 +39,11 @@ class States(MutableMapping[str, NDArray[np.float32]]):
         self.kept: dict[str, Any] = {}  # tensors or arrays, never written to again
         self.first: dict[str, int] = {}  # the number of the first batch item kept, if not 0
 
-    def __getitem__(self, variable: str) -> NDArray[np.float32]:
+    def __getitem__(self, variable: str) -> Any:
+        return self.array(variable)
+
+    def array(self, variable: str) -> NDArray[np.float32]:
+        """A variable's values; UnknownLayer where it was never recorded."""
         if variable not in self.kept:
             names = ", ".join(self.kept) or "none yet"
             raise UnknownLayer(f"{self.owner.name} has no values of {variable!r}; recorded are: {names}")
@@ -63,6 +67,9 @@ class States(MutableMapping[str, NDArray[np.float32]]):
         del self.kept[variable]
         self.first.pop(variable, None)
 
+    def __contains__(self, variable: object) -> bool:
+        return variable in self.kept
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.kept)
 
@@ -76,11 +83,15 @@ class States(MutableMapping[str, NDArray[np.float32]]):
 class Layer:
     """A named layer; `States[variable]` is a float32 array of shape (batch, *shape)."""
 
+    states_type = States
+
     def __init__(self, network: Network, name: str, shape: Shape, kind: str = "", *, declared: bool = True) -> None:
         self.network, self.name, self.shape, self.kind, self.declared = network, name, shape, kind, declared
         self.relation, self.other = "", ""
+        self.align: tuple[str, str] = ("", "")
+        self.space: float | None = None
         self.place: tuple[float, float, float] | None = None
-        self.States = States(self)
+        self.States = self.states_type(self)
 
     @property
     def units(self) -> int:
@@ -92,11 +103,22 @@ class Layer:
         """The projections into this layer."""
         return [projection for projection in self.network.projections.values() if projection.receiver is self]
 
-    def put(self, place: tuple[float, float, float] | None = None, **relation: Any) -> Layer:
+    def put(
+        self,
+        place: tuple[float, float, float] | None = None,
+        *,
+        align: tuple[str, str] = ("", ""),
+        space: float | None = None,
+        **relation: Any,
+    ) -> Layer:
         """Place the layer's centre, or place it relative to another layer: `put(right_of="C1")`.
 
-        Also above, below, left_of, behind, in_front_of.
+        Also above, below, left_of, behind, in_front_of. `align` puts edges in line: "left" or "right", then "front" or
+        "back", "" for the middle. `space` is the gap, in columns of the other layer.
         """
+        across, along = align
+        if across not in ("", "left", "right") or along not in ("", "front", "back"):
+            raise BadArgument(f"{self.name}: align={align} is none: 'left', 'right' or '', then 'front', 'back' or ''")
         for word, other in relation.items():
             if word not in RELATIONS or len(relation) > 1:
                 raise BadArgument(
@@ -105,7 +127,7 @@ class Layer:
             self.relation, self.other = RELATIONS[word], self.network.find(other).name
             if self.other == self.name:
                 raise BadArgument(f"{self.name} cannot lie {word.replace('_', ' ')} itself")
-        self.place = place
+        self.place, self.align, self.space = place, align, space
         self.network.changes += 1
         return self
 
@@ -126,12 +148,14 @@ class Layer:
 class Projection:
     """Weights between two layers: `States["Wt"]`, and `States["DWt"]`, their last change."""
 
+    states_type = States
+
     def __init__(self, network: Network, name: str, sender: Layer, receiver: Layer, type: str = "forward") -> None:
         self.network, self.name, self.sender, self.receiver, self.type = network, name, sender, receiver, type
         self.settings: dict[str, Any] = {}  # kind, stride, padding, … as in `network_records.Projection`
         self.declared = True
         self.version: Any = None  # of the recorded weights: differs once the parameter is written to
-        self.States = States(self)
+        self.States = self.states_type(self)
 
     def fit(self, value: Any, variable: str) -> Any:
         """Return weights unchanged, flat ones reshaped to a full projection.
@@ -175,6 +199,9 @@ class Network:
     'InputToHidden'
     """
 
+    layer_type: type[Layer] = Layer
+    projection_type: type[Projection] = Projection
+
     def __init__(self, name: str = "Network") -> None:
         self.name = name
         self.layers: dict[str, Layer] = {}
@@ -194,14 +221,15 @@ class Network:
         """Add a layer: (units,), (rows, columns), (maps, rows, columns), or eTorch's 4-D shape.
 
         That is (pool rows, pool columns, rows, columns). `kind` is shown as its type. `place` is its centre; or
-        `above=`, `right_of=`, `behind=` and the like place it relative to another layer; by default layers are stacked.
+        `above=`, `right_of=`, `behind=` and the like place it relative to another layer, with `put`'s `align=` and
+        `space=`; by default layers are stacked.
         """
         sizes = tuple(int(size) for size in shape)
         if name in self.layers:
             raise BadArgument(f"{self.name} has a layer {name!r} already; names are unique")
         if not name or not sizes or len(sizes) > 4 or min(sizes) < 1:
             raise BadArgument(f"add_layer({name!r}, {shape}): a layer has a name and 1 to 4 dimensions, none of them 0")
-        layer = self.layers[name] = Layer(self, name, sizes, kind)
+        layer = self.layers[name] = self.layer_type(self, name, sizes, kind)
         try:
             return layer.put(place, **relation)
         except (BadArgument, UnknownLayer):
@@ -221,7 +249,7 @@ class Network:
         name = name or f"{low.name}To{high.name}"
         if name in self.projections and self.projections[name].declared:
             raise BadArgument(f"{self.name} has a projection {name!r} already; give this one a name of its own")
-        projection = self.projections[name] = Projection(self, name, low, high, type)
+        projection = self.projections[name] = self.projection_type(self, name, low, high, type)
         self.changes += 1
         return projection
 
@@ -266,7 +294,15 @@ class Network:
         """The network as hosts send it."""
         layers = tuple(
             network_records.Layer(
-                layer.name, layer.shape, layer.kind, _VIEWS[len(layer.shape)], layer.place, layer.relation, layer.other
+                layer.name,
+                layer.shape,
+                layer.kind,
+                _VIEWS[len(layer.shape)],
+                layer.place,
+                layer.relation,
+                layer.other,
+                layer.align,
+                layer.space,
             )
             for layer in self
         )
@@ -309,7 +345,7 @@ class Network:
         """
         layer = self.layers.get(name)
         if layer is None:
-            layer = self.layers[name] = Layer(self, name, inferred_shape(shape), declared=False)
+            layer = self.layers[name] = self.layer_type(self, name, inferred_shape(shape), declared=False)
             self.changes += 1
             if after in self.layers and after != name and not layer.receiving:
                 self.connect(after, name).declared = False

@@ -9,6 +9,7 @@ another variable, is sent the newest state by a thread that polls a few times a 
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -54,9 +55,10 @@ class NetView:
         """`host` is an existing one to show the network on; None: `open` creates one."""
         if not isinstance(net, Network):
             raise BadArgument(f"NetView shows a torcheer.studio.Network, not a {type(net).__name__}: NetView(est.net)")
-        self.net, self.host, self.title = net, host, title or net.name
+        self.net, self.title = net, title or net.name
+        self.host: Host | None = None
         self.viewer: Any = None  # the process that serves the page, once open
-        self._owns_host = host is None
+        self._owns_host = True
         self._budget = Budget()
         self._step = 0
         self._newest: NetworkState | None = None
@@ -70,7 +72,12 @@ class NetView:
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         if host is not None:
-            self._start()
+            self.show_on(host)
+
+    def show_on(self, host: Host) -> None:
+        """Show the network on an existing host, which somebody else closes."""
+        self.host, self._owns_host = host, False
+        self._start()
 
     @property
     def batch(self) -> int:
@@ -135,7 +142,7 @@ class NetView:
             self._send(self._newest, self.host.wants)
 
     def record(self, counters: Mapping[str, Any] | str = "") -> None:
-        """Call `update`; emergent's name for it."""
+        """Call `update`; emergent's name for it. Counters may be separated by tabs: "Run:\\t0\\tEpoch:\\t58"."""
         self.update(counters)
 
     Record = record
@@ -182,7 +189,7 @@ class NetView:
         self.host.network = self.net.describe()
 
     def _snapshot(self, counters: Mapping[str, Any] | str | None, test: bool) -> NetworkState:
-        named = {"Name": counters} if isinstance(counters, str) else dict(counters or {})
+        named = counters_of(counters) if isinstance(counters, str) else dict(counters or {})
         units = [
             (layer.name, variable, value, layer.States.first.get(variable, 0))
             for layer in self.net
@@ -238,6 +245,23 @@ class NetView:
         """True if a newer state arrives within a moment."""
         time.sleep(_POLL_SECS)
         return self._newest is not state
+
+
+def counters_of(text: str) -> dict[str, Any]:
+    """The counters in a text: a name, or emergent's "Run:\\t0\\tEpoch:\\t58\\tName:\\tcat".
+
+    >>> counters_of("Run:\\t0\\tName:\\tcat")
+    {'Run': 0, 'Name': 'cat'}
+    """
+    if "\t" not in text:
+        return {"Name": text}
+    parts = text.split("\t")
+    pairs = zip(parts[::2], parts[1::2])
+    return {
+        name.strip().removesuffix(":"): int(value) if re.fullmatch(r"\s*-?\d+\s*", value) else value.strip()
+        for name, value in pairs
+        if name.strip()
+    }
 
 
 def _offer_weights(host: Host, id: int, projection: Projection, value: Any, wants: Wants) -> None:

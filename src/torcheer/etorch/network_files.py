@@ -21,7 +21,9 @@ _KINDS = {".safetensors": safetensors_format, ".npz": npz_format}
 def save_weights(network: Network, path: str | PathLike[str]) -> None:
     """Write an array per projection, "InputToHidden.Wt", and per layer's bias, "Hidden.Bias"."""
     arrays = {
-        f"{name}.{variable}": states[variable] for name, variable, states in _places(network) if variable in states
+        f"{name}.{variable}": states.array(variable)
+        for name, variable, states in _places(network)
+        if variable in states
     }
     if not arrays:
         raise BadArgument(f"{network.name} has no weights to save: record some with `State.rec_wts = True` first")

@@ -73,10 +73,10 @@ class State:
             for name, parameter, layer in self._weights():
                 projection = self.net.projections[name]
                 if "Wt" in projection.States:
-                    parameter.copy_(torch.from_numpy(projection.States["Wt"]).view_as(parameter))
+                    parameter.copy_(torch.from_numpy(projection.States.array("Wt")).view_as(parameter))
                 bias = self._parameter(self.wtmap[name], "bias")
                 if bias is not None and "Bias" in layer.States:
-                    values = torch.from_numpy(layer.States["Bias"])[0]
+                    values = torch.from_numpy(layer.States.array("Bias"))[0]
                     bias.copy_(values.reshape(bias.numel(), -1)[:, 0])
 
     def _weights(self, into: Layer | None = None) -> list[tuple[str, Tensor, Layer]]:

@@ -22,6 +22,8 @@ class Layer:
         ""  # its position relative to `other`: "above", "below", "right", "left", "behind", "front"; "" stacks it
     )
     other: str = ""
+    align: tuple[str, str] = ("", "")  # with `other`: "left", "right"; "front", "back"; "": its middle
+    space: float | None = None  # columns of `other` left free between the two; None: as much as looks well
     also: tuple[str, ...] = ()  # its further parts: activations after it, parameters
     holds: bool = False  # whether it is what a module returned that holds other layers
 

@@ -28,6 +28,7 @@ _LONGEST: Final = 16.0
 _LARGEST_CELL: Final = 2.0  # upper bound for a single unit
 _SHORTEST: Final = 0.6
 _APART: Final = 3.0  # between layers side by side
+_LEAST_APART: Final = 1.0  # however little is asked for
 _MOST_UNITS: Final = 1 << 28
 _ONE_STACK: Final = 14  # levels that fit in a single stack
 _WIDER: Final = 1.5  # a screen's aspect ratio
@@ -121,7 +122,7 @@ def places_of(layers: Sequence[Layer], sizes: Sequence[Size], projections: Seque
     _stack(rows, sizes, places)
     for number in related:
         neighbour = numbers[layers[number].other]
-        places[number] = _beside(number, neighbour, layers[number].relation, sizes, places)
+        places[number] = _beside(number, neighbour, layers, sizes, places)
     return [places[number] for number in range(len(layers))]
 
 
@@ -139,14 +140,38 @@ def _related(layers: Sequence[Layer], numbers: dict[str, int], placed: dict[int,
     return chains
 
 
-def _beside(number: int, neighbour: int, relation: str, sizes: Sequence[Size], places: dict[int, Place]) -> Place:
+def _beside(
+    number: int, neighbour: int, layers: Sequence[Layer], sizes: Sequence[Size], places: dict[int, Place]
+) -> Place:
     """The place next to another layer in a direction; farther on where that is occupied."""
-    direction = _DIRECTIONS[relation]
-    across = (sizes[neighbour][0] + sizes[number][0]) / 2 + _APART
-    along = (sizes[neighbour][1] + sizes[number][1]) / 2 + _APART
+    layer, direction = layers[number], _DIRECTIONS[layers[number].relation]
+    apart = _gap(layer.space, layers[neighbour], sizes[neighbour])
+    across, along = ((theirs + own) / 2 + apart for theirs, own in zip(sizes[neighbour], sizes[number]))
     steps = (across, SPACING, along)
-    x, y, z = (at + way * step for at, way, step in zip(places[neighbour], direction, steps))
+    offsets = _aligned(layer.align, sizes[neighbour], sizes[number])
+    x, y, z = (
+        at + (way * step if way else offset)
+        for at, way, step, offset in zip(places[neighbour], direction, steps, offsets)
+    )
     return _free((x, y, z), direction, sizes[number], sizes, places)
+
+
+def _gap(space: float | None, neighbour: Layer, size: Size) -> float:
+    """The distance between two layers: so many of the neighbour's columns, within limits that look well."""
+    if space is None or not isfinite(space):
+        return _APART
+    columns = plane_cells(neighbour, grid_of(neighbour))[0]
+    return min(max(space * size[0] / max(columns, 1.0), _LEAST_APART), 2 * _APART)
+
+
+def _aligned(align: tuple[str, str], neighbour: Size, own: Size) -> Place:
+    """How far a layer is shifted so that its edges are in line with the neighbour's."""
+    across, along = ((theirs - size) / 2 for theirs, size in zip(neighbour, own))
+    return (
+        {"left": -across, "right": across}.get(align[0], 0.0),
+        0.0,
+        {"front": along, "back": -along}.get(align[1], 0.0),
+    )
 
 
 def _free(

@@ -28,6 +28,8 @@ export interface Layer {
   place: [number, number, number] | null; // its centre, in scene units; None: computed by `placement`
   relation: string;
   other: string;
+  align: [string, string]; // with `other`: "left", "right"; "front", "back"; "": its middle
+  space: number | null; // columns of `other` left free between the two; None: as much as looks well
   also: string[]; // its further parts: activations after it, parameters
   holds: boolean; // whether it is what a module returned that holds other layers
 }

@@ -33,7 +33,7 @@ def write(table: Table, path: str | PathLike[str], header: str) -> None:
     if header not in ("emergent", "plain"):
         raise BadArgument(f"to_csv(header={header!r}): headers are 'emergent' (with types) or 'plain'")
     target = Path(path)
-    names = [title for name in table.columns for title in _titles(name, table[name], header == "emergent")]
+    names = csv_titles(table, header == "emergent")
     columns = [column for name in table.columns for column in _texts(table[name])]
     delimiter = "\t" if target.suffix == ".tsv" else ","
     # csv leaves a lone carriage return unquoted, and readers take it for a line end.
@@ -44,6 +44,16 @@ def write(table: Table, path: str | PathLike[str], header: str) -> None:
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting)
         writer.writerow(names)
         writer.writerows(zip(*columns))
+
+
+def csv_titles(table: Table, emergent: bool = True) -> list[str]:
+    """The headers of a table."""
+    return [title for name in table.columns for title in _titles(name, table[name], emergent)]
+
+
+def csv_cells(table: Table, row: int) -> list[str]:
+    """The cells of a row, as text."""
+    return [text for name in table.columns for (text,) in _texts(table[name][row : row + 1])]
 
 
 def _titles(name: str, values: Array, emergent: bool) -> list[str]:
