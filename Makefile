@@ -29,8 +29,8 @@ demo: setup ## train a small conv net on handwritten digits, with the studio, a 
 unexport PYTHONDONTWRITEBYTECODE
 
 # Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
-test test-python test-forking test-browser test-slow test-faults test-dist test-integrations: export PYTHONHASHSEED = 0
-test test-python test-forking test-browser test-dist test-integrations: export OMP_NUM_THREADS = 1
+test test-python test-forking test-browser test-slow test-faults test-dist test-integrations test-originals: export PYTHONHASHSEED = 0
+test test-python test-forking test-browser test-dist test-integrations test-originals: export OMP_NUM_THREADS = 1
 
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
@@ -70,6 +70,9 @@ test-versions: setup ## the wheel beside every torch from 2.9 on, and on every P
 # An environment of its own: mlflow asks for another pyarrow than we test with.
 test-integrations: setup .venv-integrations/$(stamp) ## others' loops and trackers, with the real packages: Lightning, transformers, Accelerate, W&B, TensorBoard, MLflow, captum
 	@.venv-integrations/bin/python -m pytest -q -m integrations
+
+test-originals: setup ## programs written for the originals, with only their import lines changed
+	@$(python) -m pytest -q -m originals
 
 # A round takes as long as the property tests of `make test`; SEED=… ROUNDS=1 draws again what a round drew.
 ROUNDS ?= 5
@@ -205,4 +208,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations check-metadata docs notebooks
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks

@@ -1,0 +1,1 @@
+"""Names of the systems that torcheer continues."""
