@@ -61,6 +61,15 @@ def overwrites_its_target(x):
     return target.scatter_(1, torch.arange(8).expand(4, 8), x) + 1
 
 
+def writes_by_places_without_dimensions(x):
+    scores = torch.full((2, 2, 5), -9.0)
+    for row, column in torch.tensor([[1, 3], [0, 2], [1, 3]]):
+        before = scores[row, :, column].view(2, 1)
+        scores[row, :, column] = torch.cat([before, x[:2, :1]], 1).logsumexp(1)
+    scores[:, :, :2] = x[:2, :2]
+    return scores.contiguous()
+
+
 def leaves_a_stale_view(x):
     rows = (x.clone().requires_grad_() * 2).unbind(0)
     with torch.no_grad():
@@ -75,6 +84,7 @@ PROGRAMS = {
     "new of a parameter": (lambda x: nn.Linear(8, 4).weight.new(4, 8).fill_(2) * x, "new"),
     "a scatter that overwrites its target": (overwrites_its_target, "scatter_"),
     "a stale view": (leaves_a_stale_view, "unbind"),
+    "places without dimensions": (writes_by_places_without_dimensions, "__setitem__"),
     "custom operators": (custom_operators, "foo wave bump_ mul"),
     "cond": (lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,)), "add sub"),
     "nested": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]).to_padded_tensor(0.0) * 2, "to_padded_tensor"),
