@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import cache
@@ -165,16 +165,15 @@ def parse_all(layers: Any, modules: Mapping[str, Any], verb: str) -> list[Select
     return [parse(key, modules, verb) for key in keys_of(layers, verb)]
 
 
-def keys_of(layers: Any, verb: str) -> Iterator[Any]:
-    """Yield the single keys of what was given as layers."""
+def keys_of(layers: Any, verb: str) -> Iterable[Any]:
+    """Return the single keys of what was given as layers."""
     if isinstance(layers, Mapping):
         raise BadArgument(f"{verb}: a mapping has no meaning here; give layers or a list of them")
     if isinstance(layers, str | int | slice) or is_module(layers) or callable(layers):
-        yield layers
-    elif isinstance(layers, Iterable):
-        yield from layers
-    else:
-        raise BadArgument(f"{verb}: {_not_a_layer(layers, verb)}")
+        return (layers,)
+    if isinstance(layers, Iterable):
+        return layers
+    raise BadArgument(f"{verb}: {_not_a_layer(layers, verb)}")
 
 
 def parse(key: Any, modules: Mapping[str, Any], verb: str) -> Selector:
@@ -279,9 +278,12 @@ def class_name(module: Any) -> str:
 
 
 def _path_of(module: Any, modules: Mapping[str, Any], verb: str) -> str:
+    for path, candidate in modules.items():  # most often; a module that is asked for what it has not takes its time
+        if candidate is module:
+            return path
     inner = getattr(module, "_orig_mod", module)
     for path, candidate in modules.items():
-        if candidate is module or getattr(candidate, "_orig_mod", candidate) is inner:
+        if getattr(candidate, "_orig_mod", candidate) is inner:
             return path
     raise UnknownLayer(f"{verb}: the {type(module).__name__} given is no part of this model of {len(modules)} modules")
 
