@@ -64,7 +64,7 @@ X = torch.full((2, 4), 0.5)
 PROGRAMS: dict[str, tuple[Any, Any, dict[str, list[int]]]] = {
     "no loop at all": (straight_line, X, {"add": [1, 1], "mul": [1, 1]}),
     "beside a loop": (beside_a_loop, X, {"add": [3], "ones": [1] * 3, "mean": [1] * 4}),
-    "a list of tensors from outside": (list_from_outside, [X, X], {"input": [1, 1], "add": [1, 1]}),
+    "a list of tensors from outside": (list_from_outside, (X, X + 1, X + 2), {"input": [1, 1, 1], "add": [1, 1, 1]}),
     "a loop that writes in place": (written_in_place, X, {"add": [4]}),
     "a body that takes turns": (body_that_takes_turns, X, {"add": [4]}),
     "a loop inside a loop": (loop_inside_a_loop, X, {"sin": [4, 4, 4], "mul": [12], "tanh": [4]}),
