@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +299,13 @@ def test_both_modules_have_the_names_and_ours_keep_their_meaning() -> None:
     assert torcheer.extract is not tl.extract and torcheer.load is tl.load
     assert not (set(dir(tl)) - different) & set(dir(torcheer))
     assert "older" in inspect.signature(torcheer.log_forward_pass).parameters
+
+
+def test_nothing_of_it_is_loaded_before_one_of_its_names_is_used() -> None:
+    program = (
+        "import sys, torch, torcheer as tl\n"
+        "history = tl.log_forward_pass(torch.nn.ReLU(), torch.ones(1)); history['relu_1'].shape, str(history)\n"
+        "assert not [name for name in sys.modules if 'originals' in name]\n"
+        "assert history.layer_list and 'torcheer.originals.torchlens.attributes' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
