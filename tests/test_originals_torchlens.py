@@ -16,7 +16,8 @@ import torcheer
 import torcheer.originals.torchlens as tl
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.history.op_views import LayerView, OpView
-from torcheer.originals.torchlens import attributes, older_options
+from torcheer.originals.torchlens import older_attributes as attributes
+from torcheer.originals.torchlens import older_options
 
 pytestmark = pytest.mark.originals
 
@@ -306,6 +307,6 @@ def test_nothing_of_it_is_loaded_before_one_of_its_names_is_used() -> None:
         "import sys, torch, torcheer as tl\n"
         "history = tl.log_forward_pass(torch.nn.ReLU(), torch.ones(1)); history['relu_1'].shape, str(history)\n"
         "assert not [name for name in sys.modules if 'originals' in name]\n"
-        "assert history.layer_list and 'torcheer.originals.torchlens.attributes' in sys.modules"
+        "assert history.layer_list and 'torcheer.originals.torchlens.older_attributes' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -87,7 +87,7 @@ def log_forward_pass(
     torch.Size([1, 3])
     """
     if older:
-        from torcheer.originals.torchlens.verbs import log_forward_pass as run_older
+        from torcheer.originals.torchlens.older_verbs import log_forward_pass as run_older
 
         return run_older(
             model, inputs, input_kwargs, layers_to_save, vis_opt=vis_opt, vis_path=vis_path, options=older,

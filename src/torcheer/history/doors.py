@@ -21,7 +21,7 @@ StrPath = str | os.PathLike[str]
 
 def older_attribute(view: Any, name: str) -> Any:
     """Return an attribute of a history, layer or operation by TorchLens's name."""
-    from torcheer.originals.torchlens.attributes import read
+    from torcheer.originals.torchlens.older_attributes import read
 
     return read(view, name)
 

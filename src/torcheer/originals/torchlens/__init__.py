@@ -16,12 +16,12 @@ _HOMES = {
     **dict.fromkeys(
         ("extract", "extract_dataset", "get_model_metadata", "log_forward_pass", "log_model_metadata", "pluck", "save",
          "show_model_graph", "summary", "trace", "validate", "validate_forward_pass", "validate_saved_activations"),
-        "torcheer.originals.torchlens.verbs",
+        "torcheer.originals.torchlens.older_verbs",
     ),
     **dict.fromkeys(
         ("clamp", "contains", "func", "in_module", "label", "mean_ablate", "module", "noise", "replace_with", "scale",
          "steer", "when", "where", "zero_ablate"),
-        "torcheer.originals.torchlens.selectors",
+        "torcheer.originals.torchlens.site_selectors",
     ),
     "ModelHistory": "torcheer.history",
     "load": "torcheer.verbs",

@@ -14,7 +14,7 @@ from torcheer.capture.values.save_policy import Save
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.originals.torchlens.older_options import DrawingWish, check_options, drawing_wish, save_form
-from torcheer.originals.torchlens.selectors import layer_key
+from torcheer.originals.torchlens.site_selectors import layer_key
 
 StrPath = str | os.PathLike[str]
 _OURS = ("save_gradients", "edits", "seed", "fused", "level", "structure")
