@@ -56,7 +56,35 @@ def gradient_inside(x):
     return torch.autograd.grad((x**2).sum(), x, create_graph=True)[0]
 
 
+def overwrites_its_target(x):
+    target = torch.randn(4, 8) * 3  # every element of it is written before anything reads one
+    return target.scatter_(1, torch.arange(8).expand(4, 8), x) + 1
+
+
+def writes_by_places_without_dimensions(x):
+    scores = torch.full((2, 2, 5), -9.0)
+    for row, column in torch.tensor([[1, 3], [0, 2], [1, 3]]):
+        before = scores[row, :, column].view(2, 1)
+        scores[row, :, column] = torch.cat([before, x[:2, :1]], 1).logsumexp(1)
+    scores[:, :, :2] = x[:2, :2]
+    return scores.contiguous()
+
+
+def leaves_a_stale_view(x):
+    rows = (x.clone().requires_grad_() * 2).unbind(0)
+    with torch.no_grad():
+        rows[0].add_(1)  # from here on, asking rows[1] for its grad_fn raises
+    return x * 3
+
+
 PROGRAMS = {
+    "new of a size": (lambda x: x.new(4, 8).zero_() + x, "new"),
+    "new of a tensor": (lambda x: x.new(x.sum(0)).cumsum(0), "new"),
+    "new of a list": (lambda x: x.new([1.0, 2.0]).sum() + x, "new"),
+    "new of a parameter": (lambda x: nn.Linear(8, 4).weight.new(4, 8).fill_(2) * x, "new"),
+    "a scatter that overwrites its target": (overwrites_its_target, "scatter_"),
+    "a stale view": (leaves_a_stale_view, "unbind"),
+    "places without dimensions": (writes_by_places_without_dimensions, "__setitem__"),
     "custom operators": (custom_operators, "foo wave bump_ mul"),
     "cond": (lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,)), "add sub"),
     "nested": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]).to_padded_tensor(0.0) * 2, "to_padded_tensor"),
@@ -185,3 +213,24 @@ def test_a_cast_that_changes_nothing_is_no_operation_and_takes_no_reader_away():
     assert history.validate()
     half = tl.log_forward_pass(Skip().half(), torch.randn(2, 4).half())
     assert "float_1_2" in half.layer_labels  # here it does something
+
+
+class StaticDouble(nn.Module):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+
+class ClassNamed(nn.Module):
+    @classmethod
+    def forward(cls, x):
+        return x + len(cls.__name__)
+
+
+@pytest.mark.parametrize("inner", [StaticDouble(), ClassNamed()], ids=["static", "class"])
+@pytest.mark.parametrize("structure", [True, False])
+def test_a_forward_that_takes_no_module_is_called_without_it(inner, structure):
+    for model, path in ((inner, ""), (nn.Sequential(nn.Linear(8, 8), inner), "1")):
+        history = tl.log_forward_pass(model, X, layers_to_save=path or "all", structure=structure or not path)
+        assert path or torch.equal(history[-1].tensor_contents, model(X))
+        assert not path or torch.equal(history[path].tensor_contents, model(X))

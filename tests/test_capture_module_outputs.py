@@ -2,8 +2,10 @@
 
 import copy
 import gc
+import sys
 import weakref
 from collections import namedtuple
+from typing import Any
 
 import pytest
 import torch
@@ -234,3 +236,33 @@ def test_a_path_inside_wrappers_and_a_shared_module_are_found():
 def test_a_loop_over_one_layer_is_its_passes():
     history = flat(TanhLoop(), "all")
     assert {op.module for op in history} == {op.output_of[-1].address for op in history}
+
+
+def test_less_structure_makes_no_more_python_calls_than_hooks_that_are_put_on_and_taken_off() -> None:
+    model = nn.Sequential(*[layer for _ in range(8) for layer in (nn.Linear(4, 4), nn.ReLU())]).eval()
+    x, names = torch.rand(2, 4), [str(number) for number in range(16)]
+
+    def hooks() -> None:
+        kept: dict[str, Any] = {}
+
+        def keep(name: str) -> Any:
+            return lambda module, inputs, output: kept.update({name: output})
+
+        handles = [module.register_forward_hook(keep(name)) for name, module in model.named_children()]
+        model(x)
+        for handle in handles:
+            handle.remove()
+
+    def count(function: Any) -> int:
+        function()
+        calls: list[str] = []
+        sys.setprofile(lambda frame, event, argument: calls.append(event))
+        try:
+            function()
+        finally:
+            sys.setprofile(None)
+        return calls.count("call")
+
+    with torch.no_grad():
+        ours = count(lambda: tl.log_forward_pass(model, x, layers_to_save=names, structure=False))
+        assert ours <= 1.1 * count(hooks)

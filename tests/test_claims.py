@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import torcheer
 
@@ -79,10 +80,12 @@ def test_what_is_said_to_be_missing_is_missing(system: str) -> None:
         assert not found, f"{HOMES[system]} has {name} now: docs/migrating/index.md says that it has not"
 
 
-def test_spellings_of_torchlens_that_are_said_to_be_missing_are_refused() -> None:
-    known = inspect.signature(torcheer.log_forward_pass).parameters
-    missing = [name for name in quoted(table()["TorchLens"][2]) if name.startswith("vis_")]
-    assert missing and not [name for name in missing if name in known]
+def test_what_of_torchlens_is_said_to_be_missing_is_refused() -> None:
+    missing = quoted(table()["TorchLens"][2])
+    assert missing == ["halt", "log.draw(vis_mode=…)"]
+    with pytest.raises(torcheer.errors.BadArgument, match="stop_early"):
+        torcheer.log_forward_pass(torch.nn.ReLU(), torch.ones(1), halt=None)  # type: ignore[call-arg]
+    assert "vis_mode" not in inspect.signature(torcheer.ModelHistory.draw).parameters
 
 
 OTHERS = ("log.md", "integrations.md")  # of the past, and of other packages than the originals

@@ -205,6 +205,7 @@ LAYERS: dict[str, tuple[Any, str, set[str]]] = {
     "class": (nn.Conv2d, "class", CONVS),
     "name of a class": ("Conv2d", "class", CONVS),
     "module itself": (MODEL.head, "object", {"head"}),
+    "function": ("conv2d", "function", CONVS),
     "predicate": (is_conv, "predicate", CONVS),
     "list": (["head", nn.ReLU, is_conv], "predicate", {"head", "features.1", *CONVS}),
     "list of one": (("head",), "module", {"head"}),

@@ -79,8 +79,8 @@ ROOMS = {
     "demo": {"torch", "verbs", "training", "config", "runlog"},
     "integrations": {"torch", "capture", "history", "host", "monitor", "network", "runlog", "tap", "training", "wire",
                      "studio"},  # the last: the name and the tags of a run
-    "originals": {"torch", "selection", "models", "tap", "wire", "autograd", "inspector", "monitor", "video",
-                  "training"},
+    "originals": {"torch", "selection", "models", "tap", "wire", "autograd", "inspector", "monitor", "video", "verbs",
+                  "capture", "history", "training"},
     "commands": {"cli", "verbs", "training", "config", "torch"},
     "cli": {"verbs", "commands", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip

@@ -59,4 +59,4 @@ if TYPE_CHECKING:
         watch,
     )
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, older="torcheer.originals.torchlens")

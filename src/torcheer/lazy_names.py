@@ -8,13 +8,21 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, modules: Mapping[str, str], *, older: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package; `modules` maps each name to its module.
 
-    A name may be a module itself, also one of another name: "module:".
+    A name may be a module itself, also one of another name: "module:". `older`: a package with names of a system that
+    this one continues, which is asked for names that are not listed; its `ELSEWHERE` has those of which it says what to
+    write instead.
     """
 
     def find(name: str) -> Any:
+        if name not in modules and older and not name.startswith("_"):
+            others: Any = import_module(older)
+            if name in dir(others) or name in others.ELSEWHERE:
+                return getattr(others, name)
         if name not in modules:
             names = sorted({*modules, *getattr(sys.modules[package], "__all__", ())})
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(names)}")

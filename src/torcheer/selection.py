@@ -2,18 +2,20 @@
 
 A layer is named by its label ('relu_1'), the path of a module ('features.6'), either with one pass ('relu_1:2'), a
 position (7, -1), a pattern ('features.*'), a role ('resid[5]', 'attn[5].q', 'unembed': see `roles`), a module class
-('Conv2d', nn.Conv2d), a module, or a predicate: a function that receives one layer and reads its label, module, shape,
-dtype, flops … 'all' and 'none' are what they say; a list is any of these. A verb that cannot take a form refuses it by
-one text.
+('Conv2d', nn.Conv2d), a module, a function of torch ('relu', 'max_pool2d'), or a predicate: a function that receives
+one layer and reads its label, module, shape, dtype, flops … 'all' and 'none' are what they say; a list is any of
+these. A verb that cannot take a form refuses it by one text.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument, UnknownLayer
@@ -42,10 +44,11 @@ FORMS: dict[str, tuple[str, str]] = {
     "part": ("a part of a role", "'attn[5].q', 'mlp[5].in'"),
     "class": ("a module class", "'Conv2d', nn.Conv2d"),
     "object": ("a module", "model.head"),
+    "function": ("a function's name", "'relu'"),
     "predicate": ("a predicate", "lambda layer: layer.shape[-1] == 512"),
 }
 _MODULES_ONLY = dict.fromkeys(
-    ("label", "position", "position from the end", "slice"), "it follows modules, not single operations"
+    ("label", "function", "position", "position from the end", "slice"), "it follows modules, not single operations"
 ) | {"pass": "it sees every call of a module", "part": "it follows what whole modules return"}
 _SLICES = {"slice": "positions are counted while the model runs"}
 _TEXT_ONLY = dict.fromkeys(("object", "predicate"), "a config holds texts and numbers")
@@ -84,7 +87,7 @@ class Selector:
 
     key: Any
     form: str  # of FORMS; "pass" is "label" or "module" with a `call`, "object" is "module"
-    name: str = ""  # "conv2d" of a label, the path of a module, the name of a class, or the pattern
+    name: str = ""  # "conv2d" of a label, the path of a module, the name of a class, or the pattern (of labels)
     number: int = 0  # 3 of 'conv2d_3'
     index: int = -1  # the position; 7 of 'conv2d_3_7'
     call: int = 0  # number of the pass; 0 for all
@@ -100,6 +103,11 @@ class Selector:
     def for_ops(self) -> bool:
         """Whether it can select an operation by itself."""
         return self.form not in ("module", "class", "none", "role")
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether `name` is a pattern that labels are compared with."""
+        return self.form in ("pattern", "function")
 
     def matches_name(self, names: Iterable[str]) -> bool:
         """Whether a pattern matches one of these names."""
@@ -157,16 +165,15 @@ def parse_all(layers: Any, modules: Mapping[str, Any], verb: str) -> list[Select
     return [parse(key, modules, verb) for key in keys_of(layers, verb)]
 
 
-def keys_of(layers: Any, verb: str) -> Iterator[Any]:
-    """Yield the single keys of what was given as layers."""
+def keys_of(layers: Any, verb: str) -> Iterable[Any]:
+    """Return the single keys of what was given as layers."""
     if isinstance(layers, Mapping):
         raise BadArgument(f"{verb}: a mapping has no meaning here; give layers or a list of them")
     if isinstance(layers, str | int | slice) or is_module(layers) or callable(layers):
-        yield layers
-    elif isinstance(layers, Iterable):
-        yield from layers
-    else:
-        raise BadArgument(f"{verb}: {_not_a_layer(layers, verb)}")
+        return (layers,)
+    if isinstance(layers, Iterable):
+        return layers
+    raise BadArgument(f"{verb}: {_not_a_layer(layers, verb)}")
 
 
 def parse(key: Any, modules: Mapping[str, Any], verb: str) -> Selector:
@@ -232,9 +239,26 @@ def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
     classes = {class_name(module) for module in modules.values()}
     if key in classes:
         return Selector(key, "class", key)
+    if key.islower() and label_name(key) in function_names():
+        return Selector(key, "function", f"{label_name(key)}_*")
     some = ", ".join(repr(name) for name in list(modules)[:4])
     hint = did_you_mean(address, [*modules, *classes], 3) or (f" There are {some} …" if modules else "")
     raise UnknownLayer(f"no layer or module named {key!r} among {len(modules)} modules.{hint}")
+
+
+def label_name(function: str) -> str:
+    """Return a function's name in labels: "maxpool2d" for `max_pool2d`."""
+    return "".join(letter for letter in function.lower() if letter.isalnum()) or "op"
+
+
+@cache
+def function_names() -> frozenset[str]:
+    """Return the names in labels of torch's functions; none where torch is not loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return frozenset()
+    homes = (torch, torch.Tensor, torch.nn.functional, torch.special, torch.fft, torch.linalg)
+    return frozenset(label_name(name) for home in homes for name in dir(home) if callable(getattr(home, name, None)))
 
 
 def _parse_role(key: str, modules: Mapping[str, Any]) -> Selector | None:
@@ -254,9 +278,12 @@ def class_name(module: Any) -> str:
 
 
 def _path_of(module: Any, modules: Mapping[str, Any], verb: str) -> str:
+    for path, candidate in modules.items():  # most often; a module that is asked for what it has not takes its time
+        if candidate is module:
+            return path
     inner = getattr(module, "_orig_mod", module)
     for path, candidate in modules.items():
-        if candidate is module or getattr(candidate, "_orig_mod", candidate) is inner:
+        if getattr(candidate, "_orig_mod", candidate) is inner:
             return path
     raise UnknownLayer(f"{verb}: the {type(module).__name__} given is no part of this model of {len(modules)} modules")
 

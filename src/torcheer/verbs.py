@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torcheer.memory.memory_plan import Plan
     from torcheer.modelfiles import ModelFile
     from torcheer.monitor.watch import Every, Transport, Watch
+    from torcheer.originals.torchlens.older_options import OlderOptions
     from torcheer.runlog.run_folder import RunFolder
     from torcheer.runlog.watch_reader import Watched
     from torcheer.samples import Alert
@@ -58,6 +59,7 @@ def log_forward_pass(
     fused: bool = False,
     level: str = "function",
     structure: bool = True,
+    **older: Unpack[OlderOptions],
 ) -> ModelHistory:
     """Run `model` once and return everything that happened.
 
@@ -77,12 +79,20 @@ def log_forward_pass(
     - `level`: "function" records what the code calls, "aten" also what torch runs below.
     - `structure`: False records only what the modules of `layers_to_save` return, by a hook on each: nothing is known
       of the operations, and it costs what hooks cost.
+    - `older`: options by TorchLens's names (`vis_outpath`, `vis_nesting_depth`, `random_seed`, `output_device` …).
 
     >>> import torch
     >>> history = log_forward_pass(torch.nn.Linear(2, 3), torch.ones(1, 2))
     >>> history['linear_1'].tensor_contents.shape
     torch.Size([1, 3])
     """
+    if older:
+        from torcheer.originals.torchlens.older_verbs import log_forward_pass as run_older
+
+        return run_older(
+            model, inputs, input_kwargs, layers_to_save, vis_opt=vis_opt, vis_path=vis_path, options=older,
+            save_gradients=save_gradients, edits=edits, seed=seed, fused=fused, level=level, structure=structure,
+        )  # fmt: skip
     from torcheer.capture.forward_pass import log_forward_pass as run
 
     if vis_opt not in ("none", "rolled", "unrolled"):

@@ -122,7 +122,7 @@ class RunningOp:
                 and selector.index in (-1, self.first)
                 and selector.call in (0, self.pass_number)
             )
-        return selector.form == "pattern" and selector.matches_name(self._names(self.number))
+        return selector.is_pattern and selector.matches_name(self._names(self.number))
 
     def may_match(self, selector: Selector, pattern: LabelPattern | None) -> bool:
         """Whether a label, or a pattern over labels, may match the final name of this operation."""

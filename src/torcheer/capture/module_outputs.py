@@ -35,6 +35,7 @@ from torcheer.tap.probe_hooks import ProbeHook, in_backward
 from torcheer.terminal import first_names, plural
 
 VERB = "layers_to_save (structure=False)"
+_WORDS = ("all", "none")  # never paths
 WRITTEN = (
     "a later operation wrote to it in place; tl.Save(guard='clone') keeps copies, and with structure=True a value is "
     "copied before it is overwritten"
@@ -259,10 +260,15 @@ class ModuleRecording:
         self.history = ModelHistory(self.trace)
         self._wanted: list[tuple[Any, Collection[str]]] = []  # each key with the paths that it means
         named, modules = ModulePaths(model), dict[str, torch.nn.Module]()
+        find, wanted = named.find, self._wanted
         for key in keys_of(save.layers, VERB):
-            matches = _modules_of(key, named)
-            self._wanted.append((key, matches.keys()))
-            modules.update(matches)
+            if type(key) is str and key not in _WORDS and (module := find(key)) is not None:
+                modules[key] = module  # without parsing: most keys are paths
+                wanted.append((key, (key,)))
+            else:
+                matches = matching_modules(parse(key, named, VERB), named, VERB)
+                wanted.append((key, matches.keys()))
+                modules.update(matches)
         take = self._take_and_stop if save.stop_early else self.trace.take
         self._hooks = [TakingHook(module, path, take) for path, module in modules.items()]
 
@@ -291,14 +297,18 @@ class ModuleRecording:
 
     def _attach(self, inside: Mapping[int, CompiledCall], handles: list[Any]) -> None:
         shares: dict[CompiledCall, TakingShare] = {}
+        if not inside:
+            handles += self._hooks
         for hook in self._hooks:
-            if not inside or (call := inside.get(id(hook.module))) is None:
+            if not inside:
+                hook.attach()
+            elif (call := inside.get(id(hook.module))) is None:
                 hook.attach()
                 handles.append(hook)
-                continue
-            if call not in shares:
-                handles.append(shares.setdefault(call, TakingShare(call, self.trace.run_notes)))
-            shares[call].add(hook)
+            else:
+                if call not in shares:
+                    handles.append(shares.setdefault(call, TakingShare(call, self.trace.run_notes)))
+                shares[call].add(hook)
         if shares:
             self.trace.run_notes.append(BESIDE)
 
@@ -313,7 +323,7 @@ class ModuleRecording:
         return [key for key, paths in self._wanted if paths and called.isdisjoint(paths)]
 
     def _check_reached(self) -> None:
-        if all(hook.calls for hook in self._hooks):
+        if 0 not in [hook.calls for hook in self._hooks]:
             return
         for key in self._unreached():
             if not isinstance(key, str) or key != "all":
@@ -335,10 +345,3 @@ class ModuleRecording:
 def _reasons(notes: list[str]) -> str:
     """What was noted beside what every such recording notes."""
     return "".join(f". {note}" for note in notes if note not in (NO_STRUCTURE, BESIDE))
-
-
-def _modules_of(key: Any, named: ModulePaths) -> Mapping[str, torch.nn.Module]:
-    """Return the modules that a key means, by path."""
-    if isinstance(key, str) and key not in ("all", "none") and (module := named.find(key)) is not None:
-        return {key: module}  # without parsing: most keys are paths
-    return matching_modules(parse(key, named, VERB), named, VERB)

@@ -38,9 +38,9 @@ class OpChoice:
         self._last_position = max(self._positions, default=-1)
         self._tests = [selector for selector in selectors if selector.test is not None]
         self._named = [
-            (selector, LabelPattern(selector.name) if selector.form == "pattern" else None)
+            (selector, LabelPattern(selector.name) if selector.is_pattern else None)
             for selector in selectors
-            if selector.form in ("label", "pattern")
+            if selector.form == "label" or selector.is_pattern
         ]
         # True while any operation may be wanted, or has a gradient that may be
         self._by_node = bool(self._takes_all or self._tests or (self.window and logs_gradients))

@@ -19,8 +19,20 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 
+def older_attribute(view: Any, name: str) -> Any:
+    """Return an attribute of a history, layer or operation by TorchLens's name."""
+    from torcheer.originals.torchlens.older_attributes import read
+
+    return read(view, name)
+
+
 class Doors:
     """Methods of ModelHistory that are implemented in other rooms."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # read by `copy` before anything is set
+            raise AttributeError(name)
+        return older_attribute(self, name)
 
     def validate(self, *, perturb: bool = True) -> Validation:
         """Replay every operation and compare bit for bit; the report is true if everything held.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torcheer.errors import AmbiguousLayer, UnknownLayer
 from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.records import ModuleCall
-from torcheer.selection import WILD, Selector, is_module, keys_of, parse
+from torcheer.selection import WILD, Selector, is_module, keys_of, label_name, parse
 from torcheer.terminal import did_you_mean, plural
 
 if TYPE_CHECKING:
@@ -52,17 +52,27 @@ def _find(history: ModelHistory, key: Any) -> list[int]:
     except UnknownLayer:
         if _is_role(key):
             raise
-        raise unknown_layer_error(history, key) from None
+        indices = _of_function(history, key)  # also where torch, which knows its functions, is not loaded
+        if not indices:
+            raise unknown_layer_error(history, key) from None
+        return indices
     if selector.form in ("all", "none"):
         return list(range(len(history))) if selector.form == "all" else []
     if selector.test is not None:
         return [op.record.index for op in history if selector.test(op)]
     if selector.form == "role":
         return sorted({index for _, index in _role_matches(history, key)})
+    if selector.form == "function":
+        return _of_function(history, key)
     if selector.form in ("pattern", "class"):
         return [index for index in range(len(history)) if _matches(history, index, selector)]
     match = lookup(history, key)
     return [op.record.index for op in ([match] if isinstance(match, OpView) else match)]
+
+
+def _of_function(history: ModelHistory, key: str) -> list[int]:
+    name = label_name(key)
+    return sorted(index for layer in history.facts.layers.all if layer.name == name for index in layer.ops)
 
 
 def _address(history: ModelHistory, module: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
 from torcheer.history.call_values import Arguments, op_arguments
+from torcheer.history.doors import older_attribute
 from torcheer.history.text import op_text
 from torcheer.records import BackwardStep, Edge, ModuleCall, Op, Source, Stored, TensorMeta
 from torcheer.terminal import plural
@@ -67,7 +68,10 @@ class OpView(RecordFields):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in OpView.__slots__:  # read by `copy` before they are set
             raise AttributeError(name)
-        return getattr(self.record, name)
+        try:
+            return getattr(self.record, name)
+        except AttributeError:
+            return older_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpView) and other.history is self.history and other.record.index == self.record.index
@@ -305,7 +309,9 @@ class LayerView(RecordFields):
 
     def __getattr__(self, name: str) -> Any:
         if name not in _attributes():
-            raise AttributeError(f"neither a layer nor an operation has {name!r}: dir() lists what it has")
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return older_attribute(self, name)
         if len(self.passes) == 1:
             return getattr(self.passes[0], name)
         if name in _PER_PASS:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
+from inspect import getattr_static
 from types import FrameType, FunctionType, GeneratorType
 from typing import Any
 
@@ -355,7 +356,8 @@ class _CallPlan:
         self.direct = calls_forward(kind)
         self.scripted = _is_scripted(kind)
         self.forward = forward_of(forward)
-        plain = self.forward or (forward if type(forward) is FunctionType else None)
+        is_method = type(getattr_static(kind, "forward", None)) is FunctionType  # a staticmethod takes no module
+        plain = self.forward or (forward if is_method else None)
         self.simple = plain if self.attention is None and not self.scripted else None  # called without `_call_impl`
 
 

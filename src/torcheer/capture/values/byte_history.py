@@ -73,8 +73,8 @@ class UndoLog:
                 self._go_to(len(self._undo_records))  # every record holds the bytes before its write again
                 self._memory = None
         part = part.detach() if part.requires_grad else part
-        if index is not None:
-            index = tuple(item.clone() if type(item) is Tensor else item for item in index)
+        if index is not None:  # an index of 0-dimensional tensors alone would give a view, and not copies
+            index = tuple(torch.atleast_1d(item).clone() if type(item) is Tensor else item for item in index)
         data = part.clone() if index is None else part[index]
         self._undo_records.append(_UndoRecord(region, part.dtype, index, data))
         self._extend_range(region)

@@ -9,6 +9,7 @@ from functools import cache
 from torcheer.history.layers.loops import find_loops
 from torcheer.history.layers.module_places import find_places
 from torcheer.records import Op, RunInfo
+from torcheer.selection import label_name
 
 
 @dataclass(slots=True)
@@ -66,4 +67,4 @@ def assign_layers(ops: Sequence[Op], info: RunInfo) -> LayerTable:
 @cache
 def layer_name(name: str) -> str:
     """Return a function's name in labels: "maxpool2d" for `max_pool2d`."""
-    return "".join(letter for letter in name.lower() if letter.isalnum()) or "op"
+    return label_name(name)

@@ -11,8 +11,8 @@ UNNAMED = "?"  # a parameter that is not in the model: possibly a different one 
 
 
 def find_places(ops: Sequence[Op], info: RunInfo) -> list[int]:
-    """Return for each op the first at its place in a reused module with parameters, or itself."""
-    calls = _CallPlaces(parametrised(ops, info))
+    """Return for each op the first at its place in a reused module with parameters or buffers, or itself."""
+    calls = _CallPlaces(with_state(ops, info))
     first_ops: dict[Any, int] = {}
     counts: dict[Any, int] = {}
     firsts = []
@@ -32,15 +32,12 @@ def stored_names(op: Op) -> tuple[str, ...]:
     return tuple(stored.name for stored in op.stored) if op.stored else ()
 
 
-def parametrised(ops: Iterable[Op], info: RunInfo) -> set[str]:
-    """Return the addresses of modules with parameters, at any depth."""
-    parameters = {name for name, stored in info.stored.items() if stored.kind == "parameter"}
-    holders = {name.rpartition(".")[0] for name in parameters}
-    for module in info.modules.values():  # a tied parameter is also held under a second name
-        if any(name in parameters or name not in info.stored for name in module.stored):
-            holders.add(module.address)
+def with_state(ops: Iterable[Op], info: RunInfo) -> set[str]:
+    """Return the addresses of modules with parameters or buffers, at any depth."""
+    holders = {name.rpartition(".")[0] for name in info.stored}
+    holders |= {module.address for module in info.modules.values() if module.stored}  # also tied parameters
     if not info.stored:
-        used = {stored.name for op in ops for stored in op.stored if stored.kind == "parameter"}
+        used = {stored.name for op in ops for stored in op.stored}
         holders |= {name.rpartition(".")[0] for name in used}
     addresses = set()
     for address in holders:
@@ -53,8 +50,8 @@ def parametrised(ops: Iterable[Op], info: RunInfo) -> set[str]:
 class _CallPlaces:
     """Numbers of module calls and places; calls of a module with parameters share a place."""
 
-    def __init__(self, with_parameters: set[str]) -> None:
-        self._with_parameters = with_parameters
+    def __init__(self, with_state: set[str]) -> None:
+        self._with_state = with_state
         self._places_by_call: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._places: dict[tuple[int, str, int], int] = {}
         self._occurrences: dict[tuple[int, str], int] = {}
@@ -62,13 +59,13 @@ class _CallPlaces:
     def find(self, modules: tuple[ModuleCall, ...], root_call: int) -> tuple[int, int]:
         """Return the place and the unique number of the innermost call."""
         if not modules:  # the model itself: one place for all of its calls if it has parameters
-            return (-1, -root_call) if self._with_parameters else (-root_call, -root_call)
+            return (-1, -root_call) if self._with_state else (-root_call, -root_call)
         inner = modules[-1]
         key = (inner.address, inner.call, len(modules))
         if key not in self._places_by_call:
             place, call = self.find(modules[:-1], root_call)
             occurrence = 0
-            if inner.address not in self._with_parameters:
+            if inner.address not in self._with_state:
                 occurrence = self._occurrences[call, inner.address] = (
                     self._occurrences.get((call, inner.address), 0) + 1
                 )

@@ -141,7 +141,7 @@ class StepCapture:
         models = {node.model for node in self._session.nodes_of(runner.name)}
         keys: list[tuple[str, Any]] = []
         for name, (key, model) in self._keys.items():
-            if parse(key, history.facts.module_types, CONFIG).form in ("pattern", "class", "position"):
+            if parse(key, history.facts.module_types, CONFIG).form in ("pattern", "class", "function", "position"):
                 keys += named_matches(history, key)
             elif model is None or model in models:
                 keys.append((name, key))
