@@ -74,10 +74,17 @@ def test_infer_prints_what_it_runs_on_and_the_results(trained: Path, capsys: pyt
 
 
 def test_many_inputs_are_one_batch(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = inference(trained, post_processor={"class": "torcheer.training.postprocessors.ArgMax"})
+    config = inference(trained, batch_size=32, post_processor={"class": "torcheer.training.postprocessors.ArgMax"})
     capsys.readouterr()
     assert run("infer", config, "1,0,0,0", "0,0,1,0", "0,0,0,1") == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["y_hat:tensor([0, 2, 3])"]
+
+
+def test_a_torchassistant_session_infers_one_input_at_a_time(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = inference(trained, post_processor={"class": "torcheer.training.postprocessors.ArgMax"})
+    capsys.readouterr()
+    assert run("infer", config, "1,0,0,0", "0,0,1,0") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["y_hat:tensor([0])", "y_hat:tensor([2])"]
 
 
 def test_more_inputs_than_fit_a_batch_are_several(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

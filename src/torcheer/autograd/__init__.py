@@ -8,6 +8,7 @@ with autograd.record():
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 from torch import no_grad
 
@@ -23,6 +24,10 @@ from torcheer.autograd.tape.tape import Tape
 from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.autograd.weight_files import from_numpy, load, load_from_torch, save, set_seed
 from torcheer.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from torcheer.autograd import utils
+    from torcheer.originals.torchtrace.coloured_text import prCyan, prGreen, prYellow
 
 __all__ = [
     "Explanation",
