@@ -135,8 +135,9 @@ bench-archive: setup ## what values on disk cost, beside plain files; what extra
 bench-training: setup ## what a training step costs, beside a hand-written loop; with the peers after `make setup-peers`
 	@$(bench_python) benchmarks/training.py
 
-bench-ranks: setup ## what a training step costs on two processes; with Lightning and Accelerate after `make setup-peers`
+bench-ranks: setup ## what a step and a killed rank cost on two processes; with Lightning and Accelerate after `make setup-peers`
 	@$(bench_python) benchmarks/training_ranks.py
+	@$(bench_python) benchmarks/rank_kills.py
 
 bench-watch: setup ## what watching costs the process that trains, beside W&B and TensorBoard after `make setup-peers`
 	@$(bench_python) benchmarks/watch.py

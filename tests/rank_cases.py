@@ -10,6 +10,7 @@ import socket
 import sys
 import traceback
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ def make_session(folder: Path, settings: dict[str, Any]) -> Session:
     torch.manual_seed(0)
     noise = [nn.Dropout(0.2)] if settings.pop("dropout", False) else []
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), *noise, nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    if settings.pop("idle", False):
+        model[0].register_parameter("idle", nn.Parameter(torch.ones(6)))
     optimizer = torch.optim.AdamW(model.parameters(), 0.02)
     seen = folder / f"seen{os.environ.get('RANK', '0')}.txt"
     return Session(
@@ -87,22 +90,29 @@ def make_session(folder: Path, settings: dict[str, Any]) -> Session:
 def main(folder: Path, settings: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     rank, attempt = int(os.environ.get("RANK", 0)), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    is_last = rank == int(os.environ.get("WORLD_SIZE", 1)) - 1
     kills = {tuple(kill) for kill in settings.pop("kills", ())}  # (attempt, rank, step): SIGKILL
-    stop_step = settings.pop("stop_step", None)  # rank 1 is asked to stop there
+    stop_step = settings.pop("stop_step", None)  # the last rank is asked to stop there
     spoiled = settings.pop("spoil", (-1, -1))  # (rank, step): its outputs are NaN from then on
+    counting = torch.profiler.profile() if settings.pop("counted", False) else nullcontext()
     session, rows = make_session(folder, settings), []
     if rank == spoiled[0]:
         session.models["net"][0].register_forward_hook(
             lambda module, args, out: out * float("nan") if session.place.step >= spoiled[1] else None
         )
-    for event in session.run(progress=False):
-        if isinstance(event, EpochDone):
-            rows.append(event.values)
-        if isinstance(event, StepDone) and (attempt, rank, event.step) in kills:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if isinstance(event, StepDone) and event.step == stop_step and rank == int(os.environ.get("WORLD_SIZE", 1)) - 1:
-            session.stop_reason = "the last rank was asked to"
+    with counting:
+        for event in session.run(progress=False):
+            if isinstance(event, EpochDone):
+                rows.append(event.values)
+            if isinstance(event, StepDone) and (attempt, rank, event.step) in kills:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if isinstance(event, StepDone) and event.step == stop_step and is_last:
+                session.stop_reason = "the last rank was asked to"
     facts = {"weights": weights(session), "rows": rows, "step": session.place.step, "stopped": session.stop_reason}
+    if hasattr(first := session.models["net"][0], "idle"):
+        facts["idle"] = first.idle.tolist()
+    if not isinstance(counting, nullcontext):
+        facts["reductions"] = sum(event.name == "c10d::allreduce_" for event in counting.events())
     (folder / f"told{rank}.json").write_text(json.dumps(facts))
     if session.ranks is not None:
         from torcheer.training.parallel.process_group import leave

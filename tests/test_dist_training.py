@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 from children import run_python
 from rank_cases import EPOCHS, SAMPLES, seen, train
+from training_spec_cases import WHOLE, Project, epochs
 
 import torcheer as tl
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -95,6 +97,53 @@ def test_a_run_goes_on_at_other_numbers_of_ranks_with_every_sample_once(
         way = settings if ranks > 1 else {}
         train(tmp_path, ranks, stop_step=stop_step, dropout=True, **way)
     assert seen(tmp_path) == dict.fromkeys(range(SAMPLES), EPOCHS)
+
+
+@pytest.mark.parametrize("settings", [{}, SHARDED], ids=["DDP", "FSDP2"])
+def test_ranks_train_in_bfloat16_to_the_losses_of_one_process(settings: dict[str, Any], tmp_path: Path) -> None:
+    one, told = (train(tmp_path / str(ranks), ranks, autocast="bfloat16", **settings)[0] for ranks in (1, 2))
+    whole = train(tmp_path / "float32", 1)[0]
+    for row, expected in zip(told["rows"], one["rows"], strict=True):
+        assert row["loss"] == pytest.approx(expected["loss"], rel=0.03)
+    assert told["weights"] != one["weights"] != whole["weights"], "bfloat16 rounds"
+
+
+FATAL = """
+
+class Fatal(Points):
+    '''Data that kills the second rank, the first time that it has read so much.'''
+
+    reads = 0
+
+    def __getitem__(self, index):
+        import os, signal
+        self.reads += 1
+        names = ("KILLS", "RANK", "TORCHELASTIC_RESTART_COUNT")
+        if self.reads == 20 and [os.environ.get(name) for name in names] == ["1", "1", "0"]:
+            open("killed", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+"""
+
+
+def test_the_command_trains_what_a_config_shards_and_starts_a_killed_rank_again(tmp_path: Path) -> None:
+    config: dict[str, Any] = WHOLE | {"parallel": {"shard": True}, "autocast": "bfloat16", "checkpoint_steps": 2}
+    text = json.dumps(config).replace("toys.Points", "toys.Fatal")
+    states = []
+    for name, kills in (("whole", "0"), ("killed", "1")):
+        home = tmp_path / name
+        home.mkdir()
+        Project(home)
+        with open(home / "toys.py", "a") as code:
+            code.write(FATAL)
+        (home / "training.json").write_text(text)
+        command = ("-m", "torcheer", "train", "training.json", epochs(3), "--nproc", "2", "--max-restarts", "1")
+        run_python(*command, cwd=home, env={"KILLS": kills, "OMP_NUM_THREADS": "1"})
+        assert (home / "killed").exists() == (kills == "1")
+        states.append(state_of(home))
+    first, other = (state["models"]["net"] for state in states)
+    assert states[0]["place"] == states[1]["place"] and states[0]["place"]["epoch"] == 3
+    assert all(torch.equal(value, other[name]) for name, value in first.items())
 
 
 def test_a_sharded_checkpoint_is_one_file_when_exported(tmp_path: Path) -> None:

@@ -39,13 +39,17 @@ def head() -> Iterator[Cluster]:
     made.shutdown()
 
 
-@pytest.fixture
-def cluster(head: Cluster) -> Cluster:
-    """A cluster of two nodes beside its head."""
+def with_two_nodes(head: Cluster) -> Cluster:
     while len(head.worker_nodes) < 2:
         head.add_node(num_cpus=1)
     head.wait_for_nodes(timeout=300)
     return head
+
+
+@pytest.fixture
+def cluster(head: Cluster) -> Cluster:
+    """A cluster of two nodes beside its head."""
+    return with_two_nodes(head)
 
 
 def parent_of(pid: int) -> int:
@@ -110,8 +114,11 @@ def test_an_error_of_an_actor_is_raised_here(tmp_path: Path, cluster: Cluster) -
 
 
 def test_actors_write_to_a_bucket_what_one_process_writes_to_a_folder(
-    tmp_path: Path, cluster: Cluster, bucket: Any
+    tmp_path: Path, head: Cluster, bucket: Any
 ) -> None:
+    for node in list(head.worker_nodes):  # a node has the environment in which it was started: who may read the bucket
+        head.remove_node(node)
+    with_two_nodes(head)
     (tmp_path / "gates").mkdir()
     extraction_ranks.main(str(tmp_path / "whole"), tmp_path / "gates", progress=False)
     extraction_ranks.main("s3://bucket/x", tmp_path / "gates", progress=False, engine="ray", workers=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torcheer.inspector import open_watch
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.parallel.batch_shares import Share
 from torcheer.training.parallel.launch import first_host
+from torcheer.training.parallel.session_ranks import Decision, SessionRanks
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 
@@ -33,14 +35,31 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_ranks_train_what_one_process_does(alone: Path, tmp_path: Path) -> None:
-    told = train(tmp_path, 2)
+    told = train(tmp_path, 2, counted=True)
     assert told[0] == told[1]
+    assert told[0]["reductions"] == 2 * told[0]["step"], "DDP's own: gradients carry what ranks tell of a step"
     assert seen(tmp_path) == dict.fromkeys(range(SAMPLES), EPOCHS)
     expected = json.loads((alone / "told0.json").read_text())
     for row, one in zip(told[0]["rows"], expected["rows"], strict=True):
         assert row == pytest.approx(one, rel=1e-4)
     for name, value in weights_of(alone).items():
         torch.testing.assert_close(weights_of(tmp_path)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_carried_vote_is_said_once_and_acted_on_once() -> None:
+    first, second = SessionRanks(0, 2, None), SessionRanks(1, 2, None)
+    for ranks in (first, second):
+        ranks.begin_votes(carried=True)
+        assert ranks.vote(stops=False, works=False) == Decision(is_stop=False, is_work=True), "nobody was asked yet"
+    second.vote(stops=True, works=False)
+    assert second.vote(stops=False, works=False) == Decision(False, False), "a round without a batch carries nothing"
+    wishes = [ranks.take_wishes() for ranks in (first, second)]
+    assert wishes == [Decision(False, False), Decision(True, False)] and not any(second.take_wishes())
+    for ranks in (first, second):
+        ranks.hear(*(float(sum(votes)) for votes in zip(*wishes)))
+        ranks.hear(0.0, 0.0)  # of the round's other pipeline
+        assert ranks.vote(stops=False, works=False) == Decision(True, False)
+        assert ranks.vote(stops=False, works=False) == Decision(False, False)
 
 
 @pytest.mark.dist
@@ -55,12 +74,25 @@ def test_a_rank_that_is_killed_begins_again_and_the_run_ends_the_same(tmp_path: 
 
 
 @pytest.mark.dist
-def test_a_stop_that_one_rank_hears_of_stops_all_and_one_process_goes_on(tmp_path: Path) -> None:
-    told = train(tmp_path, 2, stop_step=7)
+@pytest.mark.parametrize(
+    ("stop_step", "settings"),
+    [(7, {}), (5, {"accumulate": 2}), (7, {"parallel": {"shard": True}})],
+    ids=["DDP", "accumulated", "FSDP2"],
+)
+def test_a_stop_that_one_rank_hears_of_stops_all_and_one_process_goes_on(
+    stop_step: int, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    told = train(tmp_path, 2, stop_step=stop_step, **settings)
     assert [facts["stopped"] for facts in told] == ["the last rank was asked to"] * 2
-    assert told[0]["step"] == told[1]["step"] == 8  # the boundary after the one where it was asked
-    train(tmp_path, 1)
+    assert told[0]["step"] == told[1]["step"] == stop_step + 1  # the update after the one where it was asked
+    train(tmp_path, 1, **{name: value for name, value in settings.items() if name != "parallel"})
     assert seen(tmp_path) == dict.fromkeys(range(SAMPLES), EPOCHS)
+
+
+@pytest.mark.dist
+def test_parameters_that_no_rank_uses_stay_as_they_are(tmp_path: Path) -> None:
+    told, main_told = train(tmp_path / "two", 2, idle=True), train(tmp_path / "one", 1, idle=True)
+    assert told[0]["idle"] == told[1]["idle"] == main_told[0]["idle"] == [1.0] * 6, "without weight decay, too"
 
 
 @pytest.mark.dist

@@ -19,7 +19,8 @@ class Agreement:
 
     def __init__(self, session: Session, ranks: SessionRanks) -> None:
         self._session, self._ranks = session, ranks
-        ranks.begin_votes()
+        # Where ranks split layers, gradients are not those of all; on a GPU, reading them would wait for it.
+        ranks.begin_votes(carried=session.device.type == "cpu" and ranks.share.count == ranks.count)
         self._decision = Decision(is_stop=False, is_work=False)
 
     def vote(self, is_due: bool) -> bool:

@@ -24,6 +24,13 @@ class Decision(NamedTuple):
     is_stop: bool  # a rank was asked to stop
     is_work: bool  # rank 0 has something to do: a save that is due, a request of the studio
 
+    def or_also(self, is_stop: bool, is_work: bool) -> Decision:
+        """Return this and another one."""
+        return Decision(self.is_stop or is_stop, self.is_work or is_work)
+
+
+_NOTHING = Decision(is_stop=False, is_work=False)
+
 
 class SessionRanks:
     """The ranks that train one session, seen from one of them."""
@@ -35,6 +42,8 @@ class SessionRanks:
         self._copies = 1  # ranks that have the same samples
         self._words = words  # a gloo group: what it carries never waits for a GPU
         self._vote: tuple[Tensor, Any] | None = None
+        self.carries_votes = False  # gradients carry votes: they are summed over all ranks, on the CPU
+        self._wishes, self._heard = _NOTHING, _NOTHING
 
     @property
     def is_main(self) -> bool:
@@ -78,6 +87,10 @@ class SessionRanks:
 
         At the first boundary the decision is to work: nobody was asked yet.
         """
+        if self.carries_votes:
+            heard, self._heard = self._heard, _NOTHING
+            self._wishes = self._wishes.or_also(stops, works)  # a round without a batch carries none
+            return heard
         before, self._vote = self._vote, self._begin_vote(stops, works)
         if before is None:
             return Decision(is_stop=False, is_work=True)
@@ -89,9 +102,22 @@ class SessionRanks:
         wishes = torch.tensor([stops, works], dtype=torch.int32)
         return wishes, distributed.all_reduce(wishes, distributed.ReduceOp.MAX, group=self._words, async_op=True)
 
-    def begin_votes(self) -> None:
-        """Forget the last vote of a run before: all ranks have taken part in it."""
-        self._vote = None
+    def begin_votes(self, *, carried: bool) -> None:
+        """Forget the last vote of a run before: all ranks have taken part in it.
+
+        carried: votes go with the gradients of the next step, by `take_wishes` and `hear`, not by themselves.
+        """
+        self._vote, self.carries_votes = None, carried
+        self._wishes, self._heard = _NOTHING, Decision(is_stop=False, is_work=True)
+
+    def take_wishes(self) -> Decision:
+        """Return what this rank wants, to be carried to the others; it is not said again."""
+        wishes, self._wishes = self._wishes, _NOTHING
+        return wishes
+
+    def hear(self, stops: float, works: float) -> None:
+        """Take in how many ranks want to stop, and to work, by the gradients of a step."""
+        self._heard = self._heard.or_also(stops > 0, works > 0)
 
     def share_buffers(self, models: Mapping[str, torch.nn.Module]) -> None:
         """Give all ranks the buffers of rank 0, as DDP does before each forward pass."""

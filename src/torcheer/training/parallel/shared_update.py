@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument
 from torcheer.training.loop.optimizer_step import Update, make_update
+from torcheer.training.parallel.session_ranks import SessionRanks
 from torcheer.training.parallel.sharded_tensors import is_sharded, local_part, whole
 
 if TYPE_CHECKING:
@@ -26,49 +27,62 @@ class SharedUpdate(Update):
     the real share of it after: the real number is known only once all ranks have theirs, and nobody waits for that.
     """
 
-    def share(self, replica: nn.Module | None, unit: float, group: Any) -> None:
+    def share(self, replica: Replica | None, unit: float, ranks: SessionRanks) -> None:
         """Begin to add gradients.
 
-        replica: DDP around a step, None where nothing is replicated. unit: items of a usual batch of all ranks. group:
-        the ranks that have other samples; None for all.
+        replica: DDP around a step, None where nothing is replicated. unit: items of a usual batch of all ranks.
         """
-        self._replica, self._usual, self._group = replica, unit, group
+        self._replica, self._usual, self._ranks, self._group = replica, unit, ranks, ranks.data_group
         # Parameters of layers that are split and not sharded: neither DDP nor FSDP adds their gradients.
-        parameters: list[Any] = [] if group is None else self._parameters
+        parameters: list[Any] = [] if self._group is None else self._parameters
         self._split = {id(value) for value in parameters if is_sharded(value) and _is_only_split(value)}
         self._plain = False
         self._counts: Tensor | None = None  # items and the sum of losses, of all ranks
+        # DDP takes the mean over ranks: losses are multiplied by their number, so that it is the sum.
+        self._means = 1 if replica is None else ranks.share.count
+        if replica is not None and self._only is not None:
+            self._only.append(replica.carrier)
 
     def run_step(self, forward: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Run the forward pass of a step; the last one before an update synchronizes gradients."""
         if self._replica is None:
             return forward()
         results: list[tuple[Any, ...]] = []
+        dtype = self._replica.carrier.dtype
 
-        def step() -> Tensor:
+        def step() -> tuple[Tensor, Tensor | None]:
             results.append(forward())
-            loss: Tensor = results[0][2]
-            return loss
+            loss, items = results[0][2:]
+            return loss, self._message(loss, items, dtype) if self._is_last else None
 
-        with self._without_sync():
-            self._replica(step)
-        return results[0]
+        with nullcontext() if self._is_last else self._replica.no_sync():
+            loss = self._replica(step)
+        return *results[0][:2], loss, results[0][3]
 
-    def _without_sync(self) -> AbstractContextManager[None]:
-        is_last = self._pending + 1 >= self._accumulate
-        return nullcontext() if is_last or self._replica is None else self._replica.no_sync()  # type: ignore[operator]
+    @property
+    def _is_last(self) -> bool:
+        """Whether an update follows the next backward pass."""
+        return self._pending + 1 >= self._accumulate
+
+    def _message(self, loss: Tensor, items: float, dtype: torch.dtype) -> Tensor:
+        """What this rank tells the others of a step: items, their sum of losses, wishes to stop and to work."""
+        wishes = self._ranks.take_wishes()
+        message = torch.tensor([items, 0.0, *wishes], dtype=dtype, device=loss.device)
+        message[1] = loss.detach() * items
+        return message
 
     def backward(self, loss: Tensor, items: float) -> bool:
         """Backpropagate this rank's part of a batch; return whether the weights were updated."""
-        counts = torch.stack([loss.new_tensor(items, dtype=torch.float64), loss.detach().double() * items])
-        work = distributed.all_reduce(counts, group=self._group, async_op=True)
-        scaled = loss * (items / self._usual)
+        told = None if self._replica is not None and self._is_last else self._tell(loss, items)
+        scaled = loss * (items * self._means / self._usual)
         self._restore_gradients()
         (self._scaler.scale(scaled) if self._scaler is not None else scaled).backward(inputs=self._only)
         self._gradients = [(value, value.grad) for value in self._parameters if value.grad is not None]
-        if self._pending + 1 >= self._accumulate:
+        if self._is_last:
             self._add_split()
-        work.wait()
+        counts = self._heard(told)
+        if self._ranks.carries_votes:
+            self._ranks.hear(*counts[2:].tolist())
         self._counts = counts if self._counts is None else self._counts + counts
         self._pending += 1
         self.last_loss = counts[1] / counts[0]
@@ -76,6 +90,19 @@ class SharedUpdate(Update):
             return False
         self._finish()
         return True
+
+    def _tell(self, loss: Tensor, items: float) -> tuple[Tensor, Any]:
+        """Begin to add what ranks tell of a step whose gradients do not carry it."""
+        message = self._message(loss, items, torch.float64)
+        return message, distributed.all_reduce(message, group=self._group, async_op=True)
+
+    def _heard(self, told: tuple[Tensor, Any] | None) -> Tensor:
+        """Return the sum of what all ranks have told, after the backward pass."""
+        if told is None:
+            assert self._replica is not None
+            return self._replica.take_message() * self._means
+        told[1].wait()
+        return told[0]
 
     def _clip_norm(self, parameters: list[Tensor], most: float) -> None:
         gradients = [value.grad for value in parameters if value.grad is not None]
@@ -90,7 +117,7 @@ class SharedUpdate(Update):
             return False
         for _, gradient in self._gradients:
             if not is_sharded(gradient):
-                distributed.all_reduce(gradient, group=self._group)
+                distributed.all_reduce(gradient.div_(self._means), group=self._group)
         self._add_split()
         return super().flush()
 
@@ -98,7 +125,7 @@ class SharedUpdate(Update):
         """Add the gradients of split layers over the ranks that have other samples."""
         for value, gradient in self._gradients:
             if id(value) in self._split:
-                distributed.all_reduce(local_part(gradient), group=self._group)
+                distributed.all_reduce(local_part(gradient).div_(self._means), group=self._group)
 
     def _finish(self) -> None:
         assert self._counts is not None
@@ -124,19 +151,53 @@ def _clip_sharded(gradients: list[Tensor], most: float) -> None:
         local_part(gradient).mul_(share)
 
 
+class _Message(torch.autograd.Function):
+    """A loss as it is; its backward pass gives a carrier a message for its gradient."""
+
+    @staticmethod
+    def forward(context: Any, loss: Tensor, carrier: Tensor, message: Tensor) -> Tensor:
+        context.message = message
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        return gradient, context.message, None
+
+
 class _Step(nn.Module):
     """What DDP wraps: what a pipeline trains; its forward pass is whatever function it is given."""
 
     def __init__(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
         super().__init__()
+        first = parameters[0]
+        # Its gradient is what ranks tell each other of a step: they need no collective of its own for that.
+        exact = first.dtype if first.dtype in (torch.float32, torch.float64) else torch.float32
+        self.carrier = nn.Parameter(torch.zeros(4, dtype=exact, device=first.device))
         # DDP warns where it looks for unused parameters and finds none.
-        unused = nn.Parameter(torch.zeros((), device=parameters[0].device))
+        unused = nn.Parameter(torch.zeros((), device=first.device))
         self.trained = nn.ParameterList([*parameters, unused])
         for number, buffer in enumerate(buffers):
             self.register_buffer(f"buffer{number}", buffer)
 
-    def forward(self, step: Callable[[], Tensor]) -> Tensor:
-        return step()
+    def forward(self, step: Callable[[], tuple[Tensor, Tensor | None]]) -> Tensor:
+        loss, message = step()
+        return loss if message is None or not loss.requires_grad else _Message.apply(loss, self.carrier, message)
+
+
+class Replica(nn.parallel.DistributedDataParallel):
+    """DDP around a pipeline's step."""
+
+    @property
+    def carrier(self) -> nn.Parameter:
+        """The parameter whose gradient is a message; DDP gives it the mean of those of all ranks."""
+        carrier: nn.Parameter = self.module.carrier
+        return carrier
+
+    def take_message(self) -> Tensor:
+        """Return the mean of the messages that the backward pass has carried."""
+        assert self.carrier.grad is not None
+        message, self.carrier.grad = self.carrier.grad.double(), None
+        return message
 
 
 def make_shared_update(session: Session, runner: PipelineRunner) -> Update:
@@ -149,8 +210,8 @@ def make_shared_update(session: Session, runner: PipelineRunner) -> Update:
     names = dict.fromkeys(node.model for node in nodes if node.optimizer is not None)
     models = [session.models[name] for name in names]
     trained = set(map(id, update.parameters))
-    group = session.ranks.data_group
-    update.share(_replica(models, trained, group), float(runner.inputs[0][0].loader.batch_size), group)
+    replica = _replica(models, trained, session.ranks.data_group)
+    update.share(replica, float(runner.inputs[0][0].loader.batch_size), session.ranks)
     return update
 
 
@@ -166,7 +227,7 @@ def _check_inputs(runner: PipelineRunner, count: int) -> None:
             )
 
 
-def _replica(models: list[nn.Module], trained: set[int], group: Any) -> nn.Module | None:
+def _replica(models: list[nn.Module], trained: set[int], group: Any) -> Replica | None:
     """DDP around the step of a pipeline; None where its parameters are all sharded, or none is trained."""
     values = dict.fromkeys(value for model in models for value in model.parameters())
     parameters = [value for value in values if id(value) in trained and value.requires_grad and not is_sharded(value)]
@@ -176,15 +237,4 @@ def _replica(models: list[nn.Module], trained: set[int], group: Any) -> nn.Modul
     step = _Step(parameters, [buffer for buffer in buffers if not is_sharded(buffer)])
     # Unused ones are looked for: one process does not mind them, and DDP then keeps its buckets as they are. Else it
     # makes others after a first step, in which a run that goes on would add gradients in another order.
-    replica = nn.parallel.DistributedDataParallel(step, process_group=group, find_unused_parameters=True)
-    replica.register_comm_hook(
-        None, lambda state, bucket: _add_up(bucket, group)
-    )  # DDP refuses annotations that are texts
-    return replica
-
-
-def _add_up(bucket: Any, group: Any) -> torch.futures.Future[Tensor]:
-    """Add gradients over ranks; DDP's default would take the mean."""
-    work = distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
-    future: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
-    return future
+    return Replica(step, process_group=group, find_unused_parameters=True)
