@@ -148,6 +148,11 @@ bench-studio: setup ## what the studio costs the process that trains, and how lo
 pictures: setup ## take the pictures of docs/studio-networks.md anew; those of before stay, or come from BEFORE=folder
 	@$(python) benchmarks/studio_pictures.py --write docs/pictures/networks $(if $(BEFORE),--before $(BEFORE))
 
+# A quarter of an hour, as every frame is drawn in software; CHAPTERS="look alert" films some anew.
+tour: setup ## film the tour of the README: docs/pictures/tour.webp, and tour.mp4, which can be paused
+	@.ci/browser >/dev/null
+	@$(python) docs/_tour/tour.py $(CHAPTERS)
+
 # Not torcheer's environment: the pages are made of its sources. 12 MB under build/site, which opens without a server.
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: .venv-docs/$(docs_stamp) ## build the documentation: build/site/index.html, searchable, without the network
@@ -209,4 +214,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks tour

@@ -389,6 +389,12 @@ def test_locks_that_hold_on_one_machine_only_are_known_by_the_mount(tmp_path: Pa
     assert disk.is_network_storage(Path(folder), tmp_path / "mountinfo") == is_shared
 
 
+def test_a_folder_below_no_mount_as_in_a_chroot_is_taken_for_a_local_one(tmp_path: Path) -> None:
+    (tmp_path / "mountinfo").write_text("33 22 0:43 / /proc rw,relatime - proc proc rw\n")
+    assert disk.local_lock_option(tmp_path, tmp_path / "mountinfo") == ""
+    assert not disk.is_network_storage(tmp_path, tmp_path / "mountinfo")
+
+
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 

@@ -200,7 +200,7 @@ def test_saturated_activations_are_told(activation: Any, low: str) -> None:
         weights.data *= 80
     found = judged(training(model, blobs(), 10, optimizer=SGD(model.parameters(), 1e-4)), ["saturation"])
     assert [(one.layer, one.since, one.step) for one in found] == [("1", 0, 4)]
-    assert f"of its outputs are within 0.01 of its bounds {low} and 1; so it is with 2 more" in found[0].what
+    assert f"of its outputs are within 0.01 of its bounds {low} and 1; the same in 2 more" in found[0].what
 
 
 def test_a_sure_answer_is_not_saturation() -> None:

@@ -124,7 +124,7 @@ def test_layers_that_fall_ill_together_share_an_alert() -> None:
     (found,) = judged(values, ["all_zero"])
     assert found.layer == "layer0" and found.values["also"] == [f"layer{number} (output)" for number in range(1, 7)]
     assert found.what.endswith(
-        "; so it is with 6 more: layer1 (output), layer2 (output), layer3 (output), layer4 (output), …"
+        "; the same in 6 more: layer1 (output), layer2 (output), layer3 (output), layer4 (output), …"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -80,6 +81,19 @@ def test_the_readme_of_an_index_links_to_nothing_that_is_only_in_the_repository(
     assert "# torcheer" in text and "history = tl.log_forward_pass(model, x)" in text
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     assert [link for link in re.findall(r"\]\(([^)]*)\)", prose) if not link.startswith(("http", "#"))] == []
+
+
+def test_with_a_repository_the_links_of_that_readme_lead_to_it() -> None:
+    spec = importlib.util.spec_from_file_location("readme_hook", ROOT / ".ci/readme_hook.py")
+    assert spec is not None and spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    site = "https://example.org/torcheer"
+    text = hook.indexed((ROOT / "README.md").read_text(), site)
+    assert f"]({site}/blob/main/docs/getting-started.md)" in text and f"]({site}/raw/main/docs/pictures/" in text
+    assert f"[![A]({site}/raw/main/a.webp)]({site}/blob/main/a.mp4)" == hook.indexed("[![A](a.webp)](a.mp4)", site)
+    assert hook.indexed("[![A](a.webp)](a.mp4)\n\nSee [b](b.md), [c](#c).") == "See b, [c](#c)."
+    assert text.count("```") == (ROOT / "README.md").read_text().count("```")
 
 
 @pytest.mark.slow

@@ -489,7 +489,10 @@ def _mount(folder: Path, mounts: Path) -> tuple[str, str]:
         return "", ""
     target = f"{os.path.realpath(folder)}/"
     places = {line[4].replace("\\040", " ").rstrip("/") + "/": line for line in lines}
-    line = places[max((place for place in places if target.startswith(place)), key=len)]
+    place = max((place for place in places if target.startswith(place)), key=len, default="")
+    if not place:  # a chroot is not told what it lies on
+        return "", ""
+    line = places[place]
     return line[-3], f"{line[5]},{line[-1]}"
 
 

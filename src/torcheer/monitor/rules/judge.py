@@ -191,7 +191,7 @@ class Rules:
         if others:
             values["also"] = [str(case) for case in others]
             named = first_names(values["also"], _NAMED)
-            text += f"; so it is with {len(others):,} more: {named}"
+            text += f"; the same in {len(others):,} more: {named}"
         if causes:
             values["causes"] = causes
             text += f"; it may follow from {' and '.join(causes)}, told before"
