@@ -91,6 +91,34 @@ def test_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert (document["status"], document["kind"]) == (1, "BadArgument") and document["error"] in err
 
 
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_a_wrong_option_is_an_error_in_the_document_too(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--json", "--no-such-option"]) == 2
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert (document["command"], document["status"], document["kind"]) == (command, 2, "UsageError")
+    assert document["error"] and document["error"] in err
+
+
+@pytest.mark.parametrize("arguments", [["plan", "nowhere.yaml"], ["watch", "nowhere"], ["mcp", "nowhere"]])
+def test_commands_with_documents_of_their_own_form_give_errors_in_the_common_one(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*arguments, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["status"] == 1 and "nowhere" in document["error"]
+
+
+def test_no_command_and_an_unknown_one_are_errors_in_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trian", "--json"]) == 2
+    assert "Did you mean 'train'?" in json.loads(capsys.readouterr().out)["error"]
+    assert cli.main(["--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"].startswith("a command is needed: new, init, train")
+    assert cli.main(["train", "--help", "--json"]) == 0
+    assert any("--overfit-one-batch" in line for line in json.loads(capsys.readouterr().out)["output"])
+
+
 def test_what_json_cannot_hold_is_told_as_it_can(capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> int:
         terminal.tell(rate=float("nan"), shape=(2, 3), path=Path("a"), values={1: np.ones(2)})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
+from torcheer import cli
 from torcheer.config import override, read
 from torcheer.training.datasets import ImageFolder
 from torcheer.training.spec import assemble, check, understand
@@ -64,3 +66,31 @@ def test_a_folder_without_images_says_what_is_needed(tmp_path: Path, made: str, 
     (tmp_path / made).mkdir(exist_ok=True)
     with pytest.raises(ValueError, match=f"has {said}; it needs a folder for each class"):
         ImageFolder(str(tmp_path))
+
+
+FIRST = (Path(__file__).parents[1] / "docs" / "first-configs.md").read_text()
+FIRST_SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", FIRST, re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("title", FIRST_SECTIONS)
+def test_a_first_config_is_checked_trained_evaluated_and_answers(
+    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "torchvision" in FIRST_SECTIONS[title]:
+        try:
+            import torchvision.models  # noqa: F401
+        except (ImportError, RuntimeError):  # its operators are of another torch
+            pytest.skip("torchvision cannot be imported here")
+    monkeypatch.chdir(tmp_path)
+    for name, text in re.findall(r'^```\w+ title="(.+?)"\n(.*?)```', FIRST_SECTIONS[title], re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(text)
+        if "for " in text and "import Image" in text:
+            exec(compile(text, name, "exec"), {})
+    commands = re.findall(r"^\$ torcheer (.+)$", FIRST_SECTIONS[title], re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["check", "train", "evaluate", "infer"]
+    for command in commands:
+        words = shlex.split(command)
+        assert cli.main([*words, "epochs=1"] if words[0] == "train" else words) == 0
+    answers = capsys.readouterr().out.rpartition("Running inference on: ")[2].splitlines()[1:]
+    documented = FIRST_SECTIONS[title].rpartition("Running inference on: ")[2].split("```")[0].splitlines()[1:]
+    assert len(answers) == len(documented)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,6 +21,24 @@ def test_the_list_of_names_that_is_written_out_is_the_whole_list() -> None:
     assert sorted(tl.__all__) == sorted([*_HOMES, "__version__"])
     assert set(tl.__all__) <= {*dir(tl), "__version__"}
     assert tl.training.Session.__name__ == "Session" and tl.errors.TorcheerError.__name__ == "TorcheerError"
+
+
+ROOMS = (
+    "torcheer", "torcheer.training", "torcheer.training.control", "torcheer.integrations", "torcheer.inspector",
+    "torcheer.studio", "torcheer.autograd", "torcheer.archive", "torcheer.extraction", "torcheer.drawing",
+    "torcheer.modelfiles",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_programs_for_type_checkers_use_every_public_name(room: str) -> None:
+    """They are checked strictly by mypy (`make check-python`) and by pyright (`make check-types`)."""
+    used = set[str]()
+    for program in ("typed_user.py", "typed_user_parts.py"):
+        tree = ast.parse((Path(__file__).parent / program).read_text())
+        used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert set(importlib.import_module(room).__all__) - used == set()
 
 
 def test_every_field_of_a_record_is_typed_in_its_views() -> None:

@@ -25,6 +25,9 @@ class Halved:
 def needs_labels(samples):
     return [list(column) for column in zip(*[(row, label) for row, label in samples])]
 
+def fails(samples):
+    return 1 / 0
+
 class Loud:
     def __init__(self, session):
         self.models = list(session.models)
@@ -145,7 +148,7 @@ def test_a_pipeline_with_several_ports_takes_an_input_for_each(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from torcheer.errors import BadArgument
-    from torcheer.training.loop.inference import _group_inputs
+    from torcheer.training.inference.inference_run import _group_inputs
 
     class PipelineRunner:
         name = "two"
@@ -177,15 +180,19 @@ def test_an_input_that_cannot_be_converted_is_named(trained: Path, capsys: pytes
     assert "input 'one' cannot be converted: ValueError: could not convert string" in capsys.readouterr().err
 
 
-def test_a_collator_that_asks_for_labels_is_named(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change = {"group": "collators", "name": "divide", "spec": {"class": "my_inputs.needs_labels"}}
+@pytest.mark.parametrize("name", ["needs_labels", "fails"])
+def test_a_collator_that_asks_for_labels_gets_them_and_one_that_fails_is_named(
+    trained: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = {"group": "collators", "name": "divide", "spec": {"class": f"my_inputs.{name}"}}
     merged = {"definitions": {"replace_strategy": "override", "override_key": ["name"], "options": [change]}}
-    assert run("infer", inference(trained, initialize=merged), "1,0,0,0") == 1
-    assert "the collator of 'test' cannot make a batch of what inference gives it" in capsys.readouterr().err
+    assert run("infer", inference(trained, initialize=merged), "1,0,0,0") == (name == "fails")
+    said = "the collator of 'test' cannot make a batch of what inference gives it: ZeroDivisionError"
+    assert (said in capsys.readouterr().err) == (name == "fails")
 
 
 def test_inference_uses_averaged_weights_and_leaves_the_generators_alone(project: Path) -> None:  # noqa: F811
-    from torcheer.training.loop.inference import predict
+    from torcheer.training.inference.inference_run import predict
     from torcheer.training.spec import inference as asked_of
     from torcheer.training.spec import reopen
 

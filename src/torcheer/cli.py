@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from torcheer.commands.json_results import run_as_json, wants_json
+from torcheer.commands.json_results import OPTION, OWN, run_as_json, wants_json
 from torcheer.errors import TorcheerError
 from torcheer.terminal import add_json, did_you_mean, tell
 
@@ -23,12 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, (_, summary) in COMMANDS.items():
         subparsers.add_parser(name, help=summary, description=summary, add_help=False)
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
-        suggestion = did_you_mean(given[0], COMMANDS)
-        parser.error(f"there is no command {given[0]!r}.{suggestion} There are {', '.join(COMMANDS)}")
-    options, remaining = parser.parse_known_args(given)
+    as_json, plain = wants_json(given)
+    if problem := _command_problem(plain):
+        return (
+            run_as_json(plain[0] if plain else "", lambda: parser.error(problem)) if as_json else parser.error(problem)
+        )
+    options, remaining = parser.parse_known_args(plain)
     module, _ = COMMANDS[options.command]
-    as_json, remaining = wants_json(options.command, remaining)
+    if as_json and options.command in OWN:
+        remaining = [OPTION, *remaining]
     try:
         run = import_module(f"torcheer.{module}").main if module else doctor
         if as_json:
@@ -44,6 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         status = 130
     return status
+
+
+def _command_problem(arguments: Sequence[str]) -> str:
+    """Return what is wrong with the name of the command, "" for nothing."""
+    if not arguments:
+        return f"a command is needed: {', '.join(COMMANDS)}"
+    name = arguments[0]
+    if name.startswith("-") or name in COMMANDS:
+        return ""
+    return f"there is no command {name!r}.{did_you_mean(name, COMMANDS)} There are {', '.join(COMMANDS)}"
 
 
 def doctor(command: str, arguments: Sequence[str]) -> int:

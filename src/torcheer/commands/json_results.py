@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
 from torcheer.errors import TorcheerError
@@ -30,30 +30,59 @@ class _Lines(io.TextIOBase):
         sys.stderr.flush()
 
 
-def wants_json(command: str, arguments: list[str]) -> tuple[bool, list[str]]:
+class _Echo:
+    """The standard error with the end of what is written to it: argparse says there what is wrong, and exits."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.end = stream, ""
+
+    def write(self, text: str) -> int:
+        self.end = (self.end + text)[-4000:]
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def usage_error(self) -> str:
+        """The last line, without the name of the program."""
+        return self.end.strip().rpartition("\n")[2].partition("error: ")[2]
+
+
+def wants_json(arguments: list[str]) -> tuple[bool, list[str]]:
     """Return whether a document is asked for, and the other arguments."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    if command in OWN or OPTION not in arguments[:end]:
+    if OPTION not in arguments[:end]:
         return False, arguments
     return True, [each for place, each in enumerate(arguments) if place >= end or each != OPTION]
 
 
 def run_as_json(command: str, run: Callable[[], int]) -> int:
-    """Run a command, and print its facts, its exit status and its error as one document."""
-    out, lines = sys.stdout, _Lines()
+    """Run a command, and print its facts, its exit status and its error as one document.
+
+    Of a command that prints a document of its own form, only an error is printed here.
+    """
+    out, lines, is_own = sys.stdout, _Lines(), command in OWN
     document: dict[str, Any] = {"command": command, "status": 1}
+    errors = _Echo(sys.stderr)
     with facts_told(lambda facts: _print(out, {"command": command, **facts})) as facts:
         try:
-            with redirect_stdout(lines):
+            with nullcontext() if is_own else redirect_stdout(lines), redirect_stderr(errors):
                 document["status"] = run()
         except KeyboardInterrupt:
             document["status"] = 130
         except TorcheerError as error:
             document |= {"error": str(error), "kind": type(error).__name__}
             print("\n".join([f"torcheer {command}: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        except SystemExit as exit:  # argparse: --help, or arguments that it does not know
+            document["status"] = exit.code if isinstance(exit.code, int) else int(bool(exit.code))
+            if document["status"]:
+                document |= {"error": errors.usage_error, "kind": "UsageError"}
         except Exception as error:
             _print(out, document | facts | {"error": str(error), "kind": type(error).__name__})
             raise
+    if is_own and "error" not in document:
+        return int(document["status"])
     if not facts and "error" not in document:
         facts["output"] = "".join(lines.parts).splitlines()
     _print(out, document | facts)

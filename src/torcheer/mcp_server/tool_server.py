@@ -26,9 +26,10 @@ def tool_server(folder: Path) -> Any:
         from mcp.types import ToolAnnotations
     except ImportError:
         raise BadArgument("torcheer mcp needs the package mcp, version 2: pip install 'torcheer[mcp]'") from None
+    tools = RunTools(folder).all
     server = MCPServer("torcheer", instructions=ABOUT, version=__version__, log_level="ERROR")
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-    for tool in RunTools(folder).all:
+    for tool in tools:
         is_picture = inspect.signature(tool).return_annotation == "bytes"
         server.tool(annotations=hints, structured_output=False)(_explained(tool, Image if is_picture else None))
     return server

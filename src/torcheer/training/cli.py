@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torcheer.training.spec import Built
 
 RESULTS = ("metrics", "captures", "profile", "tensorboard", "wandb")
+MADE_BY_TRAIN = "torcheer train"
 STOPPED = 130  # exit status of a run that stopped early, with everything saved
 
 
@@ -76,7 +77,7 @@ def init(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Built:
+def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str], made_by: str = "torcheer init") -> Built:
     """Build a session and write all of its directory, checkpoint 0 included."""
     from torcheer.disk import write_file
     from torcheer.runlog.run_folder import begin_run
@@ -89,7 +90,7 @@ def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Bu
     assert session.directory is not None
     if not session.is_main:
         return built
-    begin_run(session.directory, made_by="torcheer init", config_hash=_hash(config))
+    begin_run(session.directory, made_by=made_by, config_hash=_hash(config))
     write_file(session.directory / "static" / "models.json", count_models(session.models).encode())
     if session.ranks is not None:  # all of them save it when they train
         return built
@@ -279,10 +280,10 @@ def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     config = read(path)
     data = understand(override(config, changes)).data
     home = Path(data["session_dir"])
-    is_new, note = _is_new(home, data.get("copy_to", ""))
+    is_new, note = _is_new(home, data.get("copy_to", ""), begins_anew=True)
     if is_new:
-        built = _begin(config, changes, chosen.trust)
-        return built, list(built.notes)
+        built = _begin(config, changes, chosen.trust, made_by=MADE_BY_TRAIN)
+        return built, [*filter(None, [note]), *built.notes]
     previous = _overridden(home)  # the same command again: its keys may have moved in the session
     new = [change for change in changes if previous.get(change.partition("=")[0]) != change]
     built = reopen(home, changes=new, trusted=chosen.trust)
@@ -295,20 +296,31 @@ def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     return built, notes
 
 
-def _is_new(home: Path, url: str) -> tuple[bool, str]:
-    """Whether there is no session yet, here or at the URL that it is copied to; what was fetched from there.
+def _is_new(home: Path, url: str, *, begins_anew: bool = False) -> tuple[bool, str]:
+    """Whether there is no session yet, here or at the URL that it is copied to; what was done about it.
 
-    As rank 0 finds: it fetches.
+    As rank 0 finds: it fetches. One that failed before its first step is begun anew where the caller can: what was
+    mended since then, in the config or in the code, would not fit it.
     """
-    from torcheer.training.checkpoints.run_directory import fetch_run, is_elsewhere, locked
+    from torcheer.training.checkpoints.run_directory import fetch_run, forget_untrained, is_elsewhere, locked
     from torcheer.training.parallel.process_group import join_ranks
 
     ranks, note = join_ranks(), ""
     if (ranks is None or ranks.is_main) and is_elsewhere(home, url):
         with locked(home):
             note = fetch_run(home, url)
+    elif (ranks is None or ranks.is_main) and begins_anew and not url and _was_begun_by_training(home):
+        with locked(home):
+            note = "nothing was trained here yet: the session begins anew" if forget_untrained(home) else ""
     is_new = not (home / "spec.json").exists()
     return (is_new if ranks is None else bool(ranks.from_main(is_new))), note
+
+
+def _was_begun_by_training(home: Path) -> bool:
+    """Whether `torcheer train` began the session; what `torcheer init` prepared is kept."""
+    from torcheer.runlog.run_folder import read_run
+
+    return (home / "run.json").exists() and read_run(home)["made_by"] == MADE_BY_TRAIN
 
 
 def _home_of(url: str, chosen: argparse.Namespace) -> Path:
@@ -381,15 +393,15 @@ def evaluate(chosen: argparse.Namespace) -> int:
 
 def infer(chosen: argparse.Namespace) -> int:
     """Run inputs through the inference pipeline of a config; without any, those that are typed, line by line."""
-    from torcheer.training.loop.inference import answer_lines
-    from torcheer.training.loop.inference import infer as run
+    from torcheer.training.inference.inference_run import answer_lines
+    from torcheer.training.inference.inference_run import infer as run
     from torcheer.training.spec import inference
 
     built = _reopen(chosen)
     settings = inference(built)
     if not chosen.inputs:
-        answer_lines(built.session, settings, _typed_lines())
-        return 0
+        is_answered = answer_lines(built.session, settings, _typed_lines())
+        return 0 if is_answered or is_terminal(sys.stdin) else 1
     print(f"Running inference on: {chosen.inputs}", flush=True)
     run(built.session, settings, chosen.inputs)
     return 0
@@ -603,7 +615,10 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
     ),
     "infer": (infer, "run inputs through a trained pipeline", _OVER.format("inference_pipeline, inputs_meta, …"), {
         "path": _EITHER,
-        "inputs": {"nargs": "*", "metavar": "INPUT", "help": "what the input converters take; none: asks for them"},
+        "inputs": {
+            "nargs": "*", "default": [], "metavar": "INPUT",
+            "help": "what the input converters take; none: asks for them",
+        },
         **_BUILT, **_BEST,
     }),
     "check": (check, "say everything that is wrong with a config, building nothing", "", {

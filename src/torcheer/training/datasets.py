@@ -118,12 +118,16 @@ class ImageFolder(Dataset[Any]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        file, number = self.files[index]
+        return self.read(file), number
+
+    def read(self, path: str | Path) -> torch.Tensor:
+        """Return the image of a file, scaled and normalised; `torcheer infer` reads its inputs with it."""
         from PIL import Image
 
-        file, number = self.files[index]
-        with Image.open(file) as image:
+        with Image.open(path) as image:
             pixels = image_to_tensor(image.convert(self.mode).resize(self.size))
-        return (pixels - self.mean) / self.std, number
+        return (pixels - self.mean) / self.std
 
 
 class Merged(Dataset[Any]):
@@ -216,6 +220,13 @@ def preprocessors_of(dataset: Any) -> list[Steps]:
     inner += [Steps()] * (len(outer) - len(inner))
     outer += [None] * (len(inner) - len(outer))
     return [Steps(*before.preprocessors, after) for before, after in zip(inner, outer)]
+
+
+def source_of(dataset: Any) -> Any:
+    """Return the dataset that parts, joined and preprocessed ones are made of; of several, the first."""
+    while isinstance(dataset, Subset | Merged | Preprocessed | PreprocessedStream):
+        dataset = dataset.datasets[0] if isinstance(dataset, Merged) else dataset.dataset
+    return dataset
 
 
 def process_of(preprocessors: Sequence[Any] | Mapping[str, Any]) -> Callable[[Any], Any]:

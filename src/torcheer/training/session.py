@@ -32,6 +32,7 @@ from torcheer.training.loop.event_observers import with_observers
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
 from torcheer.training.loop.excluded_samples import check_excluded, leave_out
 from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
+from torcheer.training.loop.lazy_layers import has_lazy_layers, initialize_lazy_layers
 from torcheer.training.loop.optimizer_step import Update, make_averages, make_update
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
@@ -165,6 +166,8 @@ class Session:
         self._processors, self._graphs, self._pipelines = dict(processors), dict(graphs), dict(pipelines)
         for model in self.models.values():
             model.to(self.device)
+        if has_lazy_layers(self.models):
+            self._initialize_lazy_layers(loaders)
         self._lay_out()
         models: Mapping[str, Any] = self.models
         if self.options.compile:
@@ -205,6 +208,20 @@ class Session:
         if self.run_log is not None:
             tested = {str(number): self.columns_of(stage.validation) for number, stage in enumerate(self.stages)}
             self.run_log.heads = {"train_epoch": {"tested": tested}}
+
+    def _initialize_lazy_layers(self, loaders: Mapping[str, Any]) -> None:
+        """Give layers such as LazyLinear their sizes, before the models are spread, averaged or compiled."""
+        feeds = {name: Feed(loader, 0) for name, loader in loaders.items()}
+        runners = []
+        for name, pipeline in self._pipelines.items():
+            graph = lookup(self._graphs, pipeline.graph, "graphs")
+            processors = {
+                each: ProcessorRunner(each, self._processors[each], self.models, self.device)
+                for each in graph.processors
+            }
+            bare = replace(pipeline, losses=(), metrics=())
+            runners.append(PipelineRunner(name, bare, graph, processors, feeds, {"losses": {}, "metrics": {}}))
+        initialize_lazy_layers(self.models, runners, self.options.seed)
 
     def _lay_out(self) -> None:
         """Spread the models over ranks, and have layers recomputed, as the options say."""

@@ -12,6 +12,7 @@ from torcheer.archive.verification import examine
 from torcheer.disk import explain_write_errors, lock_folder, read_json, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotRead, TorcheerError
 from torcheer.remote import RemoteFolder, open_url
+from torcheer.runlog.log_reader import RunLog
 from torcheer.terminal import Progress, human_bytes, plural
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST, verify_checkpoint
 
@@ -32,6 +33,21 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         lock.close()
+
+
+def forget_untrained(directory: Path) -> bool:
+    """Remove a session in which not one step was made, so that it can be begun anew; return whether it was one.
+
+    The caller holds the lock. Nothing but what `torcheer train` had written before its first step is removed.
+    """
+    steps = [path.name for path in (directory / _CHECKPOINTS).glob("[0-9]*")]
+    if set(steps) - {"0"} or {"train_step", "train_epoch"} & set(RunLog(directory).tables()):
+        return False
+    for folder in (directory / _CHECKPOINTS, directory / "log"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in (_RUN, _SPEC):
+        (directory / name).unlink(missing_ok=True)
+    return True
 
 
 def fetch_run(directory: Path, url: str) -> str:

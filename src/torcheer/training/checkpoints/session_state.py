@@ -108,7 +108,10 @@ def restore_weights(session: Session, state: Mapping[str, Any]) -> None:
             model.load_state_dict(weights)
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines()[1:]] or [str(error)]
-            raise BadArgument(f"model {name!r} is not the one of this session: {' '.join(lines)}") from None
+            raise BadArgument(
+                f"model {name!r} is not the one of this session: {' '.join(lines)} Bring the old one back, or begin a "
+                "new session in another directory"
+            ) from None
         forget_gathered(model.modules())
     for name, average in session.averages.items():
         average.restore(_part(state, "averages", name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -50,6 +51,40 @@ class ProcessorRunner:
     def models(self) -> dict[str, Any]:
         """Models that are modules, by the names of their nodes."""
         return {name: model for _, name, model in self._nodes if isinstance(model, torch.nn.Module)}
+
+    @property
+    def outputs(self) -> list[str]:
+        """Columns that the models make."""
+        return [column for node, _, _ in self._nodes for column in node.outputs]
+
+    @property
+    def needed_columns(self) -> list[str]:
+        """Columns of the batch that the models take; none where an adapter makes what they take."""
+        if self._input_adapter is not None:
+            return []
+        needed, made = list[str](), set[str]()
+        for node, _, _ in self._nodes:
+            needed += [column for column in node.inputs if column not in made and column not in needed]
+            made.update(node.outputs)
+        return needed
+
+    @property
+    def steps(self) -> list[Node]:
+        """What runs, in order."""
+        return [node for node, _, _ in self._nodes]
+
+    def making(self, columns: Sequence[str]) -> ProcessorRunner:
+        """Return a copy with only the models that these columns come from; itself where an adapter may need all."""
+        if self._input_adapter is not None or self._output_adapter is not None or not set(columns) <= set(self.outputs):
+            return self
+        wanted, nodes = set(columns), list[tuple[Node, str, Any]]()
+        for entry in reversed(self._nodes):
+            if wanted & set(entry[0].outputs):
+                nodes.insert(0, entry)
+                wanted = wanted - set(entry[0].outputs) | set(entry[0].inputs)
+        pruned = copy(self)
+        pruned._nodes = nodes
+        return pruned
 
     def __call__(self, frame: Frame, *, infer: bool = False) -> Frame:
         """Return the frame with the outputs of all models added."""

@@ -15,6 +15,7 @@ from torcheer.config import Config
 from torcheer.errors import BadArgument
 from torcheer.ranks import is_main
 from torcheer.training.output_devices import Printer
+from torcheer.training.postprocessors import ClassNames
 from torcheer.training.spec.builders.build_session import Builder, Built, assemble
 from torcheer.training.spec.builders.static_state import write_static
 from torcheer.training.spec.read.config_merge import merged, read_spec
@@ -85,7 +86,7 @@ def inference(built: Built) -> Inference:
         pipeline,
         _converters(builder, pipeline),
         tuple(data.get("results", ("y_hat",))),
-        make_part("post_processor"),
+        make_part("post_processor") or (None if "output_device" in data else ClassNames.of(built.session, pipeline)),
         make_part("output_device") or Printer(),
         data.get("batch_size", 1 if spec.is_torchassistants else 32),  # their adapters may expect one sample
     )
@@ -94,16 +95,36 @@ def inference(built: Built) -> Inference:
 def default_pipeline(built: Built) -> str:
     """Return the pipeline that inference runs where no config says it.
 
-    That of validation, or the only one; of a TorchAssistant config, the first.
+    That of validation, or the only one; else the one that makes the results. Several that make them in the same way
+    are as good as one, as the two pipelines of a GAN with one generator. Of a TorchAssistant config, the first.
     """
-    pipelines: list[str] = list(part(built.spec.data, PIPELINES))
+    runners, data = built.session.runners, built.spec.data
     if built.spec.is_torchassistants:
-        return pipelines[0]
+        return next(iter(part(data, PIPELINES)))
     validated = [name for stage in built.session.stages for name in stage.validation]
-    if len(pipelines) == 1 or len(set(validated)) == 1:
-        return (validated or pipelines)[0]
-    message = f"which pipeline inference runs has to be said, as inference_pipeline: one of {', '.join(pipelines)}"
-    raise built.spec.problem(("inference_pipeline",), message)
+    if len(runners) == 1 or len(set(validated)) == 1:
+        return (validated or list(runners))[0]
+    results, ways = tuple(data.get("results", ("y_hat",))), dict[object, str]()
+    for name, runner in runners.items():
+        processors = [runner.processors[each] for each in runner.graph.processors]
+        if set(results) <= {column for processor in processors for column in processor.outputs}:
+            steps = [
+                (node.model, node.inputs, node.outputs) for each in processors for node in each.making(results).steps
+            ]
+            ways.setdefault(str(steps), name)
+    if len(ways) == 1:
+        return next(iter(ways.values()))
+    if not ways:
+        made = {
+            column: None
+            for runner in runners.values()
+            for each in runner.processors.values()
+            for column in each.outputs
+        }
+        message = f"no pipeline makes {', '.join(results)}: say which columns are the answer, as infer: {{results: "
+        raise built.spec.problem(("results",), f"{message}[{next(iter(made), 'y_hat')}]}}; there is {', '.join(made)}")
+    message = f"several pipelines make {', '.join(results)}: say which one runs, as infer: {{pipeline: "
+    raise built.spec.problem(("inference_pipeline",), f"{message}{next(iter(runners))}}}; one of {', '.join(runners)}")
 
 
 def _converters(builder: Builder, pipeline: str) -> dict[str, Any]:

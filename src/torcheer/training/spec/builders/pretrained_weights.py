@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from torcheer.errors import BadArgument
 from torcheer.terminal import first_names, human_shape
@@ -18,6 +19,8 @@ def load_weights(model: nn.Module, path: Path) -> str:
     """Load the tensors of a file that a model has by the same name and shape; return what was loaded and what not."""
     if not path.is_file():
         raise BadArgument(f"there is no file {path}")
+    if lazy := [key for key, value in model.state_dict().items() if is_lazy(value)]:
+        raise BadArgument(f"the model has layers without a size yet ({first_names(lazy, 3)}): weights need their sizes")
     state, tensors = model.state_dict(), _tensors(path)
     fitting = {key: value for key, value in tensors.items() if key in state and state[key].shape == value.shape}
     if not fitting:

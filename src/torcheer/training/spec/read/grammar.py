@@ -537,30 +537,58 @@ _ONE = {
     "collator": ("What makes a batch of samples", "my_code.Padded"),
     "model": ("The only model: its class, or a mapping with its arguments", {"class": "data.Net", "width": 64}),
     "optimizer": ("The only optimizer, of the only model", {"class": "Adam", "lr": 0.001}),
-    "gradient_clipper": ("How gradients are clipped", {"max_norm": 1.0}),
+    "gradient_clipper": ("How gradients are clipped", {"clip_norm": 1.0}),
     "backward_hook": ("What is done to gradients", "my_code.Hook"),
     "loss": ("The only loss", "CrossEntropyLoss"),
     "metric": ("The only metric", "Accuracy"),
+}
+# An example of several definitions by their names, for each group.
+_SEVERAL: dict[str, dict[str, Any]] = {
+    "datasets": {"train": "data.Digits", "val": {"class": "data.Digits", "train": False}},
+    "splits": {"halves": {"dataset_name": "digits", "ratio": [0.5, 0.5]}},
+    "preprocessors": {"scale": "my_code.Scale"},
+    "collators": {"pad": "my_code.pad"},
+    "data_loaders": {"training_loader": {"dataset": "split.train", "batch_size": 64}},
+    "models": {"encoder": "data.Encoder", "decoder": {"class": "data.Decoder", "width": 64}},
+    "optimizers": {"first": {"class": "Adam", "lr": 0.001, "model": "encoder"}},
+    "gradient_clippers": {"limit": {"model": "encoder", "clip_norm": 1.0}},
+    "backward_hooks": {"note": {"class": "my_code.make_hook", "model": "encoder"}},
+    "losses": {"distance": {"class": "MSELoss", "inputs": ["y_hat", "y"]}},
+    "metrics": {"mae": "torch.nn.L1Loss"},
+    "batch_processors": {"encode": {"neural_graph": [{"model_name": "net", "inputs": ["x"], "outputs": ["y_hat"]}]}},
+    "batch_graphs": {"graph": {"nodes": ["encode"], "input_ports": ["in"], "ingoing_edges": {"encode": ["in"]}}},
 }
 # The short form: no more than names are checked here, what they stand for is checked where it is expanded to.
 SHORT: dict[str, Key] = {
     **{key: Key(ANYTHING, *_ONE[key], otherwise=f"`{group}`, or the long form") for key, group in SINGULAR.items()},
     **{
-        group: Key(ANYTHING, f"Definitions of {group} by their names", {"first": "my_code.Thing"}, otherwise="none")
-        for group in GROUPS
+        group: Key(ANYTHING, f"Definitions of {group} by their names", example, otherwise="none")
+        for group, example in _SEVERAL.items()
     },
-    "lr_scheduler": Key(ANYTHING, "That of the only optimizer", "CosineAnnealingLR", otherwise="none"),
+    "lr_scheduler": Key(
+        ANYTHING,
+        "Schedule of the only optimizer's learning rate",
+        {"class": "CosineAnnealingLR", "T_max": 10},
+        otherwise="none",
+    ),
     "epochs": Key(ANYTHING, "How many epochs are trained", 10, otherwise="20"),
-    "stop_condition": Key(ANYTHING, "When training ends", {"class": "EarlyStopping"}, otherwise="after `epochs`"),
+    "stop_condition": Key(
+        ANYTHING, "When training ends", {"class": "EarlyStopping", "monitor": "val loss"}, otherwise="after `epochs`"
+    ),
     "stages": Key(ANYTHING, "Stages, as those of `train`", [{"training_pipelines": ["training"]}], otherwise="one"),
     "pipelines": Key(
         ANYTHING,
         "Pipelines as steps: what is called with which columns",
-        {"training": {"steps": ["net(x) -> y_hat"]}},
+        {"training": {"steps": ["net(x) -> y_hat"], "trains": "net"}},
         otherwise="the only model, of the first column",
     ),
     "debug_pipelines": Key(ANYTHING, "Pipelines that show outputs", {"look": {"interval": 5}}, otherwise="none"),
-    "infer": Key(ANYTHING, "What `torcheer infer` reads and answers", {"input": "data.encode"}, otherwise="numbers"),
+    "infer": Key(
+        ANYTHING,
+        "What `torcheer infer` reads and answers: `input`, `output`, `results`, `pipeline`",
+        {"input": "data.encode", "output": "data.answer"},
+        otherwise="numbers or pictures in, `y_hat` out",
+    ),
 }
 
 TOP = Schema(

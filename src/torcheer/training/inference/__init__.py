@@ -1,0 +1,1 @@
+"""Inference from the command line."""

@@ -1,0 +1,81 @@
+"""From a text on the command line to a value of a sample: numbers, pictures, or as the dataset itself reads files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torcheer.errors import BadArgument
+from torcheer.terminal import human_shape, plural
+from torcheer.training.collators import image_to_tensor
+from torcheer.training.datasets import IMAGE_MODES, preprocessors_of, source_of
+
+if TYPE_CHECKING:
+    from torcheer.training.loop.pipeline_runner import PipelineRunner
+    from torcheer.training.spec import Inference
+
+
+def with_converters(runner: PipelineRunner, inference: Inference, needed: Sequence[str]) -> Inference:
+    """Return the settings with a converter for each port that has none, by the value that is needed of a sample."""
+    converters = dict(inference.converters)
+    for feed, port, input in runner.inputs:
+        if converters.get(port) is None:
+            place = next((number for number, name in enumerate(input.names) if name in needed), 0)
+            converters[port] = _converter_like(feed.loader.dataset, place)
+    return replace(inference, converters=converters)
+
+
+def _converter_like(dataset: Any, place: int) -> Callable[[str], Any] | None:
+    """Return a function from a text to the value at this place of a sample; None where it is a text, too."""
+    if place == 0 and (reader := _file_reader(source_of(dataset))) is not None:
+        return reader
+    if preprocessors_of(dataset):  # they make of a raw value what cannot be seen in a sample
+        return None
+    sample = dataset[0] if hasattr(dataset, "__getitem__") else None
+    value = sample[place] if isinstance(sample, tuple | list) and len(sample) > place else sample
+    if isinstance(value, bool | int | float):
+        return type(value)
+    if hasattr(value, "getbands"):  # a Pillow image
+        return partial(_open_image, like=value)
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return partial(_read_numbers, like=torch.as_tensor(value))
+    return None
+
+
+def _file_reader(dataset: Any) -> Callable[[str], Any] | None:
+    """Return how a dataset of files reads one of them: torcheer's ImageFolder, and torchvision's."""
+    if callable(read := getattr(dataset, "read", None)):
+        return read  # type: ignore[no-any-return]
+    load, transform = getattr(dataset, "loader", None), getattr(dataset, "transform", None)
+    if not callable(load) or not hasattr(dataset, "transform"):
+        return None
+    return lambda path: load(path) if transform is None else transform(load(path))
+
+
+def _read_numbers(text: str, like: Tensor) -> Tensor:
+    """Read a tensor from numbers, or from a picture where there are that many channels."""
+    if like.ndim == 3 and like.shape[0] in IMAGE_MODES and Path(text).suffix:
+        picture = _open_image(text).convert(IMAGE_MODES[like.shape[0]]).resize((like.shape[2], like.shape[1]))
+        return image_to_tensor(picture).to(like.dtype)
+    numbers = [float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word]
+    if len(numbers) != like.numel():
+        raise BadArgument(
+            f"{plural(like.numel(), 'number')} ({human_shape(like.shape)}) are needed, such as 0.1, 0.5; "
+            f"{len(numbers)} were given. An input converter (infer: {{input: my_code.read}}) may take anything"
+        )
+    return torch.tensor(numbers, dtype=like.dtype).reshape(like.shape)
+
+
+def _open_image(text: str, like: Any = None) -> Any:
+    from PIL import Image
+
+    image = Image.open(text)
+    return image if like is None else image.convert(like.mode).resize(like.size)
