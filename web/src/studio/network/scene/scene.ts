@@ -2,7 +2,7 @@
 import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vector2, Vector3, WebGLRenderer, type Ray } from "three"; // prettier-ignore
 import type { Net } from "../../messages";
 import { Flight } from "../../../camera/flight";
-import { buildArrows } from "./arrows";
+import { arrowPoints, buildArrows } from "./arrows";
 import { OrbitCamera, type Pose } from "./orbit_camera";
 import { findColourMap, buildRamp } from "../values/colour_maps";
 import { cellsOf, type FrameLayout } from "./unit_grid";
@@ -25,6 +25,7 @@ import type { HeadNames } from "../../token_names";
 export const MAX_BARS = 20_000; // over all layers, in mode "auto"
 const MAX_LAYER_BARS = 100_000;
 const MAX_PIXEL_RATIO = 2; // device pixels per pixel
+const [BUTTONS_PX, LABEL_PX] = [40, 34]; // what buttons and a name of two lines take at the upper edge
 const CROWDED_LAYERS = 60; // number of layers from which names are short and must not cover anything
 const HOME_ANGLES = { azimuth: 0.2, elevation: 0.44 };
 const FACE_ANGLES = { azimuth: 0, elevation: 0.06 }; // in front of what stands upright
@@ -67,6 +68,7 @@ export class Scene {
   private headNames: (shape: readonly number[]) => HeadNames = () => ({ rows: null, columns: null });
   private readonly resizeObserver: ResizeObserver;
   private arrows: Mesh | null = null;
+  private arrowPath: Vector3[] = []; // points along the arrows
   private net: Net | null = null;
   private items: ReadonlyMap<string, SceneItem> = new Map();
   private focus: readonly string[] = []; // layers that the camera is fitted to; empty: all
@@ -355,6 +357,7 @@ export class Scene {
     const layers = [...this.layerMeshes.values()].map(({ placed }) => footprint(placed));
     const net = this.net && this.appearance.arrows ? { ...this.net, layers } : null;
     this.arrows = net && buildArrows(net, this.appearance.dark, diagonalOf(this.corners(this.focus)) * 0.00095);
+    this.arrowPath = net && this.layerMeshes.size <= CROWDED_LAYERS ? arrowPoints(net) : [];
     if (this.arrows) this.arrows.renderOrder = 5;
     if (this.arrows) this.root.add(this.arrows);
     this.requestDraw();
@@ -409,7 +412,9 @@ export class Scene {
   }
 
   private fitPose(azimuth: number, elevation: number): Pose {
-    return this.orbit.fitPose(this.corners(this.focus), azimuth, elevation, this.insets());
+    const names = this.focus.length ? this.focus : [...this.layerMeshes.keys()];
+    const points = [...this.corners(names), ...this.boxes.corners(names)];
+    return this.orbit.fitPose(points, azimuth, elevation, this.insets());
   }
 
   // The margins taken by names, buttons and the legend.
@@ -424,8 +429,10 @@ export class Scene {
       const legend = Math.max(0, ...bottoms.map(({ top }) => height - top));
       return { left: 8, right, top: Math.min(top, height * 0.5), bottom: Math.min(legend + 24, height * 0.3) };
     }
-    const left = this.appearance.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
-    return { left, right: 8, top: Math.min(40, height * 0.18), bottom: Math.min(92, height * 0.18) };
+    const isWide = width > 560;
+    const left = this.appearance.labels && isWide ? Math.min(110, width * 0.1) : 8;
+    const above = isWide ? (this.appearance.labels ? LABEL_PX : 0) : BUTTONS_PX; // a second row of buttons on phones
+    return { left, right: 8, top: Math.min(BUTTONS_PX + above, height * 0.18), bottom: Math.min(92, height * 0.18) };
   }
 
   // Where buttons, breadcrumbs and the legend lie over the scene.
@@ -512,6 +519,7 @@ export class Scene {
     const tokens = heads.flatMap((mesh) => tokenLabelsOf(mesh, this.headNames(mesh.placed.layer.shape), onScreen));
     this.tokens.show(this.appearance.labels ? tokens : [], width, height);
     occupied.push(...this.tokens.boxes());
-    this.labels.show(requests, { width, height, occupied, isCrowded });
+    const arrows = this.arrowPath.flatMap((point) => onScreen(point) ?? []);
+    this.labels.show(requests, { width, height, occupied, arrows, isCrowded });
   }
 }
