@@ -73,6 +73,27 @@ test("a fitted camera shows every point and fills the window, wide, narrow or de
   }
 });
 
+test("a leaning stack hides none of its layers", () => {
+  for (const [width, height] of [
+    [1180, 700],
+    [1024, 530],
+    [390, 525],
+  ]) /* prettier-ignore */ {
+    const layers = stack(14);
+    const places = leanStack(layers, width / height, 0.2, 0.44);
+    const corners = places.map(([x, y, z]) => [-5, 5].flatMap((right) => [-5, 5].map((front) => new Vector3(x + right, y, z + front)))); // prettier-ignore
+    const orbit = new OrbitCamera(() => {});
+    orbit.sceneSize = 150;
+    orbit.resize(width, height);
+    orbit.set(orbit.fitPose(corners.flat(), 0.2, 0.44));
+    const bounds = corners.map((points) => points.map((point) => point.clone().project(orbit.camera)));
+    bounds.slice(1).forEach((upper, n) => {
+      const [lowest, highest] = [Math.min(...upper.map(({ y }) => y)), Math.max(...bounds[n].map(({ y }) => y))];
+      ok(lowest > highest - 0.02, `${width}×${height}, level ${n + 1}: ${lowest} below ${highest}`);
+    });
+  }
+});
+
 test("zooming keeps the point under the pointer where it is", () => {
   const orbit = new OrbitCamera(() => {});
   orbit.sceneSize = 40;

@@ -2,7 +2,7 @@
 import { useEffect, useId, useLayoutEffect, useState } from "preact/hooks";
 
 import type { Json, Parameter } from "../messages";
-import { parseValue, formatField, labelOf } from "./parameter_values";
+import { parseValue, formatField, formatFixed, labelOf } from "./parameter_values";
 
 const PENDING_TIMEOUT_MS = 4000; // after this the run has not accepted the value, and the field shows the run's value again
 
@@ -25,7 +25,7 @@ export function ParameterField({ parameter, locked, change }: FieldProps) {
       <label for={id}>{label}</label>
       {!editable ? (
         <output id={id} class="value">
-          {formatField(parameter.value) || "–"}
+          {formatFixed(label, parameter.value) || "–"}
         </output>
       ) : kind === "flag" && isScalar ? (
         <FlagInput {...props} />

@@ -206,13 +206,13 @@ export class Scene {
 
   /** The unit at a point of the canvas. */
   pickAt(x: number, y: number): PickResult | null {
-    return pick(this.layerMeshes.values(), this.rayAt(x, y))?.target ?? null;
+    return pick(this.visibleMeshes(), this.rayAt(x, y))?.target ?? null;
   }
 
   /** Zoom in (factor below 1) on what lies at a point of the canvas. */
   zoom(factor: number, x: number, y: number): void {
     const ray = this.rayAt(x, y);
-    const hit = pick(this.layerMeshes.values(), ray);
+    const hit = pick(this.visibleMeshes(), ray);
     const { pose } = this.orbit;
     const middle = new Vector3(pose.x, pose.y, pose.z).sub(ray.origin); // without a hit: at the target's depth
     const forward = this.orbit.camera.getWorldDirection(new Vector3());
@@ -311,7 +311,11 @@ export class Scene {
     sortFarFirst([...this.layerMeshes.values()], this.orbit.camera.position).forEach((view, n) =>
       view.setOrder(10 + 4 * n),
     );
-    if (this.arrows) this.arrows.visible = !this.faced;
+    const { faced } = this;
+    if (this.arrows) this.arrows.visible = !faced;
+    this.boxes.group.visible = !faced;
+    const drawn = new Set(this.visibleMeshes());
+    for (const view of this.layerMeshes.values()) view.group.visible = drawn.has(view);
     this.renderer.render(this.world, this.orbit.camera);
     this.drawCount++;
     this.writeLabels();
@@ -405,10 +409,14 @@ export class Scene {
     return this.fitPose(azimuth, elevation);
   }
 
-  // Attention heads that are looked at face-on: nothing is drawn in front of them.
+  // Attention heads that are looked at face-on, alone: what is around them would lie behind their names and the buttons.
   private get faced(): LayerMesh | null {
     const mesh = this.isUntouched && this.focus.length === 1 ? this.layerMeshes.get(this.focus[0]) : null;
     return mesh?.placed.stands ? mesh : null;
+  }
+
+  private visibleMeshes(): LayerMesh[] {
+    return this.faced ? [this.faced] : [...this.layerMeshes.values()];
   }
 
   private fitPose(azimuth: number, elevation: number): Pose {
@@ -425,7 +433,8 @@ export class Scene {
       const [tops, bottoms] = [true, false].map((isAbove) => this.overlayBoxes().filter(({ top }) => top < height / 2 === isAbove)); // prettier-ignore
       const above = Math.max(0, ...tops.map((box) => box.top + box.height));
       const names = this.headNames(faced.placed.layer.shape);
-      const [top, right] = [above + (names.columns ? 48 : 8), names.rows ? 72 : 8];
+      const isWide = width > NARROW_PX; // on phones cells are too small for names
+      const [top, right] = [above + (names.columns && isWide ? 48 : 8), names.rows && isWide ? 72 : 8];
       const legend = Math.max(0, ...bottoms.map(({ top }) => height - top));
       return { left: 8, right, top: Math.min(top, height * 0.5), bottom: Math.min(legend + 24, height * 0.3) };
     }
@@ -499,9 +508,9 @@ export class Scene {
       isCrowded,
       hasValues: this.frames.size > 0,
     };
-    const { faced } = this;
-    for (const [name, view] of this.appearance.labels ? this.layerMeshes : []) {
-      if (faced && faced !== view) continue;
+    const views = this.visibleMeshes();
+    for (const view of this.appearance.labels ? views : []) {
+      const { name } = view.placed.layer;
       requests.push(
         ...labelRequests(
           view,
@@ -513,9 +522,9 @@ export class Scene {
         ),
       );
     }
-    if (this.appearance.labels && !faced) requests.push(...this.boxes.labelRequests(onScreen, width < NARROW_PX));
+    if (this.appearance.labels && !this.faced) requests.push(...this.boxes.labelRequests(onScreen, width < NARROW_PX));
     const occupied = this.overlayBoxes();
-    const heads = [...this.layerMeshes.values()].filter(({ placed }) => placed.layer.view === "heads");
+    const heads = views.filter(({ placed }) => placed.layer.view === "heads");
     const tokens = heads.flatMap((mesh) => tokenLabelsOf(mesh, this.headNames(mesh.placed.layer.shape), onScreen));
     this.tokens.show(this.appearance.labels ? tokens : [], width, height);
     occupied.push(...this.tokens.boxes());
