@@ -25,6 +25,11 @@ export function formatFixed(label: string, value: Json): string {
   return isCount ? (value as number).toLocaleString("en") : formatField(value);
 }
 
+/** The words of a name that has no spaces: Llama, For, Causal, LM; of a path its folders. */
+export function splitWords(text: string): string[] {
+  return text.split(/(?<=[a-z\d])(?=[A-Z])|(?<=[._/])/);
+}
+
 /** Parse the text typed for a parameter; a list stays a list. */
 export function parseValue(parameter: ValueKind & { value: Json }, text: string): ParseResult {
   if (!Array.isArray(parameter.value)) return parseScalar(parameter, text.trim());
