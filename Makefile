@@ -196,7 +196,7 @@ clean: ## remove what tools and the demo left; the environments stay
 	@rm -f .venv-ray/.stamp-* && touch $@
 
 .venv-integrations/$(stamp):
-	@.ci/environment .venv-integrations mlflow captum matplotlib
+	@.ci/environment .venv-integrations mlflow captum matplotlib jupyter-server-proxy
 	@rm -f .venv-integrations/.stamp-* && touch $@
 
 .venv-contexts/$(stamp):

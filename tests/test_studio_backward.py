@@ -115,6 +115,15 @@ def test_a_pass_opens_on_its_first_step_and_keys_walk_through_it(page: Any) -> N
     ):
         page.keyboard.press(key)
         expect(page.locator(".backward-bar .when")).to_have_text(text)
+    for name, text in (
+        ("First step", "forward 1 of 8"),
+        ("1 step on", "forward 2 of 8"),
+        ("Last step", "gradients 3 of 3"),
+        ("1 step back", "gradients 2 of 3"),
+    ):
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(page.locator(".backward-bar .when")).to_have_text(text)
+    page.locator(".backward-panel h2").click()
     page.keyboard.press("Home")
     page.get_by_role("button", name="backward", exact=True).click()
     expect(page.locator(".backward-bar .when")).to_have_text("backward 1 of 8")

@@ -72,6 +72,9 @@ def test_heads_stand_face_on_with_the_names_of_their_tokens_as_text(view: View) 
     assert [name for name, angle in view.ask("tokens") if angle] == NAMES * 2, "columns of both heads"
     wait_until(lambda: view.ask("pose")["azimuth"] == 0, "the camera in front", page=view.page)
     assert view.ask("form", "attention.weights") == "cells"
+    others = [view.ask("project", item["layer"], 0) for item in view.ask("shown")]
+    found = [view.ask("at", spot["x"], spot["y"]) for spot in others if spot]
+    assert {hit["layer"] for hit in found if hit} == {"attention.weights"}, "nothing else is drawn"
     assert "<b>house</b>" in view.page.locator(".network-tokens").inner_text()
     view.page.mouse.move(*view.spot("attention.weights", 4 * 1 + 2))
     tip = view.page.locator(".network-tip")

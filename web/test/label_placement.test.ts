@@ -8,6 +8,7 @@ const area = (width: number, height = 500): Parameters<typeof placeLabels>[1] =>
   width,
   height,
   occupied: [],
+  arrows: [],
   isCrowded: false,
 });
 
@@ -54,4 +55,12 @@ test("a name for which there is no room beside its slab stands away from it, wit
   const { box, leader } = placed.get("layer")!;
   ok(!touches(box, walls));
   ok(leader !== null && leader[1].x >= 159 && leader[1].x <= 221);
+});
+
+test("a name leaves an arrow free where there is another place for it", () => {
+  const quad = slab(200, 200, 100);
+  const beside = placeLabels([label("layer", quad)], area(600)).get("layer")!.box;
+  const arrows = Array.from({ length: 40 }, (_, n) => ({ x: beside.left + 20, y: 5 * n + 120 }));
+  const { box } = placeLabels([label("layer", quad)], { ...area(600), arrows }).get("layer")!;
+  ok(!arrows.some(({ x, y }) => touches(box, { left: x, top: y, width: 1, height: 1 })));
 });

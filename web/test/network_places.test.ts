@@ -5,6 +5,7 @@ import { Vector3 } from "three";
 
 import type { Net, PlacedLayer } from "../src/studio/messages";
 import { buildArrows, arrowPath, arrowType } from "../src/studio/network/scene/arrows";
+import { frameSections } from "../src/studio/network/scene/frame_outline";
 import { OrbitCamera } from "../src/studio/network/scene/orbit_camera";
 import { leanStack, canLean } from "../src/studio/network/scene/stack_lean";
 
@@ -19,7 +20,24 @@ test("a stack leans to the right in a wide window and stands upright in a narrow
   const wide = leanStack(stack(6), 1.8, 0.2, 0.44);
   ok(wide.every(([x], n) => !n || x > wide[n - 1][0]));
   ok(wide.every(([, y], n) => !n || y > wide[n - 1][1]));
-  ok(leanStack(stack(6), 0.3, 0.2, 0.44).every(([x]) => x === 0));
+  const narrow = leanStack(stack(6), 0.15, 0.2, 0.44);
+  ok(narrow.every(([x]) => x === 0));
+  ok(narrow[5][1] > 1.3 * leanStack(stack(6), 1, 0.2, 0.44)[5][1], "its levels are further apart");
+});
+
+test("a frame follows its stack and leaves out what stands beside its widest level", () => {
+  const members = [placed("a", [0, 0, 0]), placed("b", [4, 4, 0]), placed("c", [30, 8, 0], [20, 10])];
+  const sections = frameSections(members, 1);
+  for (const { place, size } of members) {
+    const level = sections.filter(({ height }) => Math.abs(height - place[1]) <= 1);
+    for (const { left, right, back, front } of level) {
+      ok(left <= place[0] - size[0] / 2 - 1 && right >= place[0] + size[0] / 2 + 1);
+      ok(back <= -6 && front >= 6);
+    }
+  }
+  deepEqual(sections.map(({ height }) => height), [-1, 4, 9]); // prettier-ignore
+  equal(sections[2].left, 19); // a layer at 10 on the highest level is outside
+  equal(frameSections([placed("alone", [0, 2, 0])], 1).length, 2);
 });
 
 test("a single layer, and none at all, stand where they are", () => {
@@ -52,6 +70,27 @@ test("a fitted camera shows every point and fills the window, wide, narrow or de
       ok(most < 1 && most > 0.85, `${width}×${height}, ${levels} levels: ${most}`);
       ok(seen.every(({ z }) => z > -1 && z < 1), "within near and far");
     }
+  }
+});
+
+test("a leaning stack hides none of its layers", () => {
+  for (const [width, height] of [
+    [1180, 700],
+    [1024, 530],
+    [390, 525],
+  ]) /* prettier-ignore */ {
+    const layers = stack(14);
+    const places = leanStack(layers, width / height, 0.2, 0.44);
+    const corners = places.map(([x, y, z]) => [-5, 5].flatMap((right) => [-5, 5].map((front) => new Vector3(x + right, y, z + front)))); // prettier-ignore
+    const orbit = new OrbitCamera(() => {});
+    orbit.sceneSize = 150;
+    orbit.resize(width, height);
+    orbit.set(orbit.fitPose(corners.flat(), 0.2, 0.44));
+    const bounds = corners.map((points) => points.map((point) => point.clone().project(orbit.camera)));
+    bounds.slice(1).forEach((upper, n) => {
+      const [lowest, highest] = [Math.min(...upper.map(({ y }) => y)), Math.max(...bounds[n].map(({ y }) => y))];
+      ok(lowest > highest - 0.02, `${width}×${height}, level ${n + 1}: ${lowest} below ${highest}`);
+    });
   }
 });
 

@@ -3,7 +3,7 @@ import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { test } from "node:test";
 
 import { isPossible, clampInteger, pluralOf } from "../src/studio/control/actions";
-import { formatField, labelOf, parseValue } from "../src/studio/control/parameter_values";
+import { formatField, formatFixed, labelOf, parseValue, splitWords } from "../src/studio/control/parameter_values";
 import type { FrameHead, Json } from "../src/studio/messages";
 import { Signal } from "../src/studio/signal";
 import { retryDelay, socketAddress, splitFrame } from "../src/studio/socket";
@@ -106,4 +106,17 @@ test("a number field holds a whole number of its range", () => {
     [clampInteger("7.6", 0, 10), clampInteger("-3", 1, 10), clampInteger("99", 1, 10), clampInteger("x", 1, 10)],
     [8, 1, 10, 1],
   );
+});
+
+test("counts are written in groups of three digits, seeds are not", () => {
+  equal(formatFixed("parameters", 6162560), "6,162,560");
+  equal(formatFixed("seed", 6162560), "6162560");
+  equal(formatFixed("seconds", 0.6721), "0.6721");
+  equal(formatFixed("mode", "eval"), "eval");
+});
+
+test("long names may be broken between their words", () => {
+  deepEqual(splitWords("LlamaForCausalLM"), ["Llama", "For", "Causal", "LM"]);
+  deepEqual(splitWords("runs/my.first"), ["runs/", "my.", "first"]);
+  deepEqual(splitWords("6,162,560"), ["6,162,560"]);
 });

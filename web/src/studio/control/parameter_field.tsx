@@ -2,7 +2,7 @@
 import { useEffect, useId, useLayoutEffect, useState } from "preact/hooks";
 
 import type { Json, Parameter } from "../messages";
-import { parseValue, formatField, labelOf } from "./parameter_values";
+import { parseValue, formatField, formatFixed, labelOf, splitWords } from "./parameter_values";
 
 const PENDING_TIMEOUT_MS = 4000; // after this the run has not accepted the value, and the field shows the run's value again
 
@@ -25,7 +25,7 @@ export function ParameterField({ parameter, locked, change }: FieldProps) {
       <label for={id}>{label}</label>
       {!editable ? (
         <output id={id} class="value">
-          {formatField(parameter.value) || "–"}
+          {breakable(formatFixed(label, parameter.value) || "–")}
         </output>
       ) : kind === "flag" && isScalar ? (
         <FlagInput {...props} />
@@ -36,6 +36,11 @@ export function ParameterField({ parameter, locked, change }: FieldProps) {
       )}
     </div>
   );
+}
+
+// Text that may be broken where a word begins: LlamaForCausal|LM, runs/|first.
+function breakable(text: string) {
+  return splitWords(text).flatMap((word, n) => (n ? [<wbr key={n} />, word] : [word]));
 }
 
 // The value sent stays in the field until the run answers with its own.

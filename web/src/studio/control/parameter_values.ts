@@ -19,6 +19,17 @@ export function formatField(value: Json): string {
   return Array.isArray(value) ? value.map(formatField).join(", ") : formatValue(value, 12);
 }
 
+/** Format a value that cannot be edited: large counts are easier to read in groups of three digits; a seed is a name. */
+export function formatFixed(label: string, value: Json): string {
+  const isCount = Number.isInteger(value) && !/seed$/i.test(label);
+  return isCount ? (value as number).toLocaleString("en") : formatField(value);
+}
+
+/** The words of a name that has no spaces: Llama, For, Causal, LM; of a path its folders. */
+export function splitWords(text: string): string[] {
+  return text.split(/(?<=[a-z\d])(?=[A-Z])|(?<=[._/])/);
+}
+
 /** Parse the text typed for a parameter; a list stays a list. */
 export function parseValue(parameter: ValueKind & { value: Json }, text: string): ParseResult {
   if (!Array.isArray(parameter.value)) return parseScalar(parameter, text.trim());

@@ -18,6 +18,7 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   const { arrows } = useValue(presenter.settings);
   const displayed = useValue(presenter.displayed);
   const net = useValue(presenter.store.net);
+  const visible = useValue(presenter.folding.visible);
   const selection = useValue(presenter.store.selection);
   const canvas = useRef<HTMLCanvasElement>(null);
   const colours = useValue(presenter.colours);
@@ -31,9 +32,9 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   }, [map, !net?.layers.length, !colours]);
   if (!net?.layers.length) return null;
   const isPerLayer = mode === "layer";
-  const name = selection?.layer ?? net.layers[net.layers.length - 1]?.layer.name;
-  const [lo, hi] = presenter.scene.ranges.get(name ?? "") ?? [-1, 1];
-  const types = [...new Set(net.projections.map(({ type }) => arrowType(type)))];
+  const name = rangeLayer(presenter, selection?.layer);
+  const [lo, hi] = presenter.scene.ranges.get(name) ?? [-1, 1];
+  const types = [...new Set(visible?.net.projections.map(({ type }) => arrowType(type)))];
   const title = presenter.numbers.choices().find(({ quantity }) => quantity === colours?.scale.quantity)?.title ?? "";
   if (colours)
     return (
@@ -61,7 +62,9 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
         {pictureNotes(presenter).map((note) => (
           <small key={note}>{note}</small>
         ))}
-        {isPerLayer && <small>each layer by itself; these are of {name}</small>}
+        {isPerLayer && name && (
+          <small>each layer by itself; these are of {visible?.items.get(name)?.title ?? name}</small>
+        )}
       </div>
       <NonFiniteKey presenter={presenter} />
       {arrows && presenter.webgl && types.length > 1 && (
@@ -75,6 +78,14 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
       )}
     </div>
   );
+}
+
+// The layer whose range the numbers are: the selected one if it is shown, else the last slab that has values.
+function rangeLayer({ scene, folding }: NetworkPresenter, selected = ""): string {
+  if (scene.ranges.has(selected)) return selected;
+  const shown = (folding.visible.get()?.net.layers ?? []).map(({ layer }) => layer.name).reverse();
+  const isColoured = (layer: string): boolean => scene.frames.has(layer) && !scene.layoutOf(layer)?.picture;
+  return shown.find(isColoured) ?? shown[0] ?? "";
 }
 
 // "Input: a picture, 0 is black, 1 full colour", for each layer that is one.

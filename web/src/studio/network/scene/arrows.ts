@@ -23,6 +23,7 @@ export const ARROW_STYLES: Record<string, ArrowStyle> = {
 };
 
 const MARGIN = 0.4;
+const POINTS_ALONG = 24;
 const MANY_PROJECTIONS = 1500; // number of projections above which arrows get fewer segments
 
 /** The style name of a projection's type; unknown types are drawn as forward. */
@@ -32,19 +33,26 @@ export function arrowType(type: string): string {
 
 /** All arrows of a network as one mesh; null if there are none. */
 export function buildArrows(net: Net, dark: boolean, radius: number): Mesh<BufferGeometry, ShaderMaterial> | null {
-  const layers = new Map(net.layers.map((placed) => [placed.layer.name, placed]));
   const builder = new ArrowMeshBuilder(net.projections.length > MANY_PROJECTIONS ? 6 : 20, radius);
-  const drawnKeys = new Set<string>(); // projections of one type between the same layers share an arrow
-  for (const { sender, receiver, type } of net.projections) {
-    const [from, to] = [layers.get(sender), layers.get(receiver)];
-    const styleName = arrowType(type);
-    const key = JSON.stringify([sender, receiver, styleName]);
-    if (!from || !to || drawnKeys.has(key)) continue;
-    drawnKeys.add(key);
-    const style = ARROW_STYLES[styleName];
-    builder.add(arrowPath(from, to, styleName), parseColour(dark ? style.dark : style.light), style.dash);
-  }
+  for (const [path, style] of arrowsOf(net))
+    builder.add(path, parseColour(dark ? style.dark : style.light), style.dash);
   return builder.mesh();
+}
+
+/** Points along the arrows, close enough together that what lies on an arrow has one of them. */
+export function arrowPoints(net: Net): Vector3[] {
+  return arrowsOf(net).flatMap(([path]) => path.getPoints(POINTS_ALONG));
+}
+
+function arrowsOf(net: Net): [CubicBezierCurve3, ArrowStyle][] {
+  const layers = new Map(net.layers.map((placed) => [placed.layer.name, placed]));
+  const arrows = new Map<string, [CubicBezierCurve3, ArrowStyle]>(); // projections of one type between the same layers share an arrow
+  for (const { sender, receiver, type } of net.projections) {
+    const [from, to, styleName] = [layers.get(sender), layers.get(receiver), arrowType(type)];
+    const key = JSON.stringify([sender, receiver, styleName]);
+    if (from && to && !arrows.has(key)) arrows.set(key, [arrowPath(from, to, styleName), ARROW_STYLES[styleName]]);
+  }
+  return [...arrows.values()];
 }
 
 /** The path of an arrow from the edge of one plane to the edge of another. */

@@ -1,29 +1,25 @@
 // Frames around the members of open modules: thin boxes, each with its title.
-import { BufferGeometry, Color, Float32BufferAttribute, Group, LineBasicMaterial, LineSegments, Vector3 } from "three";
-import { extentOf, type PosedLayer } from "./layer_pose";
+import {
+  BufferGeometry,
+  Color,
+  Float32BufferAttribute,
+  Group,
+  LineBasicMaterial,
+  LineSegments,
+  type Vector3,
+} from "three";
+import { frameSections, outlineSegments, sectionCorner, type FrameSection } from "./frame_outline";
 import type { SceneFrame } from "../fold/visible_net";
 import type { LayerMesh, ScenePalette } from "./layer_mesh";
 import type { LabelRequest } from "./labels";
 
 const MARGIN = 0.7; // between a frame and what it holds
 const MARGIN_PER_LEVEL = 0.45; // more for a frame with frames inside
-// Pairs of corners, by their bits: right, top, front.
-const EDGES = [0, 1, 2, 3, 4, 5, 6, 7].flatMap((corner) =>
-  [1, 2, 4].filter((bit) => !(corner & bit)).map((bit) => [corner, corner | bit]),
-);
-
-/** A box that leans as the stack does: its lower and upper faces are rectangles of one size. */
-interface LeaningBox {
-  lower: Vector3; // centre of the lower face
-  upper: Vector3;
-  half: Vector3; // half of the faces' width and depth
-}
-
 /** The frames of a scene. */
 export class FrameBoxes {
   readonly group = new Group();
   private frames: readonly SceneFrame[] = [];
-  private readonly boxes = new Map<SceneFrame, LeaningBox>();
+  private readonly boxes = new Map<SceneFrame, FrameSection[]>();
 
   setFrames(frames: readonly SceneFrame[]): void {
     this.frames = frames;
@@ -37,16 +33,18 @@ export class FrameBoxes {
     for (const frame of this.frames) {
       const members = frame.members.flatMap((name) => layers.get(name)?.placed ?? []);
       if (!members.length) continue;
-      const box = boxAround(members, MARGIN + MARGIN_PER_LEVEL * (deepest - frame.depth));
-      this.boxes.set(frame, box);
-      this.group.add(outline(box, palette.accent, 0.35 / (1 + 2 * (deepest - frame.depth)))); // what is around stands back
+      const sections = frameSections(members, MARGIN + MARGIN_PER_LEVEL * (deepest - frame.depth));
+      this.boxes.set(frame, sections);
+      this.group.add(outline(sections, palette.accent, 0.35 / (1 + 2 * (deepest - frame.depth)))); // what is around stands back
     }
   }
 
   /** A title for each frame, at its upper left corner. */
   labelRequests(onScreen: (point: Vector3) => { x: number; y: number } | null, isShort: boolean): LabelRequest[] {
-    return [...this.boxes].flatMap(([{ node, depth }, box]) => {
-      const [corner, back, low, right] = [2, 6, 5, 7].map((at) => onScreen(cornerOf(box, at)));
+    return [...this.boxes].flatMap(([{ node, depth }, sections]) => {
+      const [bottom, top] = [sections[0], sections[sections.length - 1]];
+      const corners = [sectionCorner(top, 0), sectionCorner(top, 4), sectionCorner(bottom, 5), sectionCorner(top, 5)];
+      const [corner, back, low, right] = corners.map(onScreen);
       if (!corner || !back || !low || !right) return [];
       const above = [0, -14, 14, -28].flatMap((down) =>
         [corner, back].flatMap(({ x, y }) => [
@@ -74,6 +72,13 @@ export class FrameBoxes {
     });
   }
 
+  /** The corners of the frames around all of some layers, for a camera that is to have them in view. */
+  corners(layers: readonly string[]): Vector3[] {
+    const shown = new Set(layers);
+    const whole = [...this.boxes].filter(([{ members }]) => members.every((name) => shown.has(name)));
+    return whole.flatMap(([, sections]) => outlineSegments(sections));
+  }
+
   private clear(): void {
     this.boxes.clear();
     for (const child of [...this.group.children] as LineSegments<BufferGeometry, LineBasicMaterial>[]) {
@@ -84,41 +89,12 @@ export class FrameBoxes {
   }
 }
 
-function boxAround(members: readonly PosedLayer[], margin: number): LeaningBox {
-  const heights = members.map(({ place }) => place[1]);
-  const [low, high] = [Math.min(...heights), Math.max(...heights)];
-  const centreAt = (height: number): Vector3 => {
-    const level = members.filter(({ place }) => place[1] === height);
-    const side = (axis: 0 | 2, sign: number): number =>
-      Math.max(...level.map((member) => sign * member.place[axis] + reach(member, axis))) * sign;
-    return new Vector3((side(0, 1) + side(0, -1)) / 2, height, (side(2, 1) + side(2, -1)) / 2);
-  };
-  const [lower, upper] = [centreAt(low), centreAt(high)];
-  const half = new Vector3();
-  for (const member of members) {
-    const { place } = member;
-    const middle = lower.clone().lerp(upper, high > low ? (place[1] - low) / (high - low) : 0);
-    half.max(new Vector3(Math.abs(place[0] - middle.x) + reach(member, 0), 0, Math.abs(place[2] - middle.z) + reach(member, 2))); // prettier-ignore
-  }
-  half.addScalar(margin);
-  lower.y -= margin;
-  upper.y = Math.max(...members.map((member) => member.place[1] + extentOf(member).tall)) + margin;
-  return { lower, upper, half };
-}
-
-// Half of a layer's width (0) or depth (2).
-function reach(member: PosedLayer, axis: 0 | 2): number {
-  const { wide, deep } = extentOf(member);
-  return (axis ? deep : wide) / 2;
-}
-
-function cornerOf({ lower, upper, half }: LeaningBox, corner: number): Vector3 {
-  const centre = corner & 2 ? upper : lower;
-  return new Vector3(centre.x + (corner & 1 ? half.x : -half.x), centre.y, centre.z + (corner & 4 ? half.z : -half.z));
-}
-
-function outline(box: LeaningBox, colour: string, opacity: number): LineSegments<BufferGeometry, LineBasicMaterial> {
-  const points = EDGES.flatMap((edge) => edge.flatMap((corner) => cornerOf(box, corner).toArray()));
+function outline(
+  sections: readonly FrameSection[],
+  colour: string,
+  opacity: number,
+): LineSegments<BufferGeometry, LineBasicMaterial> {
+  const points = outlineSegments(sections).flatMap((point) => point.toArray());
   const geometry = new BufferGeometry().setAttribute("position", new Float32BufferAttribute(points, 3));
   const material = new LineBasicMaterial({ color: new Color(colour), transparent: true, opacity, depthWrite: false });
   return new LineSegments(geometry, material);

@@ -23,6 +23,7 @@ export interface LabelArea {
   width: number;
   height: number;
   occupied: LabelBox[]; // boxes of buttons and the legend
+  arrows: Point[]; // points along arrows, which labels leave free where they can
   isCrowded: boolean; // so many layers that only labels that cover no other layer are shown
 }
 
@@ -42,7 +43,7 @@ export interface PlacedLabel {
   isRight: boolean; // whether it stands to the right of its slab
 }
 
-const [COVERS_OTHER, COVERS_OWN, NEARER_TO_OTHER] = [60, 60, 45]; // in pixels of distance
+const [COVERS_OTHER, COVERS_OWN, NEARER_TO_OTHER, COVERS_ARROW] = [60, 60, 45, 14]; // in pixels of distance
 const MARGIN = 4; // by which its own slab must be nearer, in pixels
 const LEADER_PX = 14;
 const [GAP, FRAME_GAP] = [8, 18]; // between labels in a row
@@ -61,7 +62,8 @@ export function placeLabels(labels: LabelToPlace[], area: LabelArea): Map<string
       spots.forEach((spot, order) => {
         const box = labelBox(spot, label.size);
         if (order >= bestCost || !isFree(box, occupied, area, label.isFrame ? FRAME_GAP : GAP)) return;
-        const cost = order + costOf(box, label, others, bestCost, area.isCrowded && !label.isSelected);
+        const own = order + (area.arrows.some((point) => isIn(point, box)) ? COVERS_ARROW : 0);
+        const cost = own + costOf(box, label, others, bestCost, area.isCrowded && !label.isSelected);
         if (cost < bestCost) [best, bestCost] = [box, cost];
       });
       return best;
@@ -124,6 +126,10 @@ function isFree(box: LabelBox, occupied: LabelBox[], { width, height }: LabelAre
   if (left < 2 || top < 2 || left + box.width > width - 2 || top + box.height > height - 2) return false;
   const grown = { left: left - gap, top: top - 1, width: box.width + 2 * gap, height: box.height + 2 };
   return !occupied.some((another) => overlaps(grown, another));
+}
+
+function isIn({ x, y }: Point, { left, top, width, height }: LabelBox): boolean {
+  return x > left && x < left + width && y > top && y < top + height;
 }
 
 function overlaps(first: LabelBox, second: LabelBox): boolean {

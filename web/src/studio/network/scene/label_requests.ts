@@ -75,7 +75,11 @@ export function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
   const right = quad.reduce((best, corner) => (corner.x > best.x ? corner : best));
   return [
     { x: left.x - 6, y: left.y, align: "right" },
-    ...[-6, -12, 8, -18, -24, -30, -36, 16].map((up) => ({ x: left.x - 6, y: left.y + up, align: "right" as const })),
+    ...[-6, -12, 8, -18, -24, -30, -36, -44, -54, 16].map((up) => ({
+      x: left.x - 6,
+      y: left.y + up,
+      align: "right" as const,
+    })),
     { x: left.x - 50, y: left.y, align: "right" },
     { x: left.x - 50, y: left.y - 12, align: "right" },
     { x: front.x, y: front.y + 3, align: "centre" },

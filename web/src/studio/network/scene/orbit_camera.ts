@@ -10,7 +10,7 @@ export interface Pose {
   distance: number;
 }
 
-const FIELD_OF_VIEW = 28; // degrees, along the shorter side: little perspective, as in a drawing
+const FIELD_OF_VIEW = 14; // degrees, along the shorter side: so little perspective that the nearest slabs hide no others
 const MAX_ELEVATION = Math.PI / 2 - 0.01;
 const FIT_MARGIN = 0.94; // fraction of the window that a fitted scene takes
 

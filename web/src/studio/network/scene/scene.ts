@@ -2,7 +2,7 @@
 import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vector2, Vector3, WebGLRenderer, type Ray } from "three"; // prettier-ignore
 import type { Net } from "../../messages";
 import { Flight } from "../../../camera/flight";
-import { buildArrows } from "./arrows";
+import { arrowPoints, buildArrows } from "./arrows";
 import { OrbitCamera, type Pose } from "./orbit_camera";
 import { findColourMap, buildRamp } from "../values/colour_maps";
 import { cellsOf, type FrameLayout } from "./unit_grid";
@@ -25,6 +25,7 @@ import type { HeadNames } from "../../token_names";
 export const MAX_BARS = 20_000; // over all layers, in mode "auto"
 const MAX_LAYER_BARS = 100_000;
 const MAX_PIXEL_RATIO = 2; // device pixels per pixel
+const [BUTTONS_PX, LABEL_PX] = [40, 34]; // what buttons and a name of two lines take at the upper edge
 const CROWDED_LAYERS = 60; // number of layers from which names are short and must not cover anything
 const HOME_ANGLES = { azimuth: 0.2, elevation: 0.44 };
 const FACE_ANGLES = { azimuth: 0, elevation: 0.06 }; // in front of what stands upright
@@ -67,6 +68,7 @@ export class Scene {
   private headNames: (shape: readonly number[]) => HeadNames = () => ({ rows: null, columns: null });
   private readonly resizeObserver: ResizeObserver;
   private arrows: Mesh | null = null;
+  private arrowPath: Vector3[] = []; // points along the arrows
   private net: Net | null = null;
   private items: ReadonlyMap<string, SceneItem> = new Map();
   private focus: readonly string[] = []; // layers that the camera is fitted to; empty: all
@@ -204,13 +206,13 @@ export class Scene {
 
   /** The unit at a point of the canvas. */
   pickAt(x: number, y: number): PickResult | null {
-    return pick(this.layerMeshes.values(), this.rayAt(x, y))?.target ?? null;
+    return pick(this.visibleMeshes(), this.rayAt(x, y))?.target ?? null;
   }
 
   /** Zoom in (factor below 1) on what lies at a point of the canvas. */
   zoom(factor: number, x: number, y: number): void {
     const ray = this.rayAt(x, y);
-    const hit = pick(this.layerMeshes.values(), ray);
+    const hit = pick(this.visibleMeshes(), ray);
     const { pose } = this.orbit;
     const middle = new Vector3(pose.x, pose.y, pose.z).sub(ray.origin); // without a hit: at the target's depth
     const forward = this.orbit.camera.getWorldDirection(new Vector3());
@@ -309,7 +311,11 @@ export class Scene {
     sortFarFirst([...this.layerMeshes.values()], this.orbit.camera.position).forEach((view, n) =>
       view.setOrder(10 + 4 * n),
     );
-    if (this.arrows) this.arrows.visible = !this.faced;
+    const { faced } = this;
+    if (this.arrows) this.arrows.visible = !faced;
+    this.boxes.group.visible = !faced;
+    const drawn = new Set(this.visibleMeshes());
+    for (const view of this.layerMeshes.values()) view.group.visible = drawn.has(view);
     this.renderer.render(this.world, this.orbit.camera);
     this.drawCount++;
     this.writeLabels();
@@ -355,6 +361,7 @@ export class Scene {
     const layers = [...this.layerMeshes.values()].map(({ placed }) => footprint(placed));
     const net = this.net && this.appearance.arrows ? { ...this.net, layers } : null;
     this.arrows = net && buildArrows(net, this.appearance.dark, diagonalOf(this.corners(this.focus)) * 0.00095);
+    this.arrowPath = net && this.layerMeshes.size <= CROWDED_LAYERS ? arrowPoints(net) : [];
     if (this.arrows) this.arrows.renderOrder = 5;
     if (this.arrows) this.root.add(this.arrows);
     this.requestDraw();
@@ -402,14 +409,20 @@ export class Scene {
     return this.fitPose(azimuth, elevation);
   }
 
-  // Attention heads that are looked at face-on: nothing is drawn in front of them.
+  // Attention heads that are looked at face-on, alone: what is around them would lie behind their names and the buttons.
   private get faced(): LayerMesh | null {
     const mesh = this.isUntouched && this.focus.length === 1 ? this.layerMeshes.get(this.focus[0]) : null;
     return mesh?.placed.stands ? mesh : null;
   }
 
+  private visibleMeshes(): LayerMesh[] {
+    return this.faced ? [this.faced] : [...this.layerMeshes.values()];
+  }
+
   private fitPose(azimuth: number, elevation: number): Pose {
-    return this.orbit.fitPose(this.corners(this.focus), azimuth, elevation, this.insets());
+    const names = this.focus.length ? this.focus : [...this.layerMeshes.keys()];
+    const points = [...this.corners(names), ...this.boxes.corners(names)];
+    return this.orbit.fitPose(points, azimuth, elevation, this.insets());
   }
 
   // The margins taken by names, buttons and the legend.
@@ -420,12 +433,15 @@ export class Scene {
       const [tops, bottoms] = [true, false].map((isAbove) => this.overlayBoxes().filter(({ top }) => top < height / 2 === isAbove)); // prettier-ignore
       const above = Math.max(0, ...tops.map((box) => box.top + box.height));
       const names = this.headNames(faced.placed.layer.shape);
-      const [top, right] = [above + (names.columns ? 48 : 8), names.rows ? 72 : 8];
+      const isWide = width > NARROW_PX; // on phones cells are too small for names
+      const [top, right] = [above + (names.columns && isWide ? 48 : 8), names.rows && isWide ? 72 : 8];
       const legend = Math.max(0, ...bottoms.map(({ top }) => height - top));
       return { left: 8, right, top: Math.min(top, height * 0.5), bottom: Math.min(legend + 24, height * 0.3) };
     }
-    const left = this.appearance.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
-    return { left, right: 8, top: Math.min(40, height * 0.18), bottom: Math.min(92, height * 0.18) };
+    const isWide = width > 560;
+    const left = this.appearance.labels && isWide ? Math.min(110, width * 0.1) : 8;
+    const above = isWide ? (this.appearance.labels ? LABEL_PX : 0) : BUTTONS_PX; // a second row of buttons on phones
+    return { left, right: 8, top: Math.min(BUTTONS_PX + above, height * 0.18), bottom: Math.min(92, height * 0.18) };
   }
 
   // Where buttons, breadcrumbs and the legend lie over the scene.
@@ -492,9 +508,9 @@ export class Scene {
       isCrowded,
       hasValues: this.frames.size > 0,
     };
-    const { faced } = this;
-    for (const [name, view] of this.appearance.labels ? this.layerMeshes : []) {
-      if (faced && faced !== view) continue;
+    const views = this.visibleMeshes();
+    for (const view of this.appearance.labels ? views : []) {
+      const { name } = view.placed.layer;
       requests.push(
         ...labelRequests(
           view,
@@ -506,12 +522,13 @@ export class Scene {
         ),
       );
     }
-    if (this.appearance.labels && !faced) requests.push(...this.boxes.labelRequests(onScreen, width < NARROW_PX));
+    if (this.appearance.labels && !this.faced) requests.push(...this.boxes.labelRequests(onScreen, width < NARROW_PX));
     const occupied = this.overlayBoxes();
-    const heads = [...this.layerMeshes.values()].filter(({ placed }) => placed.layer.view === "heads");
+    const heads = views.filter(({ placed }) => placed.layer.view === "heads");
     const tokens = heads.flatMap((mesh) => tokenLabelsOf(mesh, this.headNames(mesh.placed.layer.shape), onScreen));
     this.tokens.show(this.appearance.labels ? tokens : [], width, height);
     occupied.push(...this.tokens.boxes());
-    this.labels.show(requests, { width, height, occupied, isCrowded });
+    const arrows = this.arrowPath.flatMap((point) => onScreen(point) ?? []);
+    this.labels.show(requests, { width, height, occupied, arrows, isCrowded });
   }
 }

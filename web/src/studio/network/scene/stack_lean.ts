@@ -1,10 +1,11 @@
 // Leaning stacks: each level is shifted to the right of the one below, so that a wide window is filled and layers do
-// not hide each other. Layers with a given place are not moved.
+// not hide each other; in a narrow window levels are further apart. Layers with a given place are not moved.
 import type { Net } from "../../messages";
 import { extentOf, type PosedLayer } from "./layer_pose";
 
 const MAX_LEAN = 1.06; // maximum lean, relative to the widths of two levels
-const [BASE_RISE, RISE_PER_DEPTH] = [2.5, 0.4]; // rise of a level: a base, plus a fraction of the layers' depth
+const [BASE_RISE, RISE_PER_DEPTH] = [2.5, 0.5]; // rise of a level: a base, plus a fraction of the layers' depth
+const MAX_STRETCH = 2; // of the rise, in a window that is too narrow for a stack that stands upright
 const ROUNDS = 16;
 
 const NO_EXTENT = { wide: 0, tall: 0, deep: 0 };
@@ -24,18 +25,27 @@ export function leanStack(
   elevation: number,
 ): Position[] {
   const steps = levelOffsets(layers);
-  const places = (fraction: number): Position[] =>
+  const places = (lean: number, stretch: number): Position[] =>
     layers.map(({ place: [x, y, z] }) => {
       const { right, up } = steps.get(y)!;
-      return [x + fraction * right, up, z];
+      return [x + lean * right, stretch * up, z];
     });
-  let [low, high] = [0, MAX_LEAN];
+  const isTooNarrow = (lean: number, stretch: number): boolean =>
+    projectedAspect(layers, places(lean, stretch), azimuth, elevation) < aspect;
+  const lean = largest(MAX_LEAN, (lean) => isTooNarrow(lean, 1));
+  const stretch = 1 + (lean < 0.01 ? largest(MAX_STRETCH - 1, (more) => !isTooNarrow(0, 1 + more)) : 0);
+  return places(lean < 0.01 ? 0 : lean, stretch);
+}
+
+// The largest number up to a limit at which something still holds, found by halving.
+function largest(limit: number, holds: (value: number) => boolean): number {
+  let [low, high] = [0, limit];
   for (let round = 0; round < ROUNDS; round++) {
     const middle = (low + high) / 2;
-    if (projectedAspect(layers, places(middle), azimuth, elevation) < aspect) low = middle;
+    if (holds(middle)) low = middle;
     else high = middle;
   }
-  return places(low < 0.01 ? 0 : low);
+  return low;
 }
 
 // Offsets of the levels at full lean: each level starts where the one below ends.
