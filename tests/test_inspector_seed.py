@@ -273,7 +273,8 @@ def test_the_later_versions_example_runs_with_its_own_names(tmp_path):
     rolled = {path.name: frames(path) for path in (tmp_path / "output").iterdir()}
     assert rolled == {
         "model_cpu_0_1_video.mp4": 2, "model_cpu_0_2_video.mp4": 2, "by_hand_cpu_0_1_video.mp4": 1,
-        "Sequential.0_cpu_1_1_video.mp4": 2, "Sequential.0_cpu_1_2_video.mp4": 1, "Sequential.1_cpu_2_1_video.mp4": 2, "Sequential.1_cpu_2_2_video.mp4": 1,
+        "Sequential.0_cpu_1_1_video.mp4": 2, "Sequential.0_cpu_1_2_video.mp4": 1,
+        "Sequential.1_cpu_2_1_video.mp4": 2, "Sequential.1_cpu_2_2_video.mp4": 1,
         "Sequential.2_cpu_1_1_video.mp4": 2, "Sequential.2_cpu_1_2_video.mp4": 1,
     }  # fmt: skip
 

@@ -14,7 +14,7 @@ Function = Callable[..., Any]
 
 
 def exception_decorator(func: Function) -> Function:
-    """Print the traceback of an error before it goes on to the caller."""
+    """Print the traceback of an error of `func` before it goes on to the caller."""
 
     @wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -29,7 +29,7 @@ def exception_decorator(func: Function) -> Function:
 
 
 def wrapper_multiple_process_decorator(func: Function) -> Function:
-    """Call a method of (self, number, items, …) `num_process` times, with the items shared out; return the last."""
+    """Call `func` of (self, number, items, …) `num_process` times, with the items shared out; return the last."""
     known = inspect.signature(func).parameters
 
     @wraps(func)

@@ -32,6 +32,7 @@ class MultiprocessingWriter:
     - `queue_from`: what it reads.
     - `queue_to`: gets `[]` when it begins, and `[key]` after each value.
     - `timeout`: seconds without a value after which it ends; 0 or less: never.
+    - `callback_onclosing`: called without arguments at the end.
     """
 
     def __init__(

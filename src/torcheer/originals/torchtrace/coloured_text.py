@@ -8,7 +8,7 @@ from typing import Any
 
 def _printer(code: str) -> Callable[[Any], None]:
     def show(text: Any) -> None:
-        """Print in a colour."""
+        """Print `text` in a colour."""
         print(f"\033[{code}m{text}\033[00m")
 
     return show
