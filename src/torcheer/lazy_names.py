@@ -24,7 +24,7 @@ def lazy_names(
             if name in dir(others) or name in others.ELSEWHERE:
                 return getattr(others, name)
         if name not in modules:
-            names = sorted({*modules, *getattr(sys.modules[package], "__all__", ())})
+            names = sorted({*modules, *vars(sys.modules[package]).get("__all__", ())})
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(names)}")
         path, is_other_name, _ = modules[name].partition(":")
         module = import_module(path)
