@@ -59,9 +59,10 @@ class ProcessorRunner:
 
     @property
     def needed_columns(self) -> list[str]:
-        """Columns of the batch that the models take; none where an adapter makes what they take."""
+        """Columns of the batch that the models take, or their adapter; none of an adapter that does not say them."""
         if self._input_adapter is not None:
-            return []
+            columns = getattr(self._input_adapter, "columns", {})
+            return list(columns.values()) if isinstance(columns, dict) else []
         needed, made = list[str](), set[str]()
         for node, _, _ in self._nodes:
             needed += [column for column in node.inputs if column not in made and column not in needed]
