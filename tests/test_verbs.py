@@ -33,7 +33,7 @@ ROOMS = {  # each verb beside the function of its room
     "watch": watch.watch, "show": show.show, "live": live.live, "lens": logit_lens.lens,
     "patch_sweep": patching.patch_sweep,
 }  # fmt: skip
-ONLY_HERE = {"vis_opt", "vis_path"}
+ONLY_HERE = {"vis_opt", "vis_path", "older"}  # drawings, and options by TorchLens's names
 ONLY_THERE = {"for_proof"}  # what `validate` asks of a capture
 
 
@@ -41,8 +41,9 @@ ONLY_THERE = {"for_proof"}  # what `validate` asks of a capture
 def test_a_verb_has_its_whole_signature_and_describes_every_parameter(name: str) -> None:
     verb = getattr(tl, name)
     parameters = inspect.signature(verb).parameters
-    assert all(one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters.values())
     assert all(one.annotation is not one.empty for one in parameters.values())
+    others = [one for one in parameters.values() if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+    assert all(one.annotation.startswith("Unpack[") for one in others)  # a TypedDict: each option has its type
     described = set(re.findall(r"`(\w+)`", verb.__doc__))
     assert set(parameters) <= described | {"model"}
 
@@ -176,7 +177,8 @@ def public_parameters() -> Iterator[tuple[str, inspect.Parameter]]:
             members = inspect.getmembers(thing, inspect.isroutine) if inspect.isclass(thing) else []
             ours = [(f"{name}.{member}", method) for member, method in members if member[0] != "_"]
             for owner, function in [(name, thing), *ours]:
-                if callable(function) and str(getattr(function, "__module__", "")).startswith("torcheer"):
+                home = str(getattr(function, "__module__", ""))
+                if callable(function) and home.startswith("torcheer") and not home.startswith("torcheer.originals"):
                     yield from ((owner, parameter) for parameter in inspect.signature(function).parameters.values())
 
 

@@ -109,3 +109,15 @@ def files(history: tl.ModelHistory) -> None:
     assert_type(modelfiles.is_model_file("net.onnx"), bool)
     assert_type(modelfiles.open_model_file("net.onnx"), modelfiles.ModelFile)
     print(modelfiles.ENDINGS, modelfiles.FileTensor)
+
+
+def names_of_originals(model: nn.Module) -> None:
+    print(inspector.DataPlot, inspector.DictOp, inspector.MemoryOp, inspector.QueueOp, inspector.SingletonMeta)
+    print(inspector.MultiprocessingCtx, inspector.MultiprocessingWriter)
+    print(inspector.MultiprocessingWriterFork, inspector.MultiprocessingWriterSpawn)
+    print(inspector.exception_decorator, inspector.wrapper_multiple_process_decorator)
+    autograd.prCyan("a")
+    autograd.prGreen("b")
+    autograd.prYellow("c")
+    history = tl.log_forward_pass(model, torch.ones(1, 3), vis_outpath="a.svg", vis_nesting_depth=2)
+    assert_type(history, tl.ModelHistory)

@@ -100,7 +100,8 @@ def default_pipeline(built: Built) -> str:
     """
     runners, data = built.session.runners, built.spec.data
     if built.spec.is_torchassistants:
-        return next(iter(runners))
+        first: str = next(iter(runners))
+        return first
     validated = [name for stage in built.session.stages for name in stage.validation]
     if len(runners) == 1 or len(set(validated)) == 1:
         return (validated or list(runners))[0]
