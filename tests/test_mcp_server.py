@@ -127,3 +127,14 @@ def status(address: str, headers: dict[str, str]) -> int:
             return code
     except urllib.error.HTTPError as error:
         return error.code
+
+
+def test_a_pattern_that_is_none_and_a_value_of_nothing_but_nan_are_answered(folder: Path) -> None:
+    from torcheer.errors import BadArgument
+    from torcheer.mcp_server.run_tools import RunTools
+
+    tools = RunTools(folder)
+    for ask in (lambda: tools.layers("pass", "("), lambda: tools.list_runs("(")):
+        with pytest.raises(BadArgument, match="is no regular expression"):
+            ask()
+    assert tools.picture("watched", "0", "output").startswith(b"\x89PNG")

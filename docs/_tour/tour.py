@@ -2,8 +2,8 @@
 
     python docs/_tour/tour.py [CHAPTER…] [--frames FOLDER] [--files-only] [--to FOLDER]
 
-Nothing is staged: a real shell runs `torcheer demo`, Chromium shows its page, the pointer moves as a hand would. Only
-waiting is left out.
+A real shell runs `torcheer demo`, Chromium shows its page, the pointer moves as a hand would. Waiting is left out, and
+training is slowed down between two frames, so that a picture has time to be taken.
 """
 
 from __future__ import annotations

@@ -41,10 +41,7 @@ class RunTools:
 
         pattern: a regular expression that the name must contain.
         """
-        try:
-            wanted = re.compile(pattern)
-        except re.error as error:
-            raise BadArgument(f"{pattern!r} is no regular expression: {error}") from None
+        wanted = _compiled(pattern)
         runs = [run for run in runs_in(self._folder) if wanted.search(run.name)]
         rows = [{"name": run.name, "status": run.status, "summary": run.summary} for run in runs[:MOST_NAMES]]
         return {"runs": rows, "count": len(runs)}
@@ -80,8 +77,7 @@ class RunTools:
 
         pattern: a regular expression that the name must contain.
         """
-        opened = self._open(path)
-        wanted = re.compile(pattern)
+        opened, wanted = self._open(path), _compiled(pattern)
         rows = [row for row in _layers(opened) if wanted.search(row["name"])]
         return {"kind": _kind(opened), "layers": rows[:MOST_NAMES], "count": len(rows)}
 
@@ -153,6 +149,13 @@ class RunTools:
         return np.asarray(opened[layer][:]), {}
 
 
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise BadArgument(f"{pattern!r} is no regular expression: {error}") from None
+
+
 def _layers(opened: Any) -> list[dict[str, Any]]:
     if isinstance(opened, ModelHistory):
         return [
@@ -210,7 +213,10 @@ def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 def _grey(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Numbers as grey pixels, from the least to the largest finite one; of a small value, each number is a square."""
-    numbers = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=np.nanmax(array), neginf=np.nanmin(array))
+    numbers = np.abs(array).astype(np.float64) if np.iscomplexobj(array) else array.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    numbers = np.nan_to_num(numbers, nan=0.0, neginf=ends[0], posinf=ends[1])
     low, high = float(numbers.min()), float(numbers.max())
     pixels = np.rint((numbers - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
     size = max(1, 256 // max(pixels.shape))
