@@ -19,6 +19,7 @@ from waiting import wait_until
 
 from torcheer.control.control_records import Act, Change, Order, Parameter, State, Wants
 from torcheer.control.loop_messages import AlertSeen
+from torcheer.host import viewer_connection
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.studio.sources.live_source import LiveSource
@@ -212,6 +213,21 @@ def test_a_second_viewer_is_told_where_the_first_is_and_takes_over_when_that_goe
     wait_until(lambda: second.connected and second.net is not None, poll=second.poll)
     assert host.viewer == second.url and second.busy == ""
     second.close()
+
+
+def test_the_viewer_that_this_process_started_takes_over_from_one_of_a_run_before(
+    host: Host, source: LiveSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed is resumed with --studio: the page that was left open has found it first."""
+    assert host.path is not None
+    wait_until(lambda: source.connected, poll=source.poll)
+    url = "http://127.0.0.1:2/"
+    monkeypatch.setattr(viewer_connection, "started_urls", {url})
+    started = LiveSource(host.path, url=url)
+    wait_until(lambda: started.connected and started.net is not None, poll=started.poll)
+    wait_until(lambda: source.busy == url, poll=source.poll)
+    assert host.viewer == url and source.state.status == "idle" and url in source.state.message
+    started.close()
 
 
 def test_without_a_host_it_waits_and_says_so(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from torcheer.host.state_sender import StateSender
 from torcheer.wire.json_codec import parse_message, to_message
 from torcheer.wire.socket_lines import VIEWER_LINE_BYTES, Wire
 from torcheer.wire.socket_path import ListeningSocket
+from torcheer.wire.viewer_process import started_urls
 
 FACTS: Final[dict[str, Callable[[Any], Any]]] = {
     "network": NetworkCame, "state": StateCame, "parameters": ParametersCame,
@@ -204,11 +205,17 @@ class Service:
             join = None
         if not isinstance(join, Join):
             wire.close("it did not say hello")
-        elif self._viewer is not None and not self._viewer.wire.closed:
-            wire.send(to_message(Busy(self._viewer.url)))
-            wire.close("another viewer is there")
+        elif self._viewer is not None and not self._viewer.wire.closed and not self._takes_over(join):
+            _send_away(wire, self._viewer.url)
         else:
+            if self._viewer is not None:
+                _send_away(self._viewer.wire, join.url)
+                self._disconnect_viewer()
             self._accept_viewer(wire, join, messages[1:])
+
+    def _takes_over(self, join: Join) -> bool:
+        """Whether this process has started the viewer, and not the one that is here: its page is of a run before."""
+        return join.url in started_urls and self.url not in started_urls
 
     def _accept_viewer(self, wire: Wire, join: Join, more: list[dict[str, Any]]) -> None:
         wire.send(to_message(Welcome(VERSION, self._board.title)))
@@ -317,6 +324,12 @@ class Service:
             to_message(MomentCame(Moment(held.id, held.step, held.counters, held.test), tuple(held.absences)))
             for held in moments
         )
+
+
+def _send_away(wire: Wire, url: str) -> None:
+    """Tell a viewer whose page shows this run instead of its own, and close its connection."""
+    wire.send(to_message(Busy(url)))
+    wire.close("another viewer is there")
 
 
 def _pipe() -> tuple[int, int]:

@@ -18,6 +18,8 @@ _START_SECS: Final = 60.0
 _END_SECS: Final = 3.0
 _TERMINATE_SECS: Final = 1.0
 
+started_urls: Final = set[str]()  # pages of the viewers that this process has started
+
 
 class ViewerProcess:
     """A viewer that serves `url`, which includes its token; ends by `end`, and with this process unless it `stays`."""
@@ -44,6 +46,7 @@ class ViewerProcess:
         except BaseException:
             self.end()
             raise
+        started_urls.add(self.url)
 
     @property
     def error_output(self) -> str:
