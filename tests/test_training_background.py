@@ -14,7 +14,8 @@ from waiting import WAIT_SECS
 from torcheer.errors import CannotWrite
 from torcheer.training.checkpoints import checkpoint_files
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore, read_checkpoint
-from torcheer.training.loop.events import CheckpointSaved, StepDone
+from torcheer.training.checkpoints.saved_steps import newest_complete
+from torcheer.training.loop.events import CheckpointSaved, StepDone, Stopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 write_manifest = checkpoint_files.write_manifest
@@ -58,6 +59,34 @@ def test_a_checkpoint_holds_what_was_there_when_it_was_taken(tmp_path: Path, mon
         file = Path("checkpoints", "3", name)
         assert (tmp_path / "late" / file).read_bytes() == (tmp_path / "in time" / file).read_bytes()
     assert results(tmp_path / "late") == results(tmp_path / "in time")
+
+
+def test_a_stop_that_is_asked_for_while_a_checkpoint_begins_waits_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, waiting = session("plain", tmp_path, keep_last=100), threading.Event()
+    assert one.checkpoints is not None
+    save = one.checkpoints.save
+
+    def save_and_be_asked(*args: Any, **kwargs: Any) -> Path | None:
+        path = save(*args, **kwargs)
+        if one.place.step == 3:
+            one.stop_reason = "SIGINT was received"  # as a signal's handler does, at any moment
+        return path
+
+    def write_late(folder: Path, contents: Any) -> None:
+        assert contents["place"]["step"] != 3 or waiting.wait(WAIT_SECS)
+        write_manifest(folder, contents)
+
+    monkeypatch.setattr(one.checkpoints, "save", save_and_be_asked)
+    monkeypatch.setattr(checkpoint_files, "write_manifest", write_late)
+    for event in one.run():
+        if isinstance(event, Stopped):
+            newest = newest_complete(one.checkpoints.folder)
+            assert newest is not None and int(newest.name) == one.place.step
+        if isinstance(event, Stopped) or (isinstance(event, StepDone) and event.step == 4):
+            waiting.set()
+    assert one.stop_reason
 
 
 def test_a_write_that_fails_is_raised_and_what_was_trained_is_saved(

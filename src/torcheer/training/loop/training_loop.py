@@ -77,14 +77,14 @@ class TrainingLoop:
         session = self.session
         self._epoch_began = time.monotonic()
         if self._agreement is not None:
-            yield from self._agreement.begin_epoch(self._work)
+            stop_reason = yield from self._agreement.begin_epoch(self._work)
         else:
             yield from self._work()
-        if session.control is not None or self._agreement is not None:
-            if session.stop_reason:
-                yield from self._save()
-                yield Stopped(session.stop_reason)
-                return True
+            stop_reason = session.stop_reason if session.control is not None else ""
+        if stop_reason:
+            yield from self._save()
+            yield Stopped(stop_reason)
+            return True
         if stage.before_epoch:
             prepare_epoch(session, stage)
         if not self.place.round:
@@ -102,17 +102,18 @@ class TrainingLoop:
         session.add_row(place.epoch, values)
         yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began)
         session.run_debug_pipelines(stage)
-        is_done, is_saved = session.is_done(stage), self._is_worth_saving()
+        # Asked for once, here as between rounds: a signal may come at any moment, and a stop must have saved before.
+        is_done, is_saved, stop_reason = session.is_done(stage), self._is_worth_saving(), session.stop_reason
         if self._agreement is not None:
-            is_done, is_saved = self._agreement.end_epoch(is_done, is_saved)
+            is_done, is_saved, stop_reason = self._agreement.end_epoch(is_done, is_saved)
         place.stage += is_done
         # On disk before callbacks change files, so that they can run again from the same state.
         is_last = place.stage == len(session.stages)
         is_changed = not is_last and bool(session.stages[place.stage].before_epoch)
-        if is_done or session.stop_reason or is_saved or is_changed:
-            yield from self._save(waits=bool(session.stop_reason) or is_last or is_changed)
-        if session.stop_reason:
-            yield Stopped(session.stop_reason)
+        if is_done or stop_reason or is_saved or is_changed:
+            yield from self._save(waits=bool(stop_reason) or is_last or is_changed)
+        if stop_reason:
+            yield Stopped(stop_reason)
             return True
         return False
 
@@ -171,18 +172,18 @@ class TrainingLoop:
             return False
         if self._agreement is not None:
             at_step = place.step >= self._due_step
-            is_due = yield from self._agreement.decide(self._work, self._is_time, at_step=at_step)
+            is_due, stop_reason = yield from self._agreement.decide(self._work, self._is_time, at_step=at_step)
         else:
             yield from self._work(steps)
-            is_due = bool(session.stop_reason) or self._is_time()
+            is_due, stop_reason = self._is_time(), session.stop_reason
         if self._is_written():
             assert session.checkpoints is not None and session.checkpoints.writing is not None
             self._save_secs += session.checkpoints.writing.secs
             yield from session.finish_save()
-        if is_due or place.step >= self._due_step:
-            yield from self._save(waits=bool(session.stop_reason))
-            if session.stop_reason:
-                yield Stopped(session.stop_reason)
+        if is_due or stop_reason or place.step >= self._due_step:
+            yield from self._save(waits=bool(stop_reason))
+            if stop_reason:
+                yield Stopped(stop_reason)
                 return True
         return False
 
@@ -199,7 +200,7 @@ class TrainingLoop:
         now, limit = time.monotonic(), self.session.options.limit_secs
         is_due = now >= self._due
         if limit is not None and now - self._started >= limit and (is_due or self.place.step >= self._due_step):
-            self.session.stop_reason = f"the time limit of {limit:g} s is reached"
+            self.session.stop_reason = self.session.stop_reason or f"the time limit of {limit:g} s is reached"
         return is_due
 
     def _position(self) -> dict[str, int]:

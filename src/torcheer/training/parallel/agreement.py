@@ -29,8 +29,10 @@ class Agreement:
         self._decision = self._ranks.vote(stops=bool(self._session.stop_reason), works=is_main and is_due)
         return any(self._decision)
 
-    def decide(self, work: Work, is_time: Callable[[], bool], *, at_step: bool) -> Generator[Event, None, bool]:
-        """Do what rank 0 has to do; return whether all save now, because that is due or the run stops.
+    def decide(
+        self, work: Work, is_time: Callable[[], bool], *, at_step: bool
+    ) -> Generator[Event, None, tuple[bool, str]]:
+        """Do what rank 0 has to do; return whether all save now, as that is due, and why all of them stop, if they do.
 
         at_step: whether all of them save at this step anyway.
         """
@@ -38,14 +40,14 @@ class Agreement:
         if decision.is_work:
             yield from self._work_together(work)
         if not any(decision) and not at_step:
-            return False
+            return False, ""
         is_due = bool(self._ranks.from_main(is_time()))
-        return bool(self._stop_reason()) or is_due
+        return is_due, self._stop_reason()
 
-    def begin_epoch(self, work: Work) -> Iterator[Event]:
-        """Do what rank 0 has to do before an epoch, and agree on a stop."""
+    def begin_epoch(self, work: Work) -> Generator[Event, None, str]:
+        """Do what rank 0 has to do before an epoch; return why all of them stop, if they do."""
         yield from self._work_together(work)
-        self._stop_reason()
+        return self._stop_reason()
 
     def _work_together(self, work: Work) -> Iterator[Event]:
         """Let rank 0 handle its requests; the others make the same changes."""
@@ -67,14 +69,13 @@ class Agreement:
         self._session.stop_reason = self._session.stop_reason or told["stop"]
         return iter(())
 
-    def end_epoch(self, is_done: bool, is_saved: bool) -> tuple[bool, bool]:
-        """Return whether the stage is done and a checkpoint worth it, as rank 0 finds; agree on a stop."""
+    def end_epoch(self, is_done: bool, is_saved: bool) -> tuple[bool, bool, str]:
+        """Return whether the stage is done and a checkpoint worth it, as rank 0 finds, and why all stop, if they do."""
         is_done, is_saved = self._ranks.from_main([is_done, is_saved])
-        self._stop_reason()
-        return is_done, is_saved
+        return is_done, is_saved, self._stop_reason()
 
     def _stop_reason(self) -> str:
-        """Give all ranks the reason of the first that has one."""
-        reasons = self._ranks.exchange(self._session.stop_reason)
-        self._session.stop_reason = next(filter(None, reasons), "")
-        return self._session.stop_reason
+        """Return the reason of the first rank that has one; a signal that comes meanwhile is of the next boundary."""
+        agreed: str = next(filter(None, self._ranks.exchange(self._session.stop_reason)), "")
+        self._session.stop_reason = agreed or self._session.stop_reason
+        return agreed
