@@ -123,8 +123,8 @@ def test_weights_that_begin_at_zero_are_told_at_the_first_step() -> None:
         nn.init.zeros_(weights)
     first, second = judged(training(model, blobs(), 20))
     assert str(first) == (
-        "poor_initialisation at step 0: 0.weight (weight): all of its 640 weights begin as 0, and stay alike; so it is "
-        "with 3 more: 2.weight (weight), 4.weight (weight), 6.weight (weight). Try: begin with random weights, as "
+        "poor_initialisation at step 0: 0.weight (weight): all of its 640 weights begin as 0, and stay alike; the same "
+        "in 3 more: 2.weight (weight), 4.weight (weight), 6.weight (weight). Try: begin with random weights, as "
         "torch.nn's layers do."
     )
     assert (second.rule, second.layer, second.since) == ("all_zero", "0.weight", 0)

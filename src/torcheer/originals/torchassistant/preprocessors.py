@@ -7,25 +7,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torcheer.training.preprocessors import (
+    CharTokenizer,
     Identity,
     ImagePreprocessor,
     NullProcessor,
+    OneHot,
     Tokenizer,
     ValueNormalizer,
     ValuePreprocessor,
+    WordTokenizer,
     values_of,
 )
 
 __all__ = [
+    "CharTokenizer",
     "ExamplePreprocessor",
     "Identity",
     "ImagePreprocessor",
     "NullProcessor",
+    "OneHot",
     "SimpleNormalizer",
     "TextPreprocessor",
     "TrainablePreprocessor",
     "ValueNormalizer",
     "ValuePreprocessor",
+    "WordTokenizer",
 ]
 
 

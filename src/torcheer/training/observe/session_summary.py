@@ -54,10 +54,7 @@ def layers_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _count(layer: nn.Module) -> str:
-    parameters = list(layer.parameters(recurse=False))
-    if any(nn.parameter.is_lazy(parameter) for parameter in parameters):
-        return "known with the first batch"
-    return f"{sum(parameter.numel() for parameter in parameters):,}"
+    return f"{sum(parameter.numel() for parameter in layer.parameters(recurse=False)):,}"
 
 
 def _total(session: Session, model: nn.Module) -> str:

@@ -1,5 +1,5 @@
 // The current run: what people call it and say of it, its config and its results.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 import type { Json } from "../messages";
 import { Icon } from "../shell/icons";
@@ -52,7 +52,8 @@ function NotesForm({ store, run }: { store: Store; run: RunDetails }) {
   const [name, setName] = useState(run.name);
   const [tags, setTags] = useState(run.tags.join(" "));
   const [note, setNote] = useState(run.note);
-  useEffect(() => {
+  // Before the form is painted: what is typed into it at once must stay.
+  useLayoutEffect(() => {
     setName(run.name);
     setTags(run.tags.join(" "));
     setNote(run.note);

@@ -62,9 +62,11 @@ class Translation:
         self._lift_device(data)
 
     def _unknown_keys(self, saved: Spec | None) -> list[str]:
-        """Return the keys at the top that TorchAssistant would ignore; here a warning says so."""
-        is_theirs = is_torchassistants(self.config.data) or (saved is not None and saved.is_torchassistants)
-        unknown = [key for key in self.config.data if is_theirs and key not in (*TOP.fields, *SHORT)]
+        """Return the keys at the top of a file that TorchAssistant would ignore; here a warning says so."""
+        if not is_torchassistants(self.config.data) and (saved is None or not saved.is_torchassistants):
+            return []
+        given = {override.partition("=")[0] for override in self.config.overrides}  # whoever types one means it
+        unknown = [key for key in self.config.data if key not in (*TOP.fields, *SHORT, *given)]
         for key in unknown:
             near = did_you_mean(key, [*TOP.fields, *SHORT])
             text = f"{where(self.config, (key,))}: a config has no key {key!r}, and it is ignored.{near}"
