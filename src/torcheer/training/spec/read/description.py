@@ -62,10 +62,15 @@ class Spec:
 
     def problem(self, path: KeyPath, message: str, choices: Iterable[str] = ()) -> BadConfig:
         """Make an error about one part, located where it was written."""
-        if self.is_completed(path):
+        if self.is_completed(path) and not self._is_written(path):
             message = f"{message.rstrip('.')} (this was filled in, since the config does not say it)"
         config, origin = self.place(path)
         return problem(config, origin, message, choices)
+
+    def _is_written(self, path: KeyPath) -> bool:
+        """Whether a part of what was filled in came from the config, as a stop condition of its short form."""
+        prefixes = (path[:length] for length in range(len(path), 0, -1))
+        return any(prefix in self.places and self.is_completed(prefix) for prefix in prefixes)
 
     def where(self, path: KeyPath) -> str:
         """Describe the place of a part."""
