@@ -138,6 +138,7 @@ def main() -> None:
     torch.set_num_threads(1)
     names = [word for word in sys.argv[1:] if not word.startswith("--")] or list(torch_probes.PROBES)
     parts = (*PARTS, cond) if "--cond" in sys.argv else PARTS
+    torch.manual_seed(1)  # of 150 seeds six give a convolution without a positive output, and no gradients
     model, x = Model().eval(), torch.rand(1, 1, 6, 6)
     with torch.no_grad():
         expected = model(x)

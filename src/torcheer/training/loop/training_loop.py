@@ -102,7 +102,6 @@ class TrainingLoop:
         session.add_row(place.epoch, values)
         yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began)
         session.run_debug_pipelines(stage)
-        # Asked for once, here as between rounds: a signal may come at any moment, and a stop must have saved before.
         is_done, is_saved, stop_reason = session.is_done(stage), self._is_worth_saving(), session.stop_reason
         if self._agreement is not None:
             is_done, is_saved, stop_reason = self._agreement.end_epoch(is_done, is_saved)
@@ -175,7 +174,7 @@ class TrainingLoop:
             is_due, stop_reason = yield from self._agreement.decide(self._work, self._is_time, at_step=at_step)
         else:
             yield from self._work(steps)
-            is_due, stop_reason = self._is_time(), session.stop_reason
+            is_due, stop_reason = self._is_time(), session.stop_reason  # once: a signal may come at any moment
         if self._is_written():
             assert session.checkpoints is not None and session.checkpoints.writing is not None
             self._save_secs += session.checkpoints.writing.secs
