@@ -67,22 +67,21 @@ def main() -> None:
             ),
             to=Path(folder) / "run",
         )
-        began, steps, saved = time.monotonic(), 0, 0
+        began, steps, secs = time.monotonic(), 0, 0.0
         for event in session.run(progress=False):
             if isinstance(event, StepDone):
                 if not steps:
                     began = time.monotonic()
                     blocked.clear()
-                steps = event.step
+                steps, secs = event.step, time.monotonic() - began
             elif isinstance(event, CheckpointSaved):
-                saved += 1
                 size = sum(file.stat().st_size for file in event.path.iterdir())
-        secs = time.monotonic() - began
     periodic = blocked[:-1]  # the last one, at the end, is waited for
-    share, most = sum(periodic) / secs, max(periodic, default=0.0)
+    share = sum(periodic) / secs
     print(
-        f"{size / 1e6:,.0f} MB a checkpoint, {len(periodic)} in {secs:.0f} s ({steps} steps), every "
-        f"{chosen.every_secs:g} s: blocked {sum(periodic):.2f} s, {share:.2%} of the time; longest {most:.2f} s"
+        f"{size / 1e6:,.0f} MB a checkpoint, {len(periodic)} in {secs:.0f} s ({steps / secs:.1f} steps a second), "
+        f"every {chosen.every_secs:g} s: blocked {sum(periodic):.2f} s, {share:.2%} of the time; each "
+        f"{', '.join(f'{wait:.2f}' for wait in periodic) or '-'} s"
     )
 
 

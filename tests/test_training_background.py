@@ -13,6 +13,8 @@ from waiting import WAIT_SECS
 
 from torcheer.errors import CannotWrite
 from torcheer.training.checkpoints import checkpoint_files
+from torcheer.training.checkpoints.background_write import LEAST_PINNED, HostCopies
+from torcheer.training.checkpoints.checkpoint_files import Packed
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore, read_checkpoint
 from torcheer.training.checkpoints.saved_steps import newest_complete
 from torcheer.training.loop.events import CheckpointSaved, StepDone, Stopped
@@ -112,13 +114,64 @@ def test_a_write_that_fails_is_raised_and_what_was_trained_is_saved(
 
 
 def test_the_copies_of_a_checkpoint_use_their_memory_again() -> None:
-    from torcheer.training.checkpoints.background_write import HostCopies
-    from torcheer.training.checkpoints.checkpoint_files import Packed
-
     live, copies = torch.arange(4.0), HostCopies()
-    packed = Packed({"models": {"w": live}}, {}, {}, {}, {})
+    packed = packed_of({"w": live})
     first = copies.of(packed).tensors["models"]["w"]
     live += 1
     assert first.tolist() == [0, 1, 2, 3]
     second = copies.of(packed).tensors["models"]["w"]
     assert second.tolist() == [1, 2, 3, 4] and second.data_ptr() == first.data_ptr()
+
+
+def packed_of(tensors: dict[str, torch.Tensor]) -> Packed:
+    return Packed({"models": tensors}, {}, {}, {}, {})
+
+
+def test_the_copies_are_equal_to_tensors_of_any_kind_and_follow_their_sizes() -> None:
+    tensors = {
+        "number": torch.tensor(3.5, dtype=torch.float64),
+        "empty": torch.empty(0, 3),
+        "flags": torch.tensor([True, False, True]),
+        "half": torch.randn(7).bfloat16(),
+        "complex": torch.randn(3, 2, dtype=torch.complex64),
+        "turned": torch.arange(6).view(2, 3).t(),
+        "byte": torch.tensor([7], dtype=torch.uint8),
+    }
+    copies = HostCopies()
+    for grown in (1, 2, 5, 3):
+        tensors["growing"] = torch.randn(grown, 4)
+        copied = copies.of(packed_of(tensors)).tensors["models"]
+        assert copied.keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            assert copied[name].dtype == tensor.dtype and torch.equal(copied[name], tensor)
+            assert copied[name].is_contiguous()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_copies_of_a_gpus_tensors_are_pinned_and_unpinned_when_sizes_change() -> None:
+    copies, size = HostCopies(), LEAST_PINNED
+    small = torch.tensor(1.0, device="cuda")
+    for numel in (size, size, 2 * size):
+        live = torch.rand(numel, device="cuda")
+        copied = copies.of(packed_of({"large": live, "small": small})).tensors["models"]
+        assert copied["large"].is_pinned() and torch.equal(copied["large"], live.cpu()) and copied["small"] == 1
+        addresses = list(copies._pinned)
+    assert len(addresses) <= 2  # one for both, and, since the sizes changed, one more for the larger
+    del copies, copied
+    other = torch.empty(1)
+    assert not other.is_pinned() and torch.ones(3, device="cuda").sum() == 3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_memory_that_cuda_refuses_to_pin_is_copied_into_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = torch.cuda.cudart()
+
+    class Refusing:
+        def cudaHostRegister(self, address: int, size: int, flags: int) -> object:
+            return runtime.cudaHostRegister(0, size, flags)  # CUDA's own refusal, with what it leaves behind
+
+    monkeypatch.setattr(torch.cuda, "cudart", Refusing)
+    live = torch.rand(LEAST_PINNED, device="cuda")
+    copied = HostCopies().of(packed_of({"w": live})).tensors["models"]["w"]
+    assert not copied.is_pinned() and torch.equal(copied, live.cpu())
+    assert torch.ones(3, device="cuda").sum() == 3  # the refusal does not come back in a training step
