@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from torcheer.data_workers import WorkerStart
 from torcheer.training.checkpoints.random_state import preserved_random
+from torcheer.training.loop.sample_order import SampleOrder, sample_order
 from torcheer.training.loop.stream_epochs import BatchStream, IterableWrapper
 from torcheer.training.parallel.batch_shares import CollatedShare, Share, StandIn
 from torcheer.training.session_parts import Loader
@@ -62,8 +63,7 @@ class Feed:
         """The samples of a batch, as indices of the loader's dataset; None for a stream, which has no such numbers."""
         if self.is_stream:
             return None
-        batches = self._order.batches(epoch)
-        return batches[number] if number < len(batches) else []
+        return self._order.batch(epoch, number)
 
     def read_apart(self, epoch: int, number: int, collate: Callable[[list[Any]], Any]) -> Any:
         """What `collate` makes of the items of a batch, in another process: here, no number and no dataset changes.
@@ -198,15 +198,22 @@ class _BatchOrder:
 
     def _global(self) -> Iterator[list[int]]:
         if self._left_out.is_empty:
-            size, order = self._loader.batch_size, self._permutation(self.epoch or 0)
+            size, order = self._loader.batch_size, self._order(self.epoch or 0)
             for number in range(self.start, self._count(len(order))):
                 yield order[number * size : (number + 1) * size].tolist()
         else:
             yield from self.batches(self.epoch)[self.start :]
 
+    def batch(self, epoch: int, number: int) -> list[int]:
+        """The indices of one batch; none where the epoch has fewer batches."""
+        if not self._left_out.is_empty:
+            return next(iter(self.batches(epoch)[number : number + 1]), [])
+        size, order = self._loader.batch_size, self._order(epoch)
+        return order[number * size : (number + 1) * size].tolist() if number < self._count(len(order)) else []
+
     def batches(self, epoch: int | None) -> list[list[int]]:
         """All batches of an epoch; see `Feed.epoch`."""
-        size, remaining = self._loader.batch_size, self._permutation(epoch or 0)
+        size, remaining = self._loader.batch_size, self._order(epoch or 0)[:]
         parts = self._left_out.parts_of(epoch)
         ends = [begin for begin, _ in parts[1:]]
         batches: list[list[int]] = []
@@ -219,9 +226,8 @@ class _BatchOrder:
             remaining = remaining[~np.isin(remaining, taken)]
         return batches
 
-    def _permutation(self, epoch: int) -> np.ndarray[Any, Any]:
-        size = self._size
-        return np.random.default_rng((self._seed, epoch)).permutation(size) if self._loader.shuffle else np.arange(size)
+    def _order(self, epoch: int) -> SampleOrder:
+        return sample_order(self._size, self._seed, epoch, shuffle=self._loader.shuffle)
 
 
 class LeftOut:
