@@ -59,5 +59,5 @@ def test_the_page_lists_the_environment_variables_that_the_code_reads() -> None:
 
 
 def test_the_page_lists_every_command() -> None:
-    table = PAGE.partition("## Results for programs")[0]
+    table = PAGE.partition("## JSON output")[0]
     assert set(re.findall(r"`([a-z-]+)`", table)) >= set(cli.COMMANDS)

@@ -13,11 +13,11 @@ from torcheer import cli
 INTRO = """\
 # Command line
 
-Every command and its arguments, from the argument parsers (`torcheer COMMAND --help`). `KEY=VALUE` arguments change
-keys of the [config](config-reference.md) by their path.
+All commands and their arguments, as printed by `torcheer COMMAND --help`. `KEY=VALUE` arguments override
+[config](config-reference.md) keys by their path.
 
-Exit status: 0 for success, 1 for an error that a message explains, 2 for wrong arguments, 130 for a run that was
-stopped (Ctrl-C, SIGTERM, a time limit) with everything saved.
+Exit status: 0 success, 1 error (with a message), 2 wrong arguments, 130 stopped (Ctrl-C, SIGTERM, a time limit)
+with all progress saved. See also [JSON output, logging, environment variables](cli.md).
 
 | command | |
 |---|---|
@@ -51,7 +51,8 @@ def _sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
         rows = [f"| {_name(action)} | {_escape(_help(action))} |" for action in arguments]
         parts.append("\n".join(["| argument | |", "|---|---|", *rows]))
     if parser.epilog:
-        parts.append(_escape(" ".join(parser.epilog.split())))
+        is_list = any(line.startswith(("  ", "torcheer ")) for line in parser.epilog.splitlines())
+        parts.append(f"```\n{parser.epilog}\n```" if is_list else _escape(" ".join(parser.epilog.split())))
     yield "\n\n".join(part for part in parts if part)
     for action in inner:
         for subparser in action.choices.values():

@@ -61,25 +61,25 @@ def log_forward_pass(
     structure: bool = True,
     **older: Unpack[OlderOptions],
 ) -> ModelHistory:
-    """Run `model` once and return everything that happened.
+    """Run `model` once and return a history of every operation.
 
     - `inputs`: a tensor; a tuple or list of arguments; a dict of forward's parameters; or one argument of any kind.
-    - `input_kwargs`: keyword arguments of forward, besides `inputs`.
+    - `input_kwargs`: keyword arguments of forward, in addition to `inputs`.
     - `layers_to_save`: "all", "none", or one or a list of: labels ('conv2d_3', 'conv2d_3:2'), module paths
-      ('features.6': what the module returned), positions (7, -1), patterns ('features.*': whatever lies inside),
+      ('features.6': the module's output), positions (7, -1), patterns ('features.*': everything inside),
       module classes ('Conv2d', nn.Conv2d), modules, predicates (lambda layer: layer.shape[-1:] == (512,)); a `Save`
-      says in which form.
+      also sets device and dtype.
     - `vis_opt`: "rolled" or "unrolled" draws the model to `vis_path`; "none" does not.
-    - `vis_path`: the file to draw to; by default the model's name, as SVG, in the working folder.
-    - `save_gradients`: keep the gradients that later `backward` calls send to saved values (`.grad_contents`).
-    - `edits`: functions from a layer's output to a new tensor of that shape, applied while the model runs:
+    - `vis_path`: the file to draw to; by default `<ModelName>.svg` in the working directory.
+    - `save_gradients`: save the gradients of saved values in later `backward` calls (`.grad_contents`).
+    - `edits`: functions from a layer's output to a new tensor of the same shape, applied while the model runs:
       {'relu_1': tl.edits.zero(), 'head': lambda output: output * 2}; layers are named as for `layers_to_save`.
-    - `seed`: for torch's random numbers; None leaves them as they are.
-    - `fused`: keep fused attention kernels one operation, instead of showing what is inside.
-    - `level`: "function" records what the code calls, "aten" also what torch runs below.
-    - `structure`: False records only what the modules of `layers_to_save` return, by a hook on each: nothing is known
-      of the operations, and it costs what hooks cost.
-    - `older`: options by TorchLens's names (`vis_outpath`, `vis_nesting_depth`, `random_seed`, `output_device` …).
+    - `seed`: seed for torch's random numbers; None: not seeded.
+    - `fused`: record a fused attention kernel as one operation, without the operations inside.
+    - `level`: "function" records the functions that the code calls, "aten" also the dispatcher calls below.
+    - `structure`: False records only outputs of the modules in `layers_to_save`, by forward hooks: no operations, and
+      no more cost than hooks.
+    - `older`: options by their TorchLens names (`vis_outpath`, `vis_nesting_depth`, `random_seed`, `output_device` …).
 
     >>> import torch
     >>> history = log_forward_pass(torch.nn.Linear(2, 3), torch.ones(1, 2))
@@ -125,7 +125,7 @@ def recording(
 ) -> AbstractContextManager[ModelHistory]:
     """Record everything torch does inside the block: a training step, a `generate` loop.
 
-    - `model`: whose modules and parameters name what runs; None records operations alone.
+    - `model`: its modules and parameters name the operations; None: operations without modules.
     - `layers_to_save`, `save_gradients`, `edits`, `fused`, `level`, `structure`: as for `log_forward_pass`.
     """
     from torcheer.capture.forward_pass import recording as record
@@ -143,9 +143,9 @@ def validate(
     input_kwargs: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> Validation:
-    """Prove a capture: every operation replays bit for bit, and every edge matters.
+    """Validate a capture: every operation is reproduced bit for bit, and every edge matters.
 
-    - `what`: a model, which is run once with `inputs`; or a history that was captured in this process.
+    - `what`: a model, which is run once with `inputs`; or a history captured in this process.
     - `inputs`, `input_kwargs`, `seed`: as for `log_forward_pass`.
     """
     from torcheer.capture.forward_pass import log_forward_pass as run
@@ -170,14 +170,14 @@ def draw(
     colour_by: str = "kind",
     style: Style | Mapping[str, Any] | None = None,
 ) -> Drawing:
-    """Draw a history; or a model with `inputs`, which is run once; or a loss that was recorded by `torcheer.autograd`,
-    with its backward pass.
+    """Draw a history; a model, which is run once with `inputs`; or a loss recorded by `torcheer.autograd`, with its
+    backward pass.
 
-    - `what`: what is drawn. After a history or a loss the second argument may be the path: `draw(history, "a.svg")`.
+    - `what`: what to draw. After a history or a loss the second argument may be the path: `draw(history, "a.svg")`.
     - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
-    - `path`: where to write it; the ending says how: .svg, .png, .pdf, .html, .dot, .txt. None writes nothing.
-    - `rolled`: show what ran repeatedly as one box with a loop; False draws every pass.
-    - `depth`: how many levels of modules are open; "all" for every operation; None for what fits.
+    - `path`: the file to write; the suffix selects the format: .svg, .png, .pdf, .html, .dot, .txt. None: no file.
+    - `rolled`: draw repeated layers as one box with a loop; False draws every pass.
+    - `depth`: how many levels of modules are expanded; "all" for every operation; None for what fits on a page.
     - `direction`: "down", "right" or "auto".
     - `colour_by`: "kind", "time", "memory", "flops" or "gradient".
     - `style`: a `Style`, or a dict of its fields.
@@ -227,18 +227,18 @@ def show(
     token_names: Sequence[str] | Sequence[Sequence[str]] | None = None,
     ranks: int | str | Sequence[int] = 0,
 ) -> Viewer:
-    """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D;
-    or at a loss that was recorded by `torcheer.autograd`: each step of its forward and backward pass, with its numbers.
+    """Open a history, a model with inputs, a network, a table, a run directory or a recording in the studio, in 3D; or
+    a loss recorded by `torcheer.autograd`: each step of its forward and backward pass, with its numbers.
 
-    - `what`: a history; a model, which is run once with `inputs`; a loss, or what `autograd.explain(loss)` returned;
-      eTorch's `State` or `Network`; a `Table`; a path; or what `history.compare(other)` returned, shown side by side.
-    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`. Of a history or a path: another, to compare.
-    - `port`: of the page's address; 0 takes a free one. `host`: the address to listen on; None for this machine alone.
-    - `base_path`, `allowed_hosts`: behind a proxy, the path before all of ours and the proxy's names in the browser.
-    - `browser`: whether to open a browser; None does so where there is a desktop.
-    - `block`: whether to wait for Ctrl-C; None waits in a script on a terminal, where the page would be gone at once.
-    - `title`: of the page.
-    - `token_names`: at the rows and columns of attention heads: a list of names, or one for each item of the batch.
+    - `what`: a history; a model, which is run once with `inputs`; a loss, or the result of `autograd.explain(loss)`;
+      eTorch's `State` or `Network`; a `Table`; a path; or the result of `history.compare(other)`, side by side.
+    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`. After a history or a path: another, to compare.
+    - `port`: the server's port; 0 picks a free one. `host`: the address to listen on; None: loopback only.
+    - `base_path`, `allowed_hosts`: behind a proxy, the path prefix and the proxy's host names.
+    - `browser`: whether to open a browser; None: only on a desktop.
+    - `block`: whether to wait for Ctrl-C; None: only in a script on a terminal, which would otherwise exit.
+    - `title`: the page's title.
+    - `token_names`: labels for rows and columns of attention heads: a list of names, or one list per batch item.
     - `ranks`: as for `watch`: which of several processes open a page (at `port`, `port + 1`, …).
     """
     from torcheer.host.show import show as open_page
@@ -258,15 +258,15 @@ def report(
     most_bytes: int = 5_000_000,
     title: str = "",
 ) -> Report:
-    """Write a history or a run as one HTML file, to send to somebody: the studio's page, without a server or a network.
+    """Write a history or a run as a single HTML file: the studio's page, without a server or a network.
 
-    - `what`: a history; a loss of `torcheer.autograd`, with its backward pass step by step; or a run's folder, a watch,
-      a recording, what `history.save` wrote, by its path.
+    - `what`: a history; a loss of `torcheer.autograd`, with its backward pass step by step; or the path of a run, a
+      watch, a recording or a saved history.
     - `path`: the file to write.
-    - `steps`: the steps whose values are kept for the 3D view; None keeps up to 50, evenly spread.
-    - `most_bytes`: the file's greatest size. Pictures get coarser and older states are left out until it fits; the
-      report, and what is returned, say what was left out. Statistics and numbers stay exact.
-    - `title`: of the page; by default that of the run or model.
+    - `steps`: the steps whose values are kept for the 3D view; None: up to 50, evenly spaced.
+    - `most_bytes`: the file's maximum size. Pictures get coarser and older states are omitted until it fits; the
+      report and the returned object list what was omitted. Statistics and numbers stay exact.
+    - `title`: the page's title; by default the run's or model's name.
     """
     from torcheer.studio.report.report import report as write
 
@@ -294,17 +294,17 @@ def live(
     system_secs: float = 5.0,
     ranks: int | str | Sequence[int] = 0,
 ) -> Live:
-    """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
+    """Show a model in the studio while any loop trains it: `with tl.live(model) as view:` around the loop.
 
-    - `model`: any module; it stays as it is.
-    - `layers`: whose values are recorded, as for `watch`; None for all. The others are only drawn.
+    - `model`: any module; it is not modified.
+    - `layers`: layers whose values are recorded, as for `watch`; None: all. The others are drawn without values.
     - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
     - `optimizer`: its settings can be changed from the page.
-    - `to`: a run's folder, where `torcheer studio` finds the page.
+    - `to`: the run's folder, which `torcheer studio` opens.
     - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`, `token_names`: as for `show`.
-    - `open_server`: False starts no page; one may come later.
-    - `step_of`: a function that says the number of the step, for loops that count their own.
-    - `notify`, `system_secs`, `ranks`: as for `watch`; rank 1 has a page of its own, and writes to `<to>@rank1`.
+    - `open_server`: False starts no server; a studio can attach later.
+    - `step_of`: a function that returns the step number, for loops that count themselves.
+    - `notify`, `system_secs`, `ranks`: as for `watch`; rank 1 has its own page and writes to `<to>@rank1`.
     """
     from torcheer.host.live import live as follow
 
@@ -337,28 +337,28 @@ def watch(
     ranks: int | str | Sequence[int] = 0,
     log_bytes: float | None = None,
 ) -> Watch:
-    """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
+    """Monitor `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
 
-    - `model`: any module; also compiled, or wrapped by DDP or FSDP.
+    - `model`: any module, also compiled, or wrapped by DDP or FSDP.
     - `layers`: module paths, patterns ('features.*'), module classes, modules, predicates (lambda layer:
       layer.module_type == 'ReLU'); None and "all" for every module that computes.
-    - `what`: of "output", "grad", "weight", "weight_grad", "update".
+    - `what`: any of "output", "grad", "weight", "weight_grad", "update".
     - `every`: a number of steps, or an `Every`.
-    - `to`: the folder of the log; None writes nothing, alerts come all the same.
-    - `optimizer`: needed only where the model alone does not show where a step ends and what it changed.
-    - `rules`: which alerts there are: "default", "all", "none", names, or a dict of names and settings.
-    - `video`: True, patterns of keys, or a dict of settings: a film of each.
+    - `to`: the folder of the log; None: no log, only alerts.
+    - `optimizer`: count its steps instead of forward passes; for models that are not called directly.
+    - `rules`: which alerts are raised: "default", "all", "none", names, or a dict of names and settings.
+    - `video`: True, patterns of keys, or a dict of settings: write a video of each key.
     - `callback`: called in the other process as `callback(layer, variable, step, array)`.
-    - `keep`: patterns of keys ("features.*/output") whose arrays are written down whole.
-    - `stop_on`: rules, or "error" for all that are fatal, after which the `with` block ends before its next step.
-    - `on_alert`: called here with each alert. `tell`: called with each text that would be printed.
+    - `keep`: patterns of keys ("features.*/output") whose whole arrays are stored.
+    - `stop_on`: rules, or "error" for all fatal ones: an alert ends the `with` block before its next step.
+    - `on_alert`: called in this process with each alert. `tell`: called with each message instead of printing it.
     - `step_of`: as for `live`.
     - `transport`: size and policy of the shared memory: a `Transport`, or a dict of its fields.
-    - `notify`: who hears of alerts, a crash and the end: an address (https://…), a command, or a dict with settings.
-    - `system_secs`: between two rows of the log about CPU, memory and GPUs; 0 for none.
-    - `ranks`: of several processes (torchrun), which act: a rank, a list, or "all", each for itself.
-    - `log_bytes`: how large the log may become; of older looks every second is left out, again and again. Never left
-      out: numbers of `log`, samples, arrays of `keep`, looks with alerts or NaN. None for no limit.
+    - `notify`: notify of alerts, a crash and the end: a URL (https://…), a command, or a dict with settings.
+    - `system_secs`: interval of CPU, memory and GPU metrics in the log; 0: none.
+    - `ranks`: with several processes (torchrun), which of them act: a rank, a list, or "all".
+    - `log_bytes`: maximum size of the log: older samples are thinned out, except scalars of `log`, logged media,
+      arrays of `keep`, and samples with alerts or NaN. None: no limit.
     """
     from torcheer.monitor.watch import watch as begin
 
@@ -448,28 +448,28 @@ def extract(
     dry_run: bool = False,
     progress: bool | None = None,
 ) -> Extraction | ExtractedTensors | Estimate:
-    """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
+    """Run `model` over `data` and store `layers` of every sample in the folder `to`; resumes if run again.
 
     - `data`: a tensor, a Dataset, a DataLoader, or any iterable of batches; of (input, label) the first is the input.
     - `layers`: one or a list, as for `layers_to_save`; a dict gives each a function of the value of a whole batch (a
       tensor) that returns one row per sample, or None: {'Conv2d': lambda value: value.mean((-2, -1))}. A function of
-      two parameters is also given the batch, as the loader gave it.
+      two parameters also gets the batch, as the loader returned it.
     - `to`: the folder of the extraction; None: return a dict of tensors in memory.
-    - `batch_size`: of a tensor or Dataset, 32 by default. `device`: where the model runs; by default where it is.
-    - `transform`: makes the model's inputs of a sample.
-    - `mask`: which positions of each sample are no padding, and kept: a key of the batch ("attention_mask"), or a
-      function of the batch as the loader gave it that returns a tensor of (samples, positions).
+    - `batch_size`: for a tensor or Dataset; default: 32. `device`: where the model runs; default: where it is.
+    - `transform`: turns a sample into the model's inputs.
+    - `mask`: which positions of each sample are not padding, and stored: a key of the batch ("attention_mask"), or a
+      function of the batch as the loader returned it that returns a tensor of (samples, positions).
     - `ids`: a name for each sample.
-    - `engine`: "torchrun": the ranks that run this call share the work, as they do by themselves under torchrun;
-      "ray": actors of a Ray cluster do; "local": this process alone.
-    - `workers`: further processes of this machine that share the work; of Ray, actors, 0 for as many as have room.
-    - `writers`: threads of each process that write, each a file of its own; 4 by default, 1 for what is small.
-    - `shard_samples`: samples in a file; by default what makes files of about 256 MB.
+    - `engine`: "torchrun": the ranks that run this call share the work (the default under torchrun); "ray": actors of
+      a Ray cluster; "local": this process alone.
+    - `workers`: additional processes on this machine that share the work; with Ray, actors, 0 for as many as fit.
+    - `writers`: writer threads per process, each with its own file; default: 4, or 1 for small stores.
+    - `shard_samples`: samples per file; default: files of about 256 MB.
     - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
-    - `seed`: for models that draw random numbers, batch by batch.
-    - `top`: gather each sample's largest value of every unit, too, so that `features.top` need not read the layers.
+    - `seed`: seed of every batch, for stochastic models.
+    - `top`: also store each sample's maximum of every unit, so that `features.top` need not read the layers.
     - `dry_run`: run one batch, write nothing and return an `Estimate` of size and time.
-    - `progress`: show how far it is; None: on a terminal and in a notebook.
+    - `progress`: show progress; None: on a terminal and in a notebook.
     """
     from torcheer.extraction.extraction_run import extract as run
 
@@ -495,20 +495,21 @@ def plan(
     device: Any = "cuda",
     savings: bool = True,
 ) -> Plan:
-    """Compute how much memory a training step takes, without taking it: no GPU, no weights, any size of model.
+    """Predict the memory of a training step, without a GPU or weights, for models of any size.
 
-    The step runs on meta tensors, which have shapes and no numbers. Build a large model under
-    `with torch.device("meta"):`; of a model with weights only shapes are used.
+    The step runs on meta tensors, which have shapes but no data. Build a large model under
+    `with torch.device("meta"):`; of a model with weights, only shapes are used.
 
     - `model`: any module, on any device.
-    - `inputs`, `input_kwargs`: as for `log_forward_pass`; only shapes count: torch.empty(8, 512, device="meta").
-    - `optimizer`: an optimizer of the model, a class, a function of parameters, a name of torch.optim ("AdamW"), or a
+    - `inputs`, `input_kwargs`: as for `log_forward_pass`; only shapes matter: torch.empty(8, 512, device="meta").
+    - `optimizer`: an optimizer instance, a class, a function of parameters, a name from torch.optim ("AdamW"), or a
       list of optimizers; None: a forward pass without gradients.
-    - `loss`: a function of what the model returns; None: its own `.loss`, or the mean of its outputs.
-    - `autocast`: plan under torch.autocast to this type ("bfloat16"). `dtype`: plan the model as if of this type.
-    - `checkpoint`: modules whose activations are computed again in backward: a path, pattern ('layers.*'), class.
-    - `accumulate`: batches per update: with more than one, gradients live all the time.
-    - `world_size`: how many GPUs FSDP2 shards parameters, gradients and optimizer over; the batch is that of one.
+    - `loss`: a function of the model's output; None: its `.loss`, or the mean of its outputs.
+    - `autocast`: plan under torch.autocast with this dtype ("bfloat16"). `dtype`: plan the model with this dtype.
+    - `checkpoint`: modules whose activations are recomputed in backward: a path, pattern ('layers.*'), class.
+    - `accumulate`: batches per update: with more than one, gradients persist between batches.
+    - `world_size`: number of GPUs over which FSDP2 shards parameters, gradients and optimizer state; the batch is that
+      of one GPU.
     - `device`: "cuda" or "cpu".
     - `savings`: also plan what bfloat16, checkpointing and sharding would save.
     """
@@ -530,15 +531,15 @@ def lens(
     positions: int | slice | Sequence[int] | None = None,
     tokenizer: Any = None,
 ) -> Lens:
-    """Return the logit lens of a decoder: what it would say after each block, if its own end followed there.
+    """Return the logit lens of a decoder: its prediction after each block.
 
-    It takes one pass, in which the end of the model sees the streams of all layers as one larger batch.
+    It takes one pass, in which norm and head see the residual streams of all layers as one larger batch.
 
-    - `model`: a decoder of text, such as a Llama or a GPT-2.
+    - `model`: a text decoder, such as a Llama or a GPT-2.
     - `inputs`, `input_kwargs`: as for `log_forward_pass`.
     - `layers`: residual streams: roles ('resid[*]', 'resid[0].in') or paths of blocks.
     - `positions`: which positions to read; None for all.
-    - `tokenizer`: an object with `decode`, or a function from a word's number to its text, for tables and drawings.
+    - `tokenizer`: an object with `decode`, or a function from a token id to its text, for tables and drawings.
     """
     from torcheer.interpret.logit_lens import lens as read
 
@@ -558,18 +559,18 @@ def patch_sweep(
     check: bool = False,
     progress: bool | None = None,
 ) -> PatchSweep:
-    """Patch each value of a clean run into a corrupted one and measure what it changes: a table and a heat map.
+    """Patch each activation of a clean run into a corrupted one and measure the effect: a table and a heat map.
 
     - `model`: a transformer.
-    - `clean`, `corrupted`: inputs of as many tokens, each as `inputs` of `log_forward_pass`.
-    - `metric`: from what the model returns to one number: lambda out: out.logits[0, -1, 5].
+    - `clean`, `corrupted`: inputs with the same number of tokens, each as `inputs` of `log_forward_pass`.
+    - `metric`: a function from the model's output to a number: lambda out: out.logits[0, -1, 5].
     - `layers`: roles ('resid[*]', 'attn[*]', 'mlp[3].in'), module paths, patterns, classes or modules.
-    - `positions`: which positions, each by itself; None for all. With `heads`, where each head is patched.
-    - `heads`: which heads of 'attn[*]' (or its q, k, v), each by itself; "all" for every one; None: no heads.
+    - `positions`: which positions, one at a time; None for all. With `heads`, where each head is patched.
+    - `heads`: which heads of 'attn[*]' (or its q, k, v), one at a time; "all" for every one; None: no heads.
     - `method`: "exact" runs the model once per cell; "gradient" estimates all cells from two runs and one backward
-      pass, which then also needs a metric that is a tensor.
+      pass, and needs a metric that returns a tensor.
     - `check`: with "gradient", also run the exact sweep and report the agreement.
-    - `progress`: show how far it is; None: on a terminal and in a notebook.
+    - `progress`: show progress; None: on a terminal and in a notebook.
     """
     from torcheer.interpret.patching import patch_sweep as sweep
 
@@ -580,9 +581,9 @@ def patch_sweep(
 
 
 def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFolder | ModelFile:
-    """Open whatever torcheer wrote at `path`, without torch and without running any of it.
+    """Open anything that torcheer wrote, or a model file, without torch and without executing code in it.
 
-    | `path` was written by | gives |
+    | `path` was written by | returns |
     |---|---|
     | `history.save` | a `ModelHistory` |
     | `tl.extract` | an `Extraction`: `extraction["features.6"]` is one array |
@@ -591,8 +592,8 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     | captures, recordings, `Writer` | an `Archive` of values |
     | other programs: .safetensors, .gguf, .onnx, .pt2, .pt | a `ModelFile`: `file["conv.weight"][:4]` |
 
-    A URL (s3://bucket/features) is read by fsspec: of values, what is asked for; of a run, the state at this moment,
-    without its checkpoints.
+    A URL (s3://bucket/features) is read with fsspec: values on demand; a run as it is at this moment, without its
+    checkpoints.
     """
     from torcheer import remote
 

@@ -50,7 +50,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(prog=f"torcheer {command}", description="Look into archives, and move them.")
+    parser = argparse.ArgumentParser(prog=f"torcheer {command}", description="Inspect, convert and repair archives.")
     add_json(parser)
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     for name, (run, summary, arguments) in ACTIONS.items():
@@ -205,30 +205,30 @@ ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str, dict[str, dic
     "verify": (verify, "check every value against its checksum", _PATHS),
     "ls": (ls, "list the values", {
         **_PATHS,
-        "-l --long": {"action": "store_true", "help": "a line for each value, and where it lies"},
+        "-l --long": {"action": "store_true", "help": "one line per value, with its location"},
         "--step": {"type": int, "metavar": "N", "help": "only this step"},
-        "--layer": {"metavar": "GLOB", "help": "only layers like this: 'features.*', or values: 'features.*/output'"},
+        "--layer": {"metavar": "GLOB", "help": "only matching layers ('features.*') or values ('features.*/output')"},
     }),
     "cat": (cat, "print one value", {
         **_PATH,
-        "layer": {"metavar": "LAYER", "help": "its name, or its label in a history: conv2d_3_7"},
-        "variable": {"metavar": "VARIABLE", "nargs": "?", "help": "value unless said otherwise; grad, weight, …"},
-        "--step": {"type": int, "metavar": "N", "help": "the newest one unless said otherwise"},
-        "--item": {"type": int, "metavar": "I", "help": "which of the batch"},
-        "--npy": {"metavar": "FILE", "help": "write it as numpy does instead; - for the standard output"},
-        "--raw": {"metavar": "FILE", "help": "write its bytes and nothing else; - for the standard output"},
+        "layer": {"metavar": "LAYER", "help": "name of a layer, or label in a history: conv2d_3_7"},
+        "variable": {"metavar": "VARIABLE", "nargs": "?", "help": "default: value; grad, weight, …"},
+        "--step": {"type": int, "metavar": "N", "help": "default: the newest"},
+        "--item": {"type": int, "metavar": "I", "help": "index in the batch"},
+        "--npy": {"metavar": "FILE", "help": "write a .npy file; - for stdout"},
+        "--raw": {"metavar": "FILE", "help": "write the raw bytes; - for stdout"},
     }),
     "export": (export_archive, "write an archive to a file of another format", {
         **_PATH,
-        "file": {"type": Path, "metavar": "FILE", "help": f"its suffix says the format: {_SUFFIXES}"},
-        "--overwrite": {"action": "store_true", "help": "replace a file that is there"},
+        "file": {"type": Path, "metavar": "FILE", "help": f"the suffix selects the format: {_SUFFIXES}"},
+        "--overwrite": {"action": "store_true", "help": "overwrite an existing file"},
     }),
-    "import": (import_file, "make an archive of a file that export wrote, or of arrays from elsewhere", {
-        "file": {"type": Path, "metavar": "FILE", "help": f"its suffix says the format: {_SUFFIXES}"},
-        "path": {"type": Path, "metavar": "PATH", "help": "the folder to make"},
+    "import": (import_file, "create an archive from an exported file or other arrays", {
+        "file": {"type": Path, "metavar": "FILE", "help": f"the suffix selects the format: {_SUFFIXES}"},
+        "path": {"type": Path, "metavar": "PATH", "help": "the folder to create"},
     }),
-    "repair": (repair_archive, "write what can be trusted of a damaged archive to a new one", {
+    "repair": (repair_archive, "copy the intact values of a damaged archive to a new one", {
         **_PATH,
-        "--to": {"type": Path, "metavar": "NEW", "help": "the folder to make; PATH-repaired unless said otherwise"},
+        "--to": {"type": Path, "metavar": "NEW", "help": "the folder to create; default: PATH-repaired"},
     }),
 }  # fmt: skip

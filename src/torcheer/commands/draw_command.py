@@ -36,25 +36,25 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Draw a model: run once with random numbers, or with a sample of a config's data.",
+        description="Draw a model, run once with random input or a sample of a config's data.",
         epilog="MODEL is a config or a session directory, whose data is used; a file (.onnx, .pt2); a saved history; "
         "or a class or function, such as torchvision.models.alexnet, with --input 1,3,224,224.",
     )
-    parser.add_argument("model", metavar="MODEL", help="what is drawn")
+    parser.add_argument("model", metavar="MODEL", help="the model to draw")
     parser.add_argument(
         "arguments", nargs="*", default=[], metavar="KEY=VALUE", help="arguments of a class or function"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help=f"{', '.join(ENDINGS)}; printed as text unless given")
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"{', '.join(ENDINGS)}; default: print as text")
     parser.add_argument(
-        "--input", action="append", default=[], metavar="SHAPE", help="1,3,224,224; again for more inputs"
+        "--input", action="append", default=[], metavar="SHAPE", help="shape such as 1,3,224,224; repeatable"
     )
-    parser.add_argument("--name", metavar="NAME", help="which model of a config, where there are several")
-    parser.add_argument("--depth", metavar="N", help="levels of modules that are open; all for every operation")
-    parser.add_argument("--rolled", action="store_true", help="what ran repeatedly as one box")
+    parser.add_argument("--name", metavar="NAME", help="which model of a config, if there are several")
+    parser.add_argument("--depth", metavar="N", help="expanded levels of modules; all: every operation")
+    parser.add_argument("--rolled", action="store_true", help="draw repeated layers as one box")
     parser.add_argument(
-        "--colour-by", default="kind", choices=("kind", "time", "memory", "flops"), help="kind unless given"
+        "--colour-by", default="kind", choices=("kind", "time", "memory", "flops"), help="kind by default"
     )
-    parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="let MODEL name its classes")
+    parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="allow classes of this package")
     add_json(parser)
     return parser
 

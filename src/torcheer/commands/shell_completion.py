@@ -28,7 +28,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Print a script that completes commands, options and files.",
+        description="Print a completion script for commands, options and files.",
         epilog="\n".join(INSTALL.values()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -42,18 +42,17 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Train a small convolutional network on real handwritten digits, from a config file, and look\n"
-        "on: in the studio, with a watch that finds what goes wrong, a capture of layers in each epoch, a video\n"
-        "and a picture of the network. On a terminal the studio stays open until Ctrl-C; elsewhere the demo ends\n"
-        "by itself.",
+        description="Train a small convolutional network on real handwritten digits, from a config file, with\n"
+        "the studio, a watch that raises alerts, a capture of layers in each epoch, a video and a drawing of the\n"
+        "network. On a terminal the studio stays open until Ctrl-C; elsewhere the demo exits when it is done.",
         epilog=(resources.files(__package__) / "project" / DATA).read_text(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", nargs="?", default=FOLDER, help=f"where everything goes; {FOLDER} unless given")
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="what to change in the config: seed=3")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="of the studio; any free one unless given")
-    parser.add_argument("--no-browser", action="store_true", help="print the studio's address and open nothing")
-    parser.add_argument("--no-studio", action="store_true", help="train without it")
+    parser.add_argument("folder", nargs="?", default=FOLDER, help=f"output folder; default: {FOLDER}")
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="override a config value: seed=3")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="port of the studio; by default a free one")
+    parser.add_argument("--no-browser", action="store_true", help="print the studio's URL without opening it")
+    parser.add_argument("--no-studio", action="store_true", help="train without the studio")
     add_json(parser)
     return parser
 

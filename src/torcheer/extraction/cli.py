@@ -57,15 +57,15 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Run a model over a dataset and keep chosen layers of every sample; run again, it goes on.",
+        description="Run a model over a dataset and store layers of every sample; resumes if run again.",
         epilog="CONFIG is JSON, YAML or TOML; docs/extraction.md shows one.",
     )
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument(
-        "changes", nargs="*", default=[], metavar="KEY=VALUE", help="what to change in the config: batch_size=64"
+        "changes", nargs="*", default=[], metavar="KEY=VALUE", help="override a config value: batch_size=64"
     )
-    parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="let CONFIG name its classes")
-    parser.add_argument("--dry-run", action="store_true", help="tell size and time, and write nothing")
+    parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="allow classes of this package")
+    parser.add_argument("--dry-run", action="store_true", help="estimate size and time, write nothing")
     add_json(parser)
     return parser
 

@@ -33,6 +33,6 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         "Context Protocol: tools that read, and change nothing. Over stdin and stdout, or with --port over HTTP.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--port", type=int, help="serve HTTP on this port of this machine; 0 takes a free one")
-    parser.add_argument("--json", action="store_true", help="as always: all that it says is JSON")
+    parser.add_argument("--port", type=int, help="serve HTTP on this port of the loopback address; 0: a free port")
+    parser.add_argument("--json", action="store_true", help="accepted for consistency: the protocol is JSON")
     return parser

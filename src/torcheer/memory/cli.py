@@ -36,22 +36,26 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Say how much memory a training step of a config takes, by layer: without a GPU, without weights.",
+        description="Predict the memory of a config's training step, by layer, without a GPU or weights.",
     )
     parser.add_argument(
         "config", type=Path, metavar="CONFIG", help="a JSON, YAML or TOML file, as torcheer train takes"
     )
-    parser.add_argument("changes", nargs="*", default=[], metavar="KEY=VALUE", help="what to change: batch_size=64")
     parser.add_argument(
-        "--trust", action="append", default=[], metavar="PACKAGE", help="let the config name its classes"
+        "changes", nargs="*", default=[], metavar="KEY=VALUE", help="override a config value: batch_size=64"
     )
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="what to plan for; cuda by default")
-    parser.add_argument("--autocast", metavar="TYPE", help="as if under torch.autocast to bfloat16")
-    parser.add_argument("--dtype", metavar="TYPE", help="as if the models were of bfloat16")
-    parser.add_argument("--checkpoint", action="append", metavar="LAYERS", help="activations that are computed again")
-    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="FSDP over so many devices")
-    parser.add_argument("--memory", type=_size, metavar="SIZE", help="what there is, such as 80GB: does it fit?")
-    parser.add_argument("--no-savings", action="store_true", help="do not plan what bfloat16 and others would save")
+    parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="allow classes of this package")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="target device; cuda by default")
+    parser.add_argument("--autocast", metavar="TYPE", help="plan under torch.autocast, such as bfloat16")
+    parser.add_argument("--dtype", metavar="TYPE", help="plan models of this dtype, such as bfloat16")
+    parser.add_argument(
+        "--checkpoint", action="append", metavar="LAYERS", help="layers to checkpoint (activations are recomputed)"
+    )
+    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="FSDP over N devices")
+    parser.add_argument(
+        "--memory", type=_size, metavar="SIZE", help="available memory, such as 80GB: exit status 1 if it does not fit"
+    )
+    parser.add_argument("--no-savings", action="store_true", help="omit the table of possible savings")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     return parser
 

@@ -40,12 +40,12 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    description = "Print what a watch has found so far: the last, least and largest of every value, alerts, drops."
+    description = "Print the log of a watch: last, minimum and maximum of every value, alerts, drops."
     parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=description)
-    path = "the folder that a watch writes to, or of a training run"
+    path = "folder of a watch or a training run"
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER", help=path)
-    parser.add_argument("--alerts", action="store_true", help="only what looked wrong, a line each")
-    parser.add_argument("--json", action="store_true", help="everything as JSON: a list with an object for each log")
+    parser.add_argument("--alerts", action="store_true", help="only alerts, one per line")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list with one object per log")
     return parser
 
 

@@ -35,16 +35,16 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Look at a run, a folder of runs or a recording in the browser; attach to a run that trains. Or "
-        "look into a model's file: .safetensors, .gguf, .onnx, .pt2, .pt; nothing in it is run. Two of a kind are "
-        "shown side by side: runs (RUN@best, RUN@100), checkpoints, model files, saved histories.",
+        description="Open a run, a folder of runs or a recording in the browser; attach to a training run. Or "
+        "open a model file (.safetensors, .gguf, .onnx, .pt2, .pt), without executing it. Two of the same kind are "
+        "compared side by side: runs (RUN@best, RUN@100), checkpoints, model files, saved histories.",
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
-    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="compare the two, layer by layer")
+    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="compare with this one, layer by layer")
     from torcheer.studio.server import add_address, add_token_names
 
     add_address(parser)
     add_token_names(parser)
-    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    parser.add_argument("--no-browser", action="store_true", help="print the URL without opening it")
     add_json(parser)
     return parser

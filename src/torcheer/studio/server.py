@@ -91,11 +91,11 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
 
 def add_address(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where a viewer is reached."""
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
-    parser.add_argument("--host", default=LOCAL, metavar="ADDRESS", help="listen for others in the network, too")
-    parser.add_argument("--base-path", default="", metavar="/X/Y", help="behind a proxy that serves it below this path")
+    parser.add_argument("--port", type=int, default=0, help="port; default: a free one")
+    parser.add_argument("--host", default=LOCAL, metavar="ADDRESS", help="address to listen on; default: loopback")
+    parser.add_argument("--base-path", default="", metavar="/X/Y", help="path prefix behind a proxy")
     parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="a proxy's name in the browser; repeatable"
+        "--allow-host", action="append", default=[], metavar="NAME", help="host name of a proxy; repeatable"
     )
 
 

@@ -569,43 +569,41 @@ _CONFIG = {"metavar": "CONFIG", "help": "a JSON, YAML or TOML file"}
 _EITHER = {"metavar": "SESSION_DIR|CONFIG", "help": "a run directory, or a JSON, YAML or TOML file"}
 _TRAINED = {"metavar": "SESSION_DIR|CONFIG|URL", "help": "a run directory, a JSON, YAML or TOML file, or a run's URL"}
 _SESSION = {"type": _local_folder, "metavar": "SESSION_DIR", "help": "a run directory"}
-_CHANGES = {"changes": {"nargs": "*", "default": [], "metavar": "KEY=VALUE", "help": "what to change: seed=3"}}
-_TRUST = {
-    "--trust": {"action": "append", "default": [], "metavar": "PACKAGE", "help": "let the config name its classes"}
-}
+_CHANGES = {"changes": {"nargs": "*", "default": [], "metavar": "KEY=VALUE", "help": "override a config value: seed=3"}}
+_TRUST = {"--trust": {"action": "append", "default": [], "metavar": "PACKAGE", "help": "allow classes of this package"}}
 _DEVICE = {"--device": {"metavar": "NAME", "default": "", "help": "auto, cpu, cuda or cuda:1"}}
-_BEST = {"--best": {"action": "store_true", "help": "the checkpoint that keep_best kept, instead of the newest"}}
+_BEST = {"--best": {"action": "store_true", "help": "use the checkpoint that keep_best kept, not the newest"}}
 _STUDIO: dict[str, dict[str, Any]] = {
-    "--studio": {"action": "store_true", "help": "look on and take control in a browser; its address is printed first"},
-    "--port": {"type": int, "default": 0, "metavar": "N", "help": "of the studio; any free one where it is not given"},
-    "--host": {"metavar": "ADDRESS", "help": "let the studio listen for others in the network, too"},
-    "--base-path": {"default": "", "metavar": "/X/Y", "help": "of the studio behind a proxy"},
-    "--allow-host": {"action": "append", "default": [], "metavar": "NAME", "help": "of a proxy before the studio"},
-    "--no-browser": {"action": "store_true", "help": "print the studio's address and open nothing"},
-    "--paused": {"action": "store_true", "help": "wait before the first step until the studio says Train"},
-    "--stay": {"action": "store_true", "help": "when all is trained, stay for the studio until Ctrl-C"},
-    "--no-control": {"action": "store_true", "help": "let no studio look on"},
+    "--studio": {"action": "store_true", "help": "open the studio; its URL is printed first"},
+    "--port": {"type": int, "default": 0, "metavar": "N", "help": "port of the studio; by default a free one"},
+    "--host": {"metavar": "ADDRESS", "help": "address the studio listens on; default: loopback"},
+    "--base-path": {"default": "", "metavar": "/X/Y", "help": "path prefix of the studio behind a proxy"},
+    "--allow-host": {"action": "append", "default": [], "metavar": "NAME", "help": "host name of a proxy"},
+    "--no-browser": {"action": "store_true", "help": "print the studio's URL without opening it"},
+    "--paused": {"action": "store_true", "help": "wait for Train in the studio before the first step"},
+    "--stay": {"action": "store_true", "help": "keep the studio open after training, until Ctrl-C"},
+    "--no-control": {"action": "store_true", "help": "do not let a studio attach"},
 }
 _BUILT: dict[str, dict[str, Any]] = {**_TRUST, **_DEVICE}
-_OVER = "CONFIG says what is different from the session: session_dir, {}."
+_OVER = "CONFIG overrides the session's: session_dir, {}."
 
 # name -> (function, one line of help, epilog, arguments)
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[str, dict[str, Any]]]] = {
-    "init": (init, "begin a training session: its directory with checkpoint 0", "", {
+    "init": (init, "create a training session: its directory with checkpoint 0", "", {
         "config": _CONFIG, **_CHANGES, **_BUILT,
     }),
     "train": (
-        train, "train a session, from where it stands; a config begins one where there is none",
-        f"Ctrl-C, SIGTERM, SIGHUP: it saves and ends with status {STOPPED}; run it again to go on. Ctrl-C twice "
-        "ends it at once.", {
+        train, "start or resume training; a config creates the session if there is none",
+        f"On Ctrl-C, SIGTERM or SIGHUP it saves and exits with status {STOPPED}; run it again to resume. Ctrl-C twice "
+        "exits immediately.", {
             "path": _TRAINED, **_CHANGES, **_BUILT,
-            "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
-            "--leave-out": {"action": "append", "metavar": "SAMPLES", "help": "train without 17,4032 or LOADER:17,40"},
-            "--notify": {"metavar": "TARGET", "help": "command or address that hears of alerts, crash and end"},
-            "--nproc": {"type": _count, "default": 0, "metavar": "N", "help": "train on so many processes: torchrun"},
-            "--max-restarts": {"type": int, "default": 0, "metavar": "N", "help": "after lost ranks; with --nproc"},
-            "--overfit-one-batch": {"action": "store_true", "help": "can it learn one batch by heart? keeps nothing"},
-            "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},
+            "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after N seconds"},
+            "--leave-out": {"action": "append", "metavar": "SAMPLES", "help": "exclude samples: 17,40 or LOADER:17,40"},
+            "--notify": {"metavar": "TARGET", "help": "command or URL to notify of alerts, a crash, the end"},
+            "--nproc": {"type": _count, "default": 0, "metavar": "N", "help": "train on N processes (torchrun)"},
+            "--max-restarts": {"type": int, "default": 0, "metavar": "N", "help": "restarts on failure; with --nproc"},
+            "--overfit-one-batch": {"action": "store_true", "help": "can it overfit one batch? saves nothing"},
+            "--plain": {"action": "store_true", "help": "plain progress lines instead of the live view"},
             **_STUDIO,
         },
     ),
@@ -613,29 +611,29 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
         evaluate, "print the metrics of a trained session",
         _OVER.format("validation_pipelines, other data"), {"path": _EITHER, **_CHANGES, **_BUILT, **_BEST},
     ),
-    "infer": (infer, "run inputs through a trained pipeline", _OVER.format("inference_pipeline, inputs_meta, …"), {
+    "infer": (infer, "run inference with a trained pipeline", _OVER.format("inference_pipeline, inputs_meta, …"), {
         "path": _EITHER,
         "inputs": {
             "nargs": "*", "default": [], "metavar": "INPUT",
-            "help": "what the input converters take; none: asks for them",
+            "help": "inputs for the model; interactive without any",
         },
         **_BUILT, **_BEST,
     }),
-    "check": (check, "say everything that is wrong with a config, building nothing", "", {
+    "check": (check, "list all mistakes in a config, without building anything", "", {
         "path": _CONFIG, **_CHANGES, **_TRUST,
-        "--import": {"dest": "imports", "action": "store_true", "help": "also look at your own classes' arguments"},
-        "--expand": {"action": "store_true", "help": "print the long form, with all that is filled in, as JSON"},
+        "--import": {"dest": "imports", "action": "store_true", "help": "also check arguments of your classes"},
+        "--expand": {"action": "store_true", "help": "print the long form, with all defaults, as JSON"},
     }),
-    "schema": (schema, "print the JSON Schema of configs, which editors check and complete configs by",
+    "schema": (schema, "print the JSON Schema of configs, for checking and completion in editors",
         "In a YAML config: # yaml-language-server: $schema=torcheer.schema.json", {
-        "--markdown": {"action": "store_true", "help": "print the config reference instead: every key, for people"},
+        "--markdown": {"action": "store_true", "help": "print the config reference as Markdown instead"},
     }),
-    "show": (show, "say what a session directory holds", "", {"path": _SESSION}),
-    "export": (export, "write what was trained to a file, or a run's log to another tracker",
+    "show": (show, "print the contents of a session directory", "", {"path": _SESSION}),
+    "export": (export, "export a model to a file, or a run's log to another tracker",
         "FILE ends in .safetensors (weights), .pt2 (a torch.export program) or .onnx; with --to it is a folder.", {
-        "path": _SESSION, "file": {"type": Path, "metavar": "FILE", "help": "its end says what is written"},
-        "--to": {"choices": ("tensorboard", "wandb", "mlflow"), "help": "write the run's log there"},
-        "--model": {"metavar": "NAME", "help": "which one, where there are several"},
-        "--overwrite": {"action": "store_true", "help": "replace a file that is there"}, **_BUILT, **_BEST,
+        "path": _SESSION, "file": {"type": Path, "metavar": "FILE", "help": "the suffix selects the format"},
+        "--to": {"choices": ("tensorboard", "wandb", "mlflow"), "help": "export the run's log to this tracker"},
+        "--model": {"metavar": "NAME", "help": "which model, if there are several"},
+        "--overwrite": {"action": "store_true", "help": "overwrite an existing file"}, **_BUILT, **_BEST,
     }),
 }  # fmt: skip

@@ -31,12 +31,14 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         "tables, alerts, summary and config. It opens from disk in any browser, and asks the network for nothing.",
     )
     parser.add_argument("run", type=Path, metavar="RUN")
-    parser.add_argument("path", type=Path, nargs="?", help="the file to write; RUN's name with .html unless given")
+    parser.add_argument("path", type=Path, nargs="?", help="the file to write; default: RUN's name with .html")
     parser.add_argument(
-        "--steps", metavar="N,N,…", help="the steps whose values are kept; up to 50, evenly, by default"
+        "--steps", metavar="N,N,…", help="steps whose values are kept; default: up to 50, evenly spaced"
     )
-    parser.add_argument("--most-bytes", type=int, default=MOST_BYTES, metavar="N", help="5,000,000 unless given")
-    parser.add_argument("--title", default="", help="of the report; the run's own unless given")
+    parser.add_argument(
+        "--most-bytes", type=int, default=MOST_BYTES, metavar="N", help="maximum size; default: 5,000,000"
+    )
+    parser.add_argument("--title", default="", help="title of the report; default: the run's")
     add_json(parser)
     return parser
 

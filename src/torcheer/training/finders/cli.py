@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 SUMMARIES = {
-    "lr-find": "Train a few steps with growing learning rates, and suggest one; nothing is kept.",
-    "batch-find": "Double the batch size until memory ends, and measure each; nothing is kept.",
+    "lr-find": "Train a few steps with increasing learning rates and suggest one; nothing is saved.",
+    "batch-find": "Double the batch size until memory runs out, and measure each; nothing is saved.",
 }
 
 
@@ -29,22 +29,20 @@ def main(command: str, arguments: Sequence[str]) -> int:
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=SUMMARIES[command])
-    parser.add_argument("path", metavar="SESSION_DIR|CONFIG", help="a config, or a session with its newest weights")
-    parser.add_argument("changes", nargs="*", default=[], metavar="KEY=VALUE", help="what to change: seed=3")
-    parser.add_argument(
-        "--trust", action="append", default=[], metavar="PACKAGE", help="let the config name its classes"
-    )
+    parser.add_argument("path", metavar="SESSION_DIR|CONFIG", help="a config, or a session (its newest weights)")
+    parser.add_argument("changes", nargs="*", default=[], metavar="KEY=VALUE", help="override a config value: seed=3")
+    parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="allow classes of this package")
     parser.add_argument("--device", metavar="NAME", default="", help="auto, cpu, cuda or cuda:1")
     parser.add_argument(
-        "--pipeline", metavar="NAME", default="", help="which one, where the first stage trains several"
+        "--pipeline", metavar="NAME", default="", help="which pipeline, if the first stage trains several"
     )
     if command == "lr-find":
-        parser.add_argument("--least", type=float, default=1e-7, metavar="RATE", help="the first rate, 1e-7")
-        parser.add_argument("--most", type=float, default=10.0, metavar="RATE", help="the last rate, 10")
-        parser.add_argument("--steps", type=int, default=100, metavar="N", help="batches to train with, 100")
+        parser.add_argument("--least", type=float, default=1e-7, metavar="RATE", help="the lowest rate, 1e-7")
+        parser.add_argument("--most", type=float, default=10.0, metavar="RATE", help="the highest rate, 10")
+        parser.add_argument("--steps", type=int, default=100, metavar="N", help="number of batches, 100")
         parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the curve as FILE.svg")
     else:
-        parser.add_argument("--least", type=int, default=1, metavar="N", help="the first batch size, 1")
+        parser.add_argument("--least", type=int, default=1, metavar="N", help="the smallest batch size, 1")
         parser.add_argument(
             "--most", type=int, default=1 << 16, metavar="N", help="the largest batch size to try, 65536"
         )

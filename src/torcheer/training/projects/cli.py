@@ -31,12 +31,14 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     kinds = "\n".join(f"  {kind:<12} {meaning}" for kind, meaning in KINDS.items())
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Write a commented config and a data file that train at once.",
+        description="Create a commented config and a data file that train as they are.",
         epilog=f"kinds:\n{kinds}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="where; a folder of the kind's name unless given")
-    parser.add_argument("--format", choices=("yaml", "toml"), default="", help="of the config; yaml unless given")
+    parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="the folder to create; by default named after the kind"
+    )
+    parser.add_argument("--format", choices=("yaml", "toml"), default="", help="format of the config; yaml by default")
     add_json(parser)
     return parser

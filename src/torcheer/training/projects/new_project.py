@@ -12,11 +12,11 @@ from torcheer.terminal import did_you_mean
 
 # kind -> what it is for
 KINDS = {
-    "classifier": "images into classes",
-    "finetune": "a model of which a part is frozen",
-    "text": "texts into classes",
-    "gan": "a generator against a discriminator",
-    "regression": "numbers from numbers",
+    "classifier": "image classification",
+    "finetune": "a partly frozen model",
+    "text": "text classification",
+    "gan": "generator and discriminator",
+    "regression": "regression on numbers",
 }
 DATA = "data.py"
 

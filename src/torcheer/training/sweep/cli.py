@@ -44,26 +44,24 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
-        description="Train a config once for each combination of values, each in a run directory of its own.",
-        epilog="Run it again to go on: what has ended is not run again, what was killed goes on from its checkpoint. "
-        "Ctrl-C: trials that run save and end.",
+        description="Train a config once for each combination of values, each in its own run directory.",
+        epilog="Run it again to resume: finished trials are skipped, killed ones resume from their checkpoint. "
+        "On Ctrl-C, running trials save and exit.",
     )
     parser.add_argument(
         "config", type=Path, metavar="CONFIG", help="a JSON, YAML or TOML file, as torcheer train takes"
     )
+    parser.add_argument("values", nargs="+", metavar="KEY=VALUES", help="lr=1e-3,1e-4: the path of a field, or its end")
+    parser.add_argument("--to", type=Path, metavar="FOLDER", help="folder of all runs; by default <session_dir>-sweep")
+    parser.add_argument("--engine", choices=ENGINES, default="local", help="processes on this machine, or Ray Tune")
+    parser.add_argument("--jobs", type=int, metavar="N", help="parallel trials: 1, or on Ray as many as fit")
     parser.add_argument(
-        "values", nargs="+", metavar="KEY=VALUES", help="lr=1e-3,1e-4: the whole path of a field, or its end"
+        "--monitor", default="", metavar="COLUMN", help="metric that trials are compared by; -x: higher is better"
     )
-    parser.add_argument("--to", type=Path, metavar="FOLDER", help="of all runs; by default <session_dir>-sweep")
-    parser.add_argument("--engine", choices=ENGINES, default="local", help="processes of this machine, or Ray Tune")
-    parser.add_argument("--jobs", type=int, metavar="N", help="trials at a time: 1, or on Ray all there is room for")
     parser.add_argument(
-        "--monitor", default="", metavar="COLUMN", help="that trials are compared by; -x: more is better"
+        "--scheduler", choices=("none", "asha"), default="none", help="Ray scheduler: stop bad trials early"
     )
-    parser.add_argument("--scheduler", choices=("none", "asha"), default="none", help="of Ray: end bad trials early")
-    parser.add_argument(
-        "--trust", action="append", default=[], metavar="PACKAGE", help="let the config name its classes"
-    )
+    parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="allow classes of this package")
     parser.add_argument("--device", default="", metavar="NAME", help="auto, cpu, cuda or cuda:1")
     add_json(parser)
     return parser
