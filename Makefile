@@ -59,7 +59,8 @@ test-slow: setup ## the tests that take minutes
 test-faults: setup ## kills, full disks and damage by the hundred
 	@$(python) -m pytest -q -m faults
 
-# An environment of its own: Ray, an S3 server and FUSE are large, and nothing else needs them.
+# An environment of its own: Ray, an S3 server and FUSE are large, and nothing else needs them. Without Debian's fuse3,
+# slurm-wlm, munge, and user-mode-linux, kmod, nfs-kernel-server, the tests of FUSE, Slurm and NFS are skipped.
 test-dist: setup .venv-ray/$(stamp) ## two and four processes that train or extract together, killed ranks and nodes, Ray, S3, network storage
 	@.venv-ray/bin/python -m pytest -q -m dist
 

@@ -1,4 +1,7 @@
-"""An extraction from a model that FSDP2 shards over the ranks, as a script: `sharded_extraction.py FOLDER GATES`."""
+"""Extractions from models that lie on several ranks, as a script: `sharded_extraction.py FOLDER GATES`.
+
+To FOLDER from one that FSDP2 shards, to FOLDER-split from one that is tensor-parallel.
+"""
 
 import os
 import sys
@@ -10,7 +13,7 @@ import torch.distributed as distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import torcheer as tl
 from torcheer.errors import BadArgument
@@ -19,11 +22,13 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
-    split = parallelize_module(extraction_ranks.make_model(), mesh, {"0": ColwiseParallel()})
-    try:
-        tl.extract(split, torch.rand(8, 16), layers=["0"], to=f"{sys.argv[1]}-split")
-    except BadArgument as error:
-        print(error, flush=True)
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    split, data = parallelize_module(extraction_ranks.make_model(), mesh, plan), torch.ones(4, 16)
+    for layer in ("0", "1", "2"):
+        try:
+            tl.extract(split, data, layers=[layer], to=f"{sys.argv[1]}-split", progress=False)
+        except BadArgument as error:
+            print(error, flush=True)
     make_model = extraction_ranks.make_model
 
     def sharded() -> torch.nn.Module:

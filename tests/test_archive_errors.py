@@ -142,6 +142,30 @@ def test_a_step_whose_disk_fails_is_not_there_and_can_be_tried_again(
     assert archive.steps == [0, None, 1] and archive.sealed and archive.verify() == 6
 
 
+@pytest.mark.parametrize("first", ["seal", "close"])
+def test_what_storage_says_only_when_a_file_is_closed_is_explained_and_frees_the_lock(
+    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS does, whose writes wait in memory; the first error is the one that is reported."""
+    writer = Writer(tmp_path / "a")
+    writer.step(values(0))
+    real = type(writer._segment).close
+
+    def close(segment: Any) -> None:
+        real(segment)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(type(writer._segment), "close", close)
+    if first == "seal":
+        shutil.rmtree(tmp_path / "a")
+    message = "No such file or directory" if first == "seal" else "Input/output error"
+    with pytest.raises(CannotWrite, match=message):
+        writer.close()
+    monkeypatch.undo()
+    with Writer(tmp_path / "a") as again:
+        again.step(values(1))
+
+
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: real(file, data[:7], at))

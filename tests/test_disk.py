@@ -276,6 +276,22 @@ def test_a_refusal_says_where_why_what_is_kept_and_what_to_try(number: int, advi
     assert caught.value.strerror == f"x: {os.strerror(number)}. The rest is kept. {advice}, and go on"
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ESTALE, "Mount the storage again: the server has lost this file"),
+        (
+            errno.ENOENT,
+            "See who removes this folder while it is written: a person, a clean-up, or the server has lost it",
+        ),
+    ],
+)
+def test_where_the_storage_has_lost_the_files_nothing_is_said_to_be_kept(number: int, advice: str) -> None:
+    with pytest.raises(CannotWrite) as caught, explain_write_errors(Path("x"), "The rest is kept. "):
+        refusing(number)()
+    assert caught.value.strerror == f"x: {os.strerror(number)}. {advice}, and go on"
+
+
 def test_errors_of_ours_pass_as_they_are() -> None:
     for error in (BadArgument("a"), ArchiveBusy("b"), CannotWrite(1, "c")):
         with pytest.raises(type(error)) as caught, explain_write_errors(Path("x")):

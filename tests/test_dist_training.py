@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from children import run_python
+from children import RUN_SECS, Child, children_of, has_ended, run_python
 from rank_cases import EPOCHS, SAMPLES, seen, train
 from training_spec_cases import WHOLE, Project, epochs
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -144,6 +146,38 @@ def test_the_command_trains_what_a_config_shards_and_starts_a_killed_rank_again(
     first, other = (state["models"]["net"] for state in states)
     assert states[0]["place"] == states[1]["place"] and states[0]["place"]["epoch"] == 3
     assert all(torch.equal(value, other[name]) for name, value in first.items())
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a config of data that kills a rank on request."""
+    Project(tmp_path)
+    with open(tmp_path / "toys.py", "a") as code:
+        code.write(FATAL)
+    (tmp_path / "training.json").write_text(json.dumps(WHOLE).replace("toys.Points", "toys.Fatal"))
+    return tmp_path
+
+
+def test_a_rank_that_is_killed_is_named_in_a_sentence_without_a_traceback(project: Path) -> None:
+    command = ("-m", "torcheer", "train", "training.json", epochs(3), "--nproc", "2")
+    done = run_python(*command, cwd=project, env={"KILLS": "1", "OMP_NUM_THREADS": "1"}, status=1)
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("torcheer train: rank 1 was ended by SIGKILL") and "all ranks have ended" in last
+
+
+def test_ctrl_c_while_ranks_start_is_one_line_and_leaves_no_process(project: Path) -> None:
+    with open(project / "toys.py", "a") as code:
+        code.write("\n__import__('pathlib').Path('started').touch(); __import__('time').sleep(600)\n")
+    with Child("-m", "torcheer", "train", "training.json", "--nproc", "2", cwd=project) as launcher:
+        wait_until((project / "started").exists, secs=RUN_SECS)
+        (agent,) = children_of(launcher.pid)
+        ranks = children_of(agent)
+        launcher.send_signal(signal.SIGINT)
+        launcher.ends(130, secs=RUN_SECS)
+        assert launcher.error_text == "torcheer train: stopped before training began\n"
+    assert len(ranks) == 2
+    wait_until(lambda: all(map(has_ended, ranks)))
 
 
 def test_a_sharded_checkpoint_is_one_file_when_exported(tmp_path: Path) -> None:

@@ -384,6 +384,7 @@ def test_the_command_plans_the_step_of_a_config(config: Path, capsys: pytest.Cap
     assert told["phases"][0]["kinds"]["parameter"] == weights
     assert told["phases"][0]["kinds"]["state"] == 2 * weights
     assert not (config.parent / "run").exists()
+    assert not any("loss" in text for text in told["assumptions"]), "it is the config's"
 
     def activations(*change: str) -> int:
         cli.main(["plan", str(config), *change, "--json", "--no-savings", "--device", "cpu"])

@@ -356,13 +356,16 @@ def test_a_checkpoint_that_is_damaged_at_its_url_is_told_and_the_one_before_it_t
         list(begun(tmp_path / "none")[0].run())
 
 
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["said", "as a missing file, which HTTP's does"])
 def test_a_url_that_cannot_be_asked_for_a_run_does_not_let_another_begin(
-    store: fsspec.AbstractFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: fsspec.AbstractFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hidden: bool
 ) -> None:
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        if is_hidden:
+            raise FileNotFoundError("run.json") from OSError("no route to it")
         raise OSError("no route to it")
 
-    monkeypatch.setattr(type(store), "exists", refuse)
+    monkeypatch.setattr(type(store), "info", refuse)
     with pytest.raises(CannotRead, match=r"no route to it\. If no run is there, begin this one without copy_to"):
         list(begun(tmp_path / "here")[0].run())
 

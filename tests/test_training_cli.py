@@ -196,6 +196,17 @@ def test_a_config_begins_a_session_and_goes_on_with_it(project: Path, capsys: py
     assert capsys.readouterr().out.splitlines()[0] == "Training is completed"
 
 
+def test_outside_the_configs_folder_the_first_line_says_where_the_run_directory_is(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("configs").mkdir()
+    Path("training.json").rename("configs/training.json")
+    for _ in range(2):
+        assert run("train", "configs/training.json") == 0
+        first = capsys.readouterr().out.splitlines()[0]
+        assert f"the run directory is {project / 'pretrained'}: session_dir belongs to the folder that you are" in first
+
+
 def test_a_config_at_once_trains_the_same_as_init_before(project: Path) -> None:
     assert run("train", "training.json", "session_dir=at_once") == 0
     assert run("init", "training.json", "session_dir=before") == run("train", "before") == 0
@@ -663,6 +674,8 @@ def test_export_says_what_it_cannot_do(
         (("train", "training.json", "seed"), "write it as key.path=value"),
         (("train", "training.json", "sead=3"), "Did you mean 'seed'?"),
         (("train", "training.json", "--device", "gpu"), "device = 'gpu'"),
+        (("train", "training.json", "sead=3", "--nproc", "2"), "Did you mean 'seed'?"),
+        (("train", "trainin.json", "--nproc", "2"), "Did you mean 'training.json'?"),
         (("evaluate", "training.yaml"), "there is no such file"),
         (("evaluate", "nowhere"), "there is no such session directory"),
         (("export", "nowhere", "x.safetensors"), "nowhere is no session directory"),

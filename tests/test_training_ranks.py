@@ -16,6 +16,7 @@ from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.parallel.batch_shares import Share
 from torcheer.training.parallel.launch import first_host
 from torcheer.training.parallel.session_ranks import Decision, SessionRanks
+from torcheer.training.parallel.torchrun_agent import describe_end
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 
@@ -126,3 +127,16 @@ def test_each_sample_of_a_batch_belongs_to_one_rank(samples: int, ranks: int) ->
 )
 def test_the_first_host_of_a_slurm_job_is_where_ranks_meet(hosts: str, first: str) -> None:
     assert first_host(hosts) == first
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (3, "ended with status 3; its own message is above"),
+        (-9, "was ended by SIGKILL (the system does that when memory runs out)"),
+        (-11, "was ended by SIGSEGV"),
+        (-99, "was ended by signal 99"),
+    ],
+)
+def test_how_a_rank_ended_is_a_sentence(status: int, text: str) -> None:
+    assert describe_end(status) == text

@@ -160,7 +160,9 @@ def test_the_best_epoch_counts_and_nan_never_does(text: str, best: float | None)
         (["lr=1", "--jobs", "0"], "at least one trial"),
         (["lr=1", "--scheduler", "asha"], "is Ray's: add --engine ray"),
         (["batch_size=many,few"], "batch_size"),
-        (["lr=1", "--monitor", "nothing", "--to", "/dev/null/x"], "/dev/null"),
+        (["lr=1", "--monitor", "val loss", "--to", "/dev/null/x"], "/dev/null"),
+        (["lr=1", "--monitor", "val los"], "Did you mean 'val loss'?"),
+        (["lr=1", "--monitor=-nothing"], "no stage has a column 'nothing'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_said_before_anything_runs(

@@ -282,8 +282,10 @@ _ADVICE: Final = {
     errno.EMFILE: "Close other files, or raise the limit on open files (ulimit -n)",
     errno.ENFILE: "Close other files: the whole system has too many open",
     errno.ESTALE: "Mount the storage again: the server has lost this file",
+    errno.ENOENT: "See who removes this folder while it is written: a person, a clean-up, or the server has lost it",
     errno.EFBIG: "Raise the limit on the size of files (ulimit -f)",
 }
+_UNSURE: Final = (errno.ESTALE, errno.ENOENT)  # what was written before may be lost as well
 
 
 @contextmanager
@@ -297,6 +299,7 @@ def explain_write_errors(path: Path, kept: str = "") -> Iterator[None]:
                 raise
             raise CannotWrite(error.errno, f"{error.strerror}. {kept.strip()}") from error
         advice = _ADVICE.get(error.errno or 0, "See what the system says of this disk")
+        kept = "" if error.errno in _UNSURE else kept
         raise CannotWrite(error.errno, f"{path}: {error.strerror or error}. {kept}{advice}, and go on") from error
 
 

@@ -114,6 +114,8 @@ def extract(
         with evaluation_mode(model, target_device):
             first = batches.first()
             trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
+            if ranks is not None:
+                ranks.check_whole(trial.values.values)
             if dry_run:
                 return measure(reader, batches, first, trial.values)
             batches.loaded = first

@@ -59,7 +59,7 @@ def _step(session: Session, runner: PipelineRunner, recomputed: Any) -> ConfigSt
     nodes = session.nodes_of(runner.name)
     optimizers = [session.optimizers[name] for name in dict.fromkeys(node.optimizer for node in nodes) if name]
     fresh = runner.fresh()
-    step = Step(PipelineLoss(session.models, fresh), _first_batches(fresh), {}, optimizers)
+    step = Step(PipelineLoss(session.models, fresh), _first_batches(fresh), {}, optimizers, loss=lambda loss: loss)
     paths = [
         f"{_plain(name)}.{path}"
         for name, model in session.models.items()

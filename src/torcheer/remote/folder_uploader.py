@@ -48,8 +48,8 @@ class FolderUploader:
             try:
                 self._copy_all()
             except (TorcheerError, OSError) as error:
-                later = "copy it by hand" if is_last else "it is tried again with the next checkpoint"
-                notice("remote", f"{error}; {later}")
+                next_time = "when this run is started again" if is_last else "with the next checkpoint"
+                notice("remote", f"{error}; it is tried again {next_time}")
             if is_last:
                 return
 

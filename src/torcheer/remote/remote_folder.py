@@ -168,7 +168,13 @@ class RemoteFolder:
         """Return whether the storage has a file."""
         with self._explained("read"):
             self.fs.invalidate_cache()
-            return bool(self.fs.exists(self.key(file)))
+            try:
+                self.fs.info(self.key(file))  # not `exists`, which takes any error for an absence
+            except FileNotFoundError as error:
+                if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+                    raise error.__cause__ from None  # of HTTP: a server that is not there
+                return False
+            return True
 
     def list_tree(self, folder: Path, name: str) -> list[str]:
         """Return the folders directly in a folder that have a file of a name."""

@@ -148,11 +148,20 @@ def train(chosen: argparse.Namespace) -> int:
     if chosen.nproc:
         from torcheer.training.parallel.launch import launch
 
+        _check_before_launch(chosen)
         return launch(chosen.nproc, chosen.arguments, restarts=chosen.max_restarts)
     from torcheer.training.parallel.launch import take_over_slurm
 
     take_over_slurm()
     return _train(chosen) if world_size() == 1 else _train_as_rank(chosen)
+
+
+def _check_before_launch(chosen: argparse.Namespace) -> None:
+    """Raise for a config that no rank could read: once, and before any of them starts."""
+    from torcheer.training.spec import understand
+
+    if not is_url(chosen.path) and not (path := _resolve_path(chosen.path)).is_dir():
+        understand(override(read(path), _changes(chosen)))
 
 
 def _train_as_rank(chosen: argparse.Namespace) -> int:
@@ -166,7 +175,6 @@ def _train_as_rank(chosen: argparse.Namespace) -> int:
     status = 0
     try:
         if ranks.is_main:
-            tell_launcher(process=os.getpid())
             status = _train(chosen)
             ranks.from_main(None)  # there is no next run
             tell_launcher(status=status)
@@ -218,6 +226,7 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
     """Run a session once, with progress shown."""
     from torcheer.training.loop.stop_signals import stop_on_signals
     from torcheer.training.observe.progress_lines import ProgressLines, make_view, show
+    from torcheer.training.parallel.launch import tell_launcher
 
     session = built.session
     if chosen.notify:
@@ -225,12 +234,13 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
     if chosen.limit_secs:
         session.options = replace(session.options, limit_secs=chosen.limit_secs)
     with stop_on_signals(session):
+        tell_launcher(process=os.getpid())  # from here on a signal saves
         if control is not None:  # only now: who sees the session may stop it
             control.take(session, built)
         try:
             view = make_view(session, plain=chosen.plain)
             if not isinstance(view, ProgressLines):  # plain lines are exactly the seed's
-                view.say(str(session.summary()))
+                view.say(f"Run directory: {session.directory}\n{session.summary()}")
             stopped = show(session, _events_with_notes(session, notes), view)
             if stopped is None:
                 _say_done(session, chosen, control)
@@ -283,17 +293,24 @@ def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     is_new, note = _is_new(home, data.get("copy_to", ""), begins_anew=True)
     if is_new:
         built = _begin(config, changes, chosen.trust, made_by=MADE_BY_TRAIN)
-        return built, [*filter(None, [note]), *built.notes]
+        return built, [*_folder_note(path, home), *filter(None, [note]), *built.notes]
     previous = _overridden(home)  # the same command again: its keys may have moved in the session
     new = [change for change in changes if previous.get(change.partition("=")[0]) != change]
     built = reopen(home, changes=new, trusted=chosen.trust)
-    notes = [note] if note else []
+    notes = [*_folder_note(path, home), *filter(None, [note])]
     if (home / "run.json").exists() and read_run(home)["config"] not in ("", _hash(config)):
         notes.append(
             f"{path} has changed since this session began; it goes on as it was begun. Change it with KEY=VALUE, or "
             "begin another one under another session_dir"
         )
     return built, notes
+
+
+def _folder_note(config: Path, home: Path) -> list[str]:
+    """Where the run directory is, for those who give the command outside the config's folder and look for it there."""
+    if home.is_absolute() or config.parent.resolve() == Path.cwd():
+        return []
+    return [f"the run directory is {home.absolute()}: session_dir belongs to the folder that you are in"]
 
 
 def _is_new(home: Path, url: str, *, begins_anew: bool = False) -> tuple[bool, str]:

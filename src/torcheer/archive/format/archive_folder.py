@@ -184,8 +184,10 @@ class Segment:
 
     def close(self) -> None:
         """Close both files without truncating or sealing them."""
-        self._index.close()
-        self._data.close()
+        try:
+            self._index.close()
+        finally:
+            self._data.close()
 
 
 def sync_and_close(descriptors: list[int]) -> None:

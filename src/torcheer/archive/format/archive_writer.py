@@ -174,16 +174,22 @@ class Writer:
         with self._step_lock:
             if self.closed:
                 return
-            try:
-                with self._explain_os_errors():
+            with self._explain_os_errors():
+                try:
                     self._end_segment(seal)
-            finally:
+                except BaseException:
+                    with suppress(OSError):  # the first error is the one to report
+                        self._release()
+                    raise
                 self._release()
 
     def _release(self) -> None:
+        """Close all files; network storage says only now what it could not write."""
         self.closed = True
-        self._segment.close()
-        self._lock.close()
+        try:
+            self._segment.close()
+        finally:
+            self._lock.close()
 
     def _end_segment(self, seal: bool) -> None:
         segment = self._segment

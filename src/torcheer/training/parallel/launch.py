@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,28 +41,33 @@ def launch(count: int, arguments: Sequence[str], *, restarts: int = 0) -> int:
             STATUS_FILE: str(file),
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # gloo hangs in a restart that meets in the old store
         }
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        command = [sys.executable, "-m", "torcheer.training.parallel.torchrun_agent", "--standalone"]
+        command += [f"--nproc-per-node={count}"]
         command += [f"--max-restarts={restarts}", "-m", "torcheer", "train", *arguments]
-        # In a session of its own: torchrun would answer Ctrl-C with a traceback; rank 0 is told, and tells the others.
+        # In a session of its own, which no Ctrl-C reaches: rank 0 hears of it, and tells the others.
         received: list[int] = []
         with start_command(command, environment, first=end_with_parent) as agent, _forwarding(agent, file, received):
             agent.wait()
-        status = int((read_json(file) or {}).get("status", STOPPED if received else agent.returncode) or 0)
+        facts = read_json(file) or {}
+        if received and "process" not in facts and "status" not in facts:
+            print("torcheer train: stopped before training began", file=sys.stderr)
+        status = int(facts.get("status", STOPPED if received else agent.returncode) or 0)
         return status if status >= 0 else 128 - status
 
 
 @contextmanager
 def _forwarding(agent: subprocess.Popen[bytes], file: Path, received: list[int]) -> Iterator[None]:
-    """Send rank 0 the signals that this process receives; torchrun, where there is no rank 0 yet."""
+    """Send rank 0 the signals that this process receives; torchrun, where no rank 0 trains yet, or not again."""
 
     def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
         rank = (read_json(file) or {}).get("process")
-        with suppress(ProcessLookupError):
+        try:
             if rank is not None:
-                os.kill(rank, number)
-            else:
-                agent.send_signal(signal.SIGTERM)
+                return os.kill(rank, number)
+        except ProcessLookupError:  # that of before a restart
+            pass
+        agent.send_signal(signal.SIGTERM)
 
     before = {number: signal.signal(number, forward) for number in GROUP_SIGNALS}
     try:

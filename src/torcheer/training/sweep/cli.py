@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,7 +28,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
         raise BadArgument(f"--scheduler {chosen.scheduler} is Ray's: add --engine ray")
     config = read(chosen.config)
     trials = trials_of(parse_axes(chosen.values, config))
-    _check(config, trials, chosen.trust)
+    _check(config, trials, chosen.trust, chosen.monitor)
     folder = SweepFolder((chosen.to or _default_folder(config)).absolute(), trials)
     print(
         f"{plural(len(trials), 'trial')} under {folder.path}; look at them with: torcheer studio {folder.path}",
@@ -56,7 +57,10 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--engine", choices=ENGINES, default="local", help="processes on this machine, or Ray Tune")
     parser.add_argument("--jobs", type=int, metavar="N", help="parallel trials: 1, or on Ray as many as fit")
     parser.add_argument(
-        "--monitor", default="", metavar="COLUMN", help="metric that trials are compared by; -x: higher is better"
+        "--monitor",
+        default="",
+        metavar="COLUMN",
+        help="metric that trials are compared by; --monitor=-x: higher is better",
     )
     parser.add_argument(
         "--scheduler", choices=("none", "asha"), default="none", help="Ray scheduler: stop bad trials early"
@@ -74,8 +78,8 @@ def _default_folder(config: Config) -> Path:
     return Path(f"{home}-sweep")
 
 
-def _check(config: Config, trials: Sequence[Trial], trusted: Sequence[str]) -> None:
-    """Refuse a config, or a value in it, before the first trial begins."""
+def _check(config: Config, trials: Sequence[Trial], trusted: Sequence[str], monitor: str) -> None:
+    """Refuse a config, a value in it, or a column that no trial will have, before the first trial begins."""
     from torcheer.config import override
     from torcheer.training.spec import checked
 
@@ -83,6 +87,10 @@ def _check(config: Config, trials: Sequence[Trial], trusted: Sequence[str]) -> N
         result = checked(override(config, [*trial.changes, "session_dir=trial"]), trusted=trusted)
         if result.problems:
             raise BadArgument(f"with {', '.join(trial.changes)}:\n" + "\n".join(map(str, result.problems)))
+    if monitor:  # the column of a config's `keep_best` is checked as this one is to be
+        changes = [*trials[0].changes, "session_dir=trial", f"keep_best={json.dumps(monitor)}"]
+        if problems := checked(override(config, changes), trusted=trusted).problems:
+            raise BadArgument(f"--monitor {monitor!r}, as keep_best:\n" + "\n".join(map(str, problems)))
 
 
 def _run(chosen: argparse.Namespace, folder: SweepFolder) -> str:

@@ -1,0 +1,44 @@
+"""torchrun, as `torcheer train --nproc N` runs it: how ranks ended is said in a sentence, not in a traceback."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+STOPPED_BY = 128  # plus the number of a signal: the exit status of a process that it ended
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run torchrun with these arguments; return its exit status."""
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)  # not each signal that it sends its ranks
+    try:
+        run.main(list(arguments))
+    except SignalException as error:
+        return STOPPED_BY + int(error.sigval)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        print(f"torcheer train: rank {rank} {describe_end(failure.exitcode)}, so all ranks have ended", file=sys.stderr)
+        return 1
+    return 0
+
+
+def describe_end(status: int) -> str:
+    """Say how a process ended, from its exit status, which is negative after a signal."""
+    if status >= 0:
+        return f"ended with status {status}; its own message is above"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    memory = " (the system does that when memory runs out)" if name == "SIGKILL" else ""
+    return f"was ended by {name}{memory}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
