@@ -18,7 +18,7 @@ SYSTEMS = {"TorchLens", "torchtrace", "TorchAssistant", "PyTorch Inspector", "eT
 
 def table() -> dict[str, list[str]]:
     """The rows of the migration table, by system."""
-    text = (ROOT / "docs" / "migrating" / "index.md").read_text().partition("## Coming from another system")[2]
+    text = (ROOT / "docs" / "migration" / "index.md").read_text().partition("## Coming from another system")[2]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     return {row[0]: row[1:] for row in rows[2:]}
 

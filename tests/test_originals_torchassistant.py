@@ -134,7 +134,7 @@ def test_a_project_of_images(project: Project, name: str, shape: tuple[int, ...]
         ],
     )
     said = project.run("init", project.config(f"{name}/training.json", training))
-    assert "EarlyStopping compares each epoch with the best" in said and "migrating/torchassistant" in said
+    assert "EarlyStopping compares each epoch with the best" in said and "migration/torchassistant" in said
     project.train()
     names = ["epoch", "accuracy", "loss", "val accuracy", "val loss"]
     assert list(project.rows()[0]) == names and 3 <= len(project.rows()) < 100

@@ -1,4 +1,4 @@
-"""How passes are counted where TorchLens counts otherwise: each row of the table in docs/migrating/torchlens.md."""
+"""How passes are counted where TorchLens counts otherwise: each row of the table in docs/migration/torchlens.md."""
 
 from __future__ import annotations
 

@@ -112,6 +112,7 @@ test("counts are written in groups of three digits, seeds are not", () => {
   equal(formatFixed("parameters", 6162560), "6,162,560");
   equal(formatFixed("seed", 6162560), "6162560");
   equal(formatFixed("seconds", 0.6721), "0.6721");
+  equal(formatFixed("error", 0.680611371994), "0.680611");
   equal(formatFixed("mode", "eval"), "eval");
 });
 
@@ -119,4 +120,6 @@ test("long names may be broken between their words", () => {
   deepEqual(splitWords("LlamaForCausalLM"), ["Llama", "For", "Causal", "LM"]);
   deepEqual(splitWords("runs/my.first"), ["runs/", "my.", "first"]);
   deepEqual(splitWords("6,162,560"), ["6,162,560"]);
+  deepEqual(splitWords("0.680611"), ["0.680611"]);
+  deepEqual(splitWords("features.0"), ["features.", "0"]);
 });

@@ -19,15 +19,16 @@ export function formatField(value: Json): string {
   return Array.isArray(value) ? value.map(formatField).join(", ") : formatValue(value, 12);
 }
 
-/** Format a value that cannot be edited: large counts are easier to read in groups of three digits; a seed is a name. */
+/** Format a value that cannot be edited, shorter: counts in groups of three digits (a seed is a name), 6 digits else. */
 export function formatFixed(label: string, value: Json): string {
+  if (typeof value !== "number") return formatField(value);
   const isCount = Number.isInteger(value) && !/seed$/i.test(label);
-  return isCount ? (value as number).toLocaleString("en") : formatField(value);
+  return isCount ? value.toLocaleString("en") : formatValue(value);
 }
 
-/** The words of a name that has no spaces: Llama, For, Causal, LM; of a path its folders. */
+/** The words of a name that has no spaces: Llama, For, Causal, LM; of a path its folders; a number is one. */
 export function splitWords(text: string): string[] {
-  return text.split(/(?<=[a-z\d])(?=[A-Z])|(?<=[._/])/);
+  return text.split(/(?<=[a-z\d])(?=[A-Z])|(?<=[_/]|(?<!\d)\.)|(?<=\.)(?!\d)/);
 }
 
 /** Parse the text typed for a parameter; a list stays a list. */

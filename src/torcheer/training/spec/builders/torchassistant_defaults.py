@@ -22,7 +22,7 @@ from torcheer.training.spec.read.description import Spec
 if TYPE_CHECKING:
     from torcheer.training.spec.builders.build_session import Builder
 
-PAGE = "docs/migrating/torchassistant.md says why"
+PAGE = "docs/migration/torchassistant.md says why"
 DIFFERENCES = {  # word in a description -> what is different here
     "EarlyStopping": "EarlyStopping compares each epoch with the best before it, not with the one before",
     "TextPreprocessor": "TextPreprocessor numbers each word once, so that num_words is the size of the vocabulary",
