@@ -107,7 +107,16 @@ LATE = {
     "mcp_server": {"mcp", "uvicorn"},
     "extraction": {"cloudpickle", "ray", "safetensors"},
     "training": {"PIL", "mlflow", "onnx", "ray", "rich", "tensorboard", "wandb"},
-    "integrations": {"PIL", "accelerate", "captum", "lightning", "matplotlib", "pytorch_lightning", "transformers"},
+    "integrations": {
+        "PIL",
+        "accelerate",
+        "captum",
+        "lightning",
+        "matplotlib",
+        "pandas",
+        "pytorch_lightning",
+        "transformers",
+    },
     "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
 # Files that only a function imports: triton compiles functions of a module, with the module's globals.

@@ -1,4 +1,4 @@
-"""Exporters, captum, ONNX, folders of the hub, with the real packages; W&B's and TensorBoard's writers beside ours."""
+"""Exporters, captum, ONNX, folders of the hub, with the real packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +14,8 @@ import torch
 from torch import nn
 
 import torcheer as tl
-import torcheer.integrations.wandb as ours
 from torcheer.errors import BadArgument
 from torcheer.integrations import OutsideRun, attribute, export_model, export_run
-from torcheer.integrations.tensorboard import SummaryWriter
 
 pytestmark = [
     pytest.mark.integrations,
@@ -95,60 +92,6 @@ def test_training_writes_to_mlflow_as_to_the_others(tmp_path: Path) -> None:
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow/mlflow.db")
     number = (tmp_path / "mlflow" / "run-id").read_text()
     assert [metric.step for metric in client.get_metric_history(number, "val_loss")] == [11, 22, 33, 44]
-
-
-# the originals beside ours
-
-
-def test_tensorboards_own_writer_and_ours_leave_the_same_numbers(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter as Theirs
-
-    from torcheer.runlog.foreign.foreign_run import EVENTS, read_foreign
-
-    for kind, folder in ((Theirs, tmp_path / "theirs"), (SummaryWriter, tmp_path / "ours")):
-        with kind(str(folder)) as writer:
-            for step in range(5):
-                writer.add_scalar("train/loss", 0.5 * step, step)
-            writer.add_scalar("val/loss", 2.0, 3)
-            writer.add_image("picture", np.full((3, 4, 4), 9, np.uint8), 2)
-            writer.add_text("said", "hello", 1)
-            writer.add_histogram("weights", np.array([1.0, 2.0, 300.0]), 1)
-    theirs, mine = read_foreign(tmp_path / "theirs", EVENTS), tl.load(tmp_path / "ours")
-    columns = {name: cells for name, cells in theirs.tables["metric"].columns.items()}
-    table = mine.tables["metric"]
-    assert {name: [None if cell != cell else cell for cell in table[name].tolist()] for name in columns} == columns
-    assert sorted((each.kind, each.name, each.step) for each in theirs.samples) == sorted(
-        (each.kind, each.name, each.step) for each in mine.samples()
-    )
-    [picture] = [each for each in theirs.samples if each.kind == "image"]
-    assert np.array_equal(picture.array, mine.samples("image")[0].pixels)
-    assert sum(theirs.tables["weights histogram"].columns["histogram"][0]) == 3
-    assert int(mine.tables["weights histogram"]["histogram"].sum()) == 3
-
-
-def test_wandbs_own_steps_and_summary_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import wandb
-
-    monkeypatch.setenv("WANDB_SILENT", "true")
-
-    def script(wandb: Any, **where: Any) -> tuple[list[int], dict[str, Any], dict[str, Any]]:
-        steps = []
-        with wandb.init(project="p", config={"lr": 0.1}, dir=str(tmp_path), **where) as run:
-            run.config.update({"depth": 2})
-            run.define_metric("acc", summary="max")
-            calls: list[tuple[dict[str, Any], dict[str, Any]]] = [
-                ({"loss": 1.0}, {}), ({"loss": 2.0}, {"commit": False}), ({"acc": 3.0}, {}),
-                ({"acc": 1.0}, {"step": 7}), ({"loss": 5}, {"step": 7}), ({"loss": 6.0}, {"step": 9, "commit": True}),
-                ({"a": {"b": 1}}, {}),
-            ]  # fmt: skip
-            for data, options in calls:
-                run.log(data, **options)
-                steps.append(run.step)
-            run.summary["best"] = 4
-            summary = {name: run.summary[name] for name in ("loss", "best")}
-            return steps, summary, dict(run.config)
-
-    assert script(ours) == script(wandb, mode="offline", settings=wandb.Settings(console="off"))
 
 
 # captum

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 import textwrap
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -187,13 +188,82 @@ def test_a_summary_writer_goes_on_where_another_ended_and_purges(tmp_path: Path)
 
 def test_an_unknown_method_of_a_summary_writer_says_what_to_try(tmp_path: Path) -> None:
     with SummaryWriter(tmp_path, system_secs=0) as writer:
-        with pytest.raises(AttributeError, match=r"has no 'add_video': tl\.watch"):
-            writer.add_video("film", torch.zeros(1))
+        with pytest.raises(AttributeError, match=r"has no 'file_writer': there are no event files; writer\.run"):
+            writer.file_writer.flush()
         with pytest.raises(AttributeError, match="Did you mean 'add_scalar'"):
             writer.add_scaler("loss", 1.0)
 
 
+def test_what_is_added_after_close_opens_the_run_again(tmp_path: Path) -> None:
+    writer = SummaryWriter(tmp_path, system_secs=0)
+    for step in range(2):
+        writer.add_scalar("loss", float(step), step)
+        writer.close()
+        writer.close()
+    assert metrics(tmp_path)["loss"] == [0.0, 1.0] and read_end(tmp_path).status == "done"
+
+
+def test_what_our_log_has_no_kind_for_is_kept_as_a_table_or_picture_and_said_once(tmp_path: Path) -> None:
+    with SummaryWriter(tmp_path, system_secs=0) as writer:
+        with pytest.warns(RuntimeWarning, match="add_video: up to 16 of its frames are kept"):
+            writer.add_video("film", torch.rand(1, 40, 3, 4, 4), 1)
+        with pytest.warns(RuntimeWarning, match="walltime= has no effect"):
+            writer.add_scalar("loss", 1.0, 1, walltime=5.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            writer.add_video("film", torch.rand(1, 2, 3, 4, 4), 2)
+            writer.add_scalar("loss", 1.0, 2, walltime=5.0)
+            writer.add_pr_curve("pr", [0, 1], [0.2, 0.9], 2, num_thresholds=3)
+        with pytest.raises(BadArgument, match="add_video: 'film' has 3 axes; it is batch × time"):
+            writer.add_video("film", torch.rand(3, 4, 4), 2)
+        with pytest.raises(TypeError, match=r"add_scalar: 'loss' is \[1, 2\], not one number"):
+            writer.add_scalar("loss", [1, 2], 3)
+    run = tl.load(tmp_path)
+    assert [sample.caption for sample in run.samples("image")] == ["40 frames, 4 a second", "2 frames, 4 a second"]
+    assert list(run.samples("table", "pr")[0].table["recall"]) == [1.0, 1.0, 0.0]
+
+
 # W&B
+
+
+def test_files_and_artifacts_of_a_wandb_script_are_copied_and_found_again(tmp_path: Path) -> None:
+    model = tmp_path / "model.bin"
+    for epoch in range(2):
+        with wandb.init(dir=tmp_path / "runs", project="p", name=f"run{epoch}") as run:
+            model.write_text(f"epoch {epoch}")
+            artifact = wandb.Artifact("net", "model", metadata={"epoch": epoch})
+            artifact.add_file(model)
+            model.unlink()  # the artifact has a copy
+            assert run.log_artifact(artifact, aliases=["best"] if epoch == 0 else None).version == f"v{epoch}"
+            log = tmp_path / "train.log"
+            log.write_text("begun")
+            [copy] = run.save(str(log))
+            log.write_text("ended")
+        assert Path(copy) == tmp_path / f"runs/p/run{epoch}/files/train.log" and Path(copy).read_text() == "ended"
+    with wandb.init(dir=tmp_path / "runs", project="p") as run:
+        for name, epoch in (("net", 1), ("net:latest", 1), ("net:v0", 0), ("me/p/net:best", 0)):
+            found = run.use_artifact(name)
+            assert found.metadata == {"epoch": epoch} and Path(found.file()).read_text() == f"epoch {epoch}"
+        with pytest.raises(wandb.Error, match=r"have no artifact 'nett'; there are net-v0, net-v1"):
+            run.use_artifact("nett")
+        with pytest.raises(BadArgument, match="lies outside of the artifact"):
+            wandb.Artifact("a", "b").add_file(log, "../../outside")
+
+
+def test_a_setting_changes_only_when_that_is_allowed(tmp_path: Path) -> None:
+    with wandb.init(dir=tmp_path, id="x", config={"lr": 0.1}) as run:
+        run.config.update({"lr": 0.1})
+        with pytest.raises(wandb.errors.ConfigError, match=r"lr=0\.1 already, and would be changed to 0\.5"):
+            wandb.config.lr = 0.5
+        run.config.update({"lr": 0.5}, allow_val_change=True)
+        assert wandb.init(project="other") is run  # as W&B does
+    assert tl.load(tmp_path / "uncategorized" / "x").config == {"lr": 0.5}
+    with wandb.init(dir=tmp_path, id="x", resume="must", config={"lr": 0.2}) as run:
+        assert run.resumed and run.config.lr == 0.2
+    with pytest.raises(wandb.UsageError, match="resume='must', and there is no run in"):
+        wandb.init(dir=tmp_path, id="y", resume="must")
+    with pytest.raises(wandb.UsageError, match="resume='never', and"):
+        wandb.init(dir=tmp_path, id="x", resume="never")
 
 
 def test_a_wandb_script_leaves_a_run_with_its_config_steps_and_samples(tmp_path: Path) -> None:
@@ -295,15 +365,15 @@ def test_names_that_are_not_there_say_what_to_try(tmp_path: Path) -> None:
     assert wandb.run is None and wandb.login()
     with pytest.raises(BadArgument, match=r"wandb\.log: there is no run; wandb.init"):
         wandb.log({"loss": 1})
-    with pytest.raises(AttributeError, match="has no 'Artifact': files stay where they are"):
-        wandb.Artifact  # noqa: B018
+    with pytest.raises(AttributeError, match="has no 'sweep': torcheer sweep CONFIG tries"):
+        wandb.sweep  # noqa: B018
     with pytest.raises(AttributeError, match="Did you mean 'Table'"):
         wandb.Tabel  # noqa: B018
-    with pytest.raises(AttributeError, match="confusion_matrix"):
+    with pytest.raises(AttributeError, match="has no 'roc_curve': torchmetrics computes the curve"):
         wandb.plot.roc_curve([0], [1])
     with wandb.init(dir=tmp_path) as run:
-        with pytest.raises(AttributeError, match="a run of torcheer has no 'log_code'"):
-            run.log_code()
+        with pytest.raises(AttributeError, match=r"a run of torcheer has no 'restore': a run's files lie in run\.dir"):
+            run.restore("model.pt")
         with pytest.raises(AttributeError, match="there is no 'learning_rate' among none"):
             wandb.config.learning_rate  # noqa: B018
         with pytest.raises(BadArgument, match="takes a dict of values, not a float"):

@@ -75,10 +75,10 @@ class OutsideRun:
         self.alerts: list[Alert] = []
         self.watched: Watch | None = None  # of the model, once there is one
         self._process, self._lock, self._announced = os.getpid(), threading.RLock(), set[str]()
-        self._judge = MetricJudge(rules, stop_on, self._report)
+        self._judge = MetricJudge(rules, stop_on, self.report)
         self._described: DescribedModel | None = None  # whose network is drawn, once a pass has shown it
         self._tries = 0  # passes that were looked at for it
-        self._media, self._rows = MediaIntake(self._report), MetricRows(self)
+        self._media, self._rows = MediaIntake(self.report), MetricRows(self)
         every_secs = check_secs(system_secs)
         self._writer: LogWriter | None = None
         self._writer = self._open(made_by, keep_until)
@@ -92,7 +92,7 @@ class OutsideRun:
         is_continued = has_log(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         begin_run(self.folder, made_by=made_by)
-        writer = LogWriter(self.folder, WRITER, tell=self._report, goes_on="The loop goes on.", waits_for_room=True)
+        writer = LogWriter(self.folder, WRITER, tell=self.report, goes_on="The loop goes on.", waits_for_room=True)
         if writer.why:
             raise BadArgument(f"{self.folder} cannot be written to: {writer.why}. Close what writes to it, or use "
                               "another folder")  # fmt: skip
@@ -204,7 +204,7 @@ class OutsideRun:
             self._described.observe(None, None)
 
     def _finder(self, model: nn.Module) -> DescribedModel:
-        return DescribedModel(model, self, None, self._report)
+        return DescribedModel(model, self, None, self.report)
 
     @property
     def network(self) -> Network | None:
@@ -234,6 +234,11 @@ class OutsideRun:
     def closed(self) -> bool:
         """True once nothing is written any more; also in a forked process."""
         return self._writer is None or self._process != os.getpid()
+
+    @property
+    def is_finished(self) -> bool:
+        """True once `finish` was called."""
+        return self._writer is None
 
     def flush(self) -> None:
         """Write what was logged so far: other processes see it then."""
@@ -285,7 +290,7 @@ class OutsideRun:
             if table == METRICS:
                 self._apply_rules({name: cell for name, cell in cells.items() if is_number(cell)})
         except Exception as error:
-            self._report(f"a row of {table} cannot be kept: {type(error).__name__}: {error}")
+            self.report(f"a row of {table} cannot be kept: {type(error).__name__}: {error}")
 
     def sample(self, sample: Sample, record: Mapping[str, Any], when: float) -> None:
         """Write a sample."""
@@ -293,7 +298,7 @@ class OutsideRun:
             if self._writer is not None:
                 self._writer.sample(sample, record, when)
         except Exception as error:
-            self._report(f"{sample.variable} {sample.layer!r} cannot be kept: {type(error).__name__}: {error}")
+            self.report(f"{sample.variable} {sample.layer!r} cannot be kept: {type(error).__name__}: {error}")
 
     def _apply_rules(self, numbers: dict[str, Any]) -> None:
         """Let the rules of the watch judge the numbers, or those in this process while there is none."""
@@ -312,7 +317,8 @@ class OutsideRun:
         self.alerts.append(alert)
         say(str(alert) if alert.rule else f"{alert.layer}: {alert.what}".removeprefix(": "))
 
-    def _report(self, text: str) -> None:
+    def report(self, text: str) -> None:
+        """Warn of something that is not kept as it was given; the same text once."""
         if text in self.problems:
             return
         self.problems.append(text)

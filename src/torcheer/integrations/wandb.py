@@ -5,92 +5,163 @@ Nothing of wandb is loaded or needed, and nothing leaves the machine. `torcheer 
 
 from __future__ import annotations
 
+import enum
 import os
 import re
 import secrets
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
 
-from torcheer.errors import BadArgument
+from torcheer.integrations import wandb_errors as errors
 from torcheer.integrations.outside_run import OutsideRun, say
-from torcheer.integrations.wandb_run import Run, Settings
-from torcheer.integrations.wandb_values import Audio, Histogram, Html, Image, Plots, Table
-from torcheer.studio.runs.run_notes import RunNotes, write_notes
+from torcheer.integrations.wandb_errors import CommError, Error, UsageError
+from torcheer.integrations.wandb_files import Artifact
+from torcheer.integrations.wandb_names import INSTEAD, NO_EFFECT
+from torcheer.integrations.wandb_run import Run, RunFacts
+from torcheer.integrations.wandb_settings import Config
+from torcheer.integrations.wandb_values import Audio, Histogram, Html, Image, Plots, Table, Video
 from torcheer.terminal import did_you_mean
 
 __all__ = [
-    "Audio", "Histogram", "Html", "Image", "Run", "Table", "alert", "config", "define_metric", "finish", "init", "log",
-    "login", "plot", "run", "summary", "unwatch", "watch",
+    "AlertLevel", "Artifact", "Audio", "CommError", "Config", "Error", "Histogram", "Html", "Image", "Run", "Settings",
+    "Table", "UsageError", "Video", "alert", "config", "define_metric", "errors", "finish", "init", "join", "log",
+    "log_artifact", "log_model", "login", "plot", "plot_table", "run", "save", "summary", "termerror", "termlog",
+    "termwarn", "unwatch", "use_artifact", "use_model", "watch",
 ]  # fmt: skip
 
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+_MODES: Final = ("online", "offline", "disabled", "shared", "dryrun", "run")
+_RESUMES: Final = (True, False, None, "allow", "must", "never", "auto")
+_FORBIDDEN: Final = re.compile(r"[:;,#?/']")  # in an id
+_UNUSED: Final = {  # options of `init` that a script means, and that have no effect here
+    "fork_from": "a run is not forked: copy its folder, and resume the copy",
+    "resume_from": "a run is not rewound; SummaryWriter(purge_step=…) is",
+    "sync_tensorboard": "torcheer.integrations.tensorboard.SummaryWriter writes runs of its own",
+    "tensorboard": "torcheer.integrations.tensorboard.SummaryWriter writes runs of its own",
+    "save_code": "run.log_code() keeps the Python files",
+    "monitor_gym": "films of environments are not kept",
+}
+
 plot = Plots()
-config: Settings
-summary: Settings
+plot_table = Plots.plot_table
+config: Config
+summary: Config
 run: Run | None
 _RUNS: list[Run] = []  # the one that `log` writes to is the last
-_INSTEAD = {
-    "Artifact": "files stay where they are: note their path in wandb.config, or in summary",
-    "save": "copy the file to wandb.run.dir",
-    "Video": "tl.watch(model, video=True) films layers; wandb.Image keeps single frames",
-    "sweep": "torcheer sweep CONFIG runs a grid", "agent": "torcheer sweep CONFIG runs a grid",
-    "Api": "tl.load(folder) opens a run, torcheer.studio's list of runs compares many",
-    "Object3D": "wandb.Image(figure) keeps a picture of it", "Molecule": "wandb.Image(figure) keeps a picture of it",
-}  # fmt: skip
+
+
+class AlertLevel(enum.Enum):
+    """How grave an alert is."""
+
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+
+
+class Settings(SimpleNamespace):
+    """W&B's settings by name: `mode`, `run_id`, `run_name`, … are heeded by `init`, the others have no effect."""
 
 
 def init(
     entity: str | None = None, project: str | None = None, dir: str | os.PathLike[str] | None = None,
     id: str | None = None, name: str | None = None, notes: str | None = None, tags: Sequence[str] | None = None,
-    config: Any = None, group: str | None = None, job_type: str | None = None, mode: str | None = None,
-    resume: bool | str | None = None, **other: Any,
+    config: Any = None, config_exclude_keys: Sequence[str] | None = None,
+    config_include_keys: Sequence[str] | None = None, allow_val_change: bool | None = None, group: str | None = None,
+    job_type: str | None = None, mode: str | None = None, force: bool | None = None, reinit: bool | str | None = None,
+    resume: bool | str | None = None, resume_from: str | None = None, fork_from: str | None = None,
+    save_code: bool | None = None, tensorboard: bool | None = None, sync_tensorboard: bool | None = None,
+    monitor_gym: bool | None = None, settings: Any = None, anonymous: Any = None,
 ) -> Run:  # fmt: skip
     """Begin a run in `<dir>/<project>/<name or id>`; `dir` is "runs" where neither it nor WANDB_DIR says otherwise.
 
-    `resume` goes on with the run of the same `id` (or `name`); without it that begins anew. mode="disabled" writes
-    nothing. `tags`, `notes` and `group` stand in the list of runs; what else W&B takes is accepted without effect.
+    A run that has not ended is returned again, as W&B does, unless `reinit` says otherwise. `resume` goes on with the
+    run of the same `id` (or `name`); without it that begins anew. mode="disabled" writes nothing. `tags`, `notes`,
+    `group` and `job_type` stand in the list of runs.
     """
-    finish()
-    unique = id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    home = Path(dir or os.environ.get("WANDB_DIR") or "runs") / _file_name(project or "uncategorized")
-    folder = home / _file_name(id or name or unique)
-    if mode == "disabled" or os.environ.get("WANDB_MODE") == "disabled":
-        started = Run(None, name=name or unique, id=unique, project=project or "", config=config)
-    else:
-        started = _begin(folder, unique, name, project or "uncategorized", config, bool(resume))
-        _note(folder, name if name and folder.name != name else "", tags or (), notes or "", group, job_type)
-        say(f"this run writes to {folder}; see it with: torcheer studio {home.parent}")
-    started.tags = tuple(tags or ())
-    _RUNS.append(started)
+    if _RUNS and not _RUNS[-1].finished and reinit in (None, False, "default", "return_previous"):
+        return _RUNS[-1]
+    if reinit != "create_new":
+        finish()
+    chosen = vars(settings) if isinstance(settings, Settings) else dict(settings or {})
+    mode = mode or chosen.get("mode") or os.environ.get("WANDB_MODE") or "offline"
+    id, name = chosen.get("run_id") or id, chosen.get("run_name") or name
+    facts = _facts(id, name, project, tags)
+    facts.notes, facts.entity = notes or "", entity or ""
+    facts.group, facts.job_type, facts.settings = group or "", job_type or "", SimpleNamespace(**chosen)
+    _check(mode, resume, facts)
+    is_disabled = mode == "disabled"
+    kept = _kept_settings(config, config_exclude_keys, config_include_keys)
+    home = Path(dir or os.environ.get("WANDB_DIR") or "runs")
+    folder = home / _file_name(facts.project) / _folder_name(id or name or facts.id)
+    started = _begin(None if is_disabled else folder, facts, kept, resume, bool(allow_val_change))
+    unused = {"fork_from": fork_from, "resume_from": resume_from, "save_code": save_code, "monitor_gym": monitor_gym,
+              "sync_tensorboard": sync_tensorboard, "tensorboard": tensorboard}  # fmt: skip
+    for option, value in unused.items():
+        if value:
+            started._tell(f"wandb.init: {option}= has no effect: {_UNUSED[option]}")
+    if not is_disabled:
+        say(f"this run writes to {started.sync_dir}; see it with: torcheer studio {home}")
+    if reinit != "create_new" or not _RUNS:
+        _RUNS.append(started)
     return started
 
 
-def _begin(folder: Path, id: str, name: str | None, project: str, config: Any, resume: bool) -> Run:
-    if not id or not folder.name:
-        raise BadArgument(f"wandb.init: a run's id and name have letters or digits, unlike {id!r}")
+def _facts(id: str | None, name: str | None, project: str | None, tags: Any) -> RunFacts:
+    unique = id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    words = (tags,) if isinstance(tags, str) else tuple(map(str, tags or ()))
+    return RunFacts(name or "", unique, project or "uncategorized", tags=words)
+
+
+def _check(mode: str, resume: Any, facts: RunFacts) -> None:
+    if mode not in _MODES:
+        raise Error(f"wandb.init: no mode {mode!r}; there are {', '.join(_MODES)}")
+    if resume not in _RESUMES:
+        raise Error(f"wandb.init: resume={resume!r}; there are True, 'allow', 'must', 'never', 'auto'")
+    if _FORBIDDEN.search(facts.id):
+        raise UsageError(f"wandb.init: an id has none of the characters :;,#?/' unlike {facts.id!r}")
+    if long := [tag for tag in facts.tags if not 1 <= len(tag) <= 64]:
+        raise Error(f"wandb.init: a tag has 1 to 64 characters, and {long[0][:20]!r} {len(long[0])}")
+
+
+def _kept_settings(config: Any, without: Sequence[str] | None, only: Sequence[str] | None) -> Any:
+    if isinstance(config, str | os.PathLike):
+        raise Error("wandb.init: config= is a dict here; read the file yourself")
+    if not isinstance(config, Mapping) or not (without or only):
+        return config
+    return {name: value for name, value in config.items() if name not in (without or ()) and (not only or name in only)}
+
+
+def _folder_name(given: str) -> str:
+    if not (name := _file_name(given)):
+        raise UsageError(f"wandb.init: a run's id and name have letters or digits, unlike {given!r}")
+    return name
+
+
+def _begin(folder: Path | None, facts: RunFacts, config: Any, resume: Any, allow_val_change: bool) -> Run:
+    if folder is None:
+        facts.name = facts.name or facts.id
+        return Run(None, facts, config, allow_val_change=allow_val_change)
     is_known = (folder / "run.json").is_file()
-    if is_known and not resume and not (id == folder.name):  # W&B lets two runs have one name
-        folder = folder.with_name(f"{folder.name}-{id}")
-        is_known = False
-    written = OutsideRun(folder, made_by="wandb", keep_until=None if resume else -1)
-    step = written.last_step + 1 if is_known and resume else 0
-    return Run(written, name=name or folder.name, id=id, project=project, config=config, step=step)
-
-
-def _note(folder: Path, name: str, tags: Sequence[str], notes: str, group: str | None, job_type: str | None) -> None:
-    words = [re.sub(r"[\s,]+", "-", str(tag))[:60] for tag in (*tags, *filter(None, (group, job_type)))]
-    if (name or words or notes) and folder.is_dir():
-        write_notes(folder, RunNotes(name[:200], tuple(dict.fromkeys(filter(None, words)))[:32], notes[:4000]))
+    if resume == "must" and not is_known:
+        raise UsageError(f"wandb.init: resume='must', and there is no run in {folder}")
+    if resume == "never" and is_known:
+        raise UsageError(f"wandb.init: resume='never', and {folder} has a run of this id")
+    goes_on = resume in (True, "allow", "must", "auto")
+    if is_known and not goes_on and facts.id != folder.name:  # W&B lets two runs have one name
+        folder, is_known = folder.with_name(f"{folder.name}-{facts.id}"), False
+    written = OutsideRun(folder, made_by="wandb", keep_until=None if goes_on else -1)
+    facts.name, facts.resumed = facts.name or folder.name, is_known and goes_on
+    step = written.last_step + 1 if facts.resumed else 0
+    return Run(written, facts, config, step=step, allow_val_change=allow_val_change or facts.resumed)
 
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:100]
-
-
-def log(data: Mapping[str, Any], step: int | None = None, commit: bool | None = None) -> None:
-    """Log to the run that `init` began; see `Run.log`."""
-    _current("log").log(data, step, commit)
 
 
 def finish(exit_code: int | None = None, quiet: bool | None = None) -> None:
@@ -99,24 +170,30 @@ def finish(exit_code: int | None = None, quiet: bool | None = None) -> None:
         _RUNS.pop().finish(exit_code)
 
 
-def define_metric(name: str, *arguments: Any, **options: Any) -> None:
-    """Say what a metric's summary is; see `Run.define_metric`."""
-    _current("define_metric").define_metric(name, *arguments, **options)
+join = finish
 
 
-def watch(models: Any, *arguments: Any, **options: Any) -> Any:
-    """Watch a model; see `Run.watch`."""
-    return _current("watch").watch(models, *arguments, **options)
+def _of_run(method: _Call) -> _Call:
+    """A method of `Run` as a function: of the run that `init` began."""
+
+    @wraps(method)
+    def function(*arguments: Any, **options: Any) -> Any:
+        return method(_current(method.__name__), *arguments, **options)
+
+    function.__module__ = __name__
+    return function  # type: ignore[return-value]
 
 
-def unwatch(models: Any = None) -> None:
-    """End the watch of a model."""
-    _current("unwatch").unwatch(models)
-
-
-def alert(title: str, text: str, *arguments: Any, **options: Any) -> None:
-    """Add an alert to the run's; see `Run.alert`."""
-    _current("alert").alert(title, text, *arguments, **options)
+log = _of_run(Run.log)
+define_metric = _of_run(Run.define_metric)
+watch = _of_run(Run.watch)
+unwatch = _of_run(Run.unwatch)
+alert = _of_run(Run.alert)
+save = _of_run(Run.save)
+log_artifact = _of_run(Run.log_artifact)
+log_model = _of_run(Run.log_model)
+use_artifact = _of_run(Run.use_artifact)
+use_model = _of_run(Run.use_model)
 
 
 def login(*_: Any, **__: Any) -> bool:
@@ -124,16 +201,51 @@ def login(*_: Any, **__: Any) -> bool:
     return True
 
 
+def termlog(string: str = "", newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
+    """Print a line on stderr."""
+    print(string, file=sys.stderr, end="\n" if newline else "")
+
+
+termwarn = termerror = termlog
+
+
 def _current(name: str) -> Run:
     if not _RUNS or _RUNS[-1].finished:
-        raise BadArgument(f"wandb.{name}: there is no run; wandb.init(project=…) begins one")
+        raise Error(f"wandb.{name}: there is no run; wandb.init(project=…) begins one")
     return _RUNS[-1]
 
 
+class _NoRun:
+    """`wandb.config` and `wandb.summary` before `init`: whatever is asked of them says that there is no run."""
+
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "_name", name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(_current(self._name), self._name)
+
+    def __getitem__(self, name: str) -> Any:
+        return _current(self._name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _current(self._name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _current(self._name)
+
+    def __repr__(self) -> str:
+        return f"<wandb.{self._name}: there is no run; wandb.init(project=…) begins one>"
+
+
 def __getattr__(name: str) -> Any:
+    is_open = bool(_RUNS) and not _RUNS[-1].finished
     if name == "run":
-        return _RUNS[-1] if _RUNS and not _RUNS[-1].finished else None
+        return _RUNS[-1] if is_open else None
     if name in ("config", "summary"):
-        return getattr(_current(name), name)
-    instead = _INSTEAD.get(name) or f"there are {', '.join(__all__)}.{did_you_mean(name, __all__)}"
+        return getattr(_RUNS[-1], name) if is_open else _NoRun(name)
+    if name in NO_EFFECT:
+        return getattr(_RUNS[-1], name) if is_open else lambda *_, **__: None
+    instead = INSTEAD.get(name) or f"there are {', '.join(__all__)}.{did_you_mean(name, __all__)}"
     raise AttributeError(f"torcheer.integrations.wandb has no {name!r}: {instead}")
