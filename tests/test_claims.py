@@ -80,3 +80,31 @@ def test_no_document_says_that_all_code_of_the_originals_runs() -> None:
         assert all(
             re.search(r"\b(two|five|published|examples|eTorch's documents|handler and recorder)\b", one) for one in said
         ), page
+
+
+def test_the_ratios_in_the_readmes_table_are_those_of_the_benchmarks() -> None:
+    benchmarks = (ROOT / "docs" / "benchmarks.md").read_text()
+
+    def cells(start: str) -> list[str]:
+        lines = (re.sub(r" +", " ", line) for line in benchmarks.splitlines())
+        return [cell.strip() for cell in next(line for line in lines if line.startswith(f"| {start} |")).split("|")]
+
+    capture = cells("ResNet-18")
+    measured = {
+        "… time on ResNet-18": [capture[4], *capture[8:11]],
+        "… a watched training step": [cells(f"ResNet-18, 32 of 64×64 | {way}, every 20th step")[4] for way in WAYS],
+        "… a step of a small MLP": [cells(f"MLP 32-64-10, batches of 32 | {way}")[5].split()[0] for way in TRAINERS],
+    }
+    readme = (ROOT / "README.md").read_text()
+    for start, numbers in measured.items():
+        row = next(line for line in readme.splitlines() if line.startswith(f"| {start}"))
+        claimed = [float(number) for number in re.findall(r"([\d.]+)x(?= \||;)", row)]
+        assert len(claimed) == len(numbers)
+        assert all(
+            abs(claim - float(number.rstrip("x"))) <= 0.051 * claim
+            for claim, number in zip(claimed, numbers, strict=True)
+        ), (start, claimed, numbers)
+
+
+TRAINERS = ("torcheer session", "Lightning")
+WAYS = ("tl.watch", "TensorBoard histograms", "W&B watch(all), offline")  # in the order of the README's columns

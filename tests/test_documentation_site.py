@@ -42,3 +42,16 @@ def test_formulas_are_mathml_and_no_dollars_are_left(site: Path, browser_page: A
     browser_page.goto((site / "rules.html").as_uri())
     assert browser_page.locator("math").count() > 300
     assert "$" not in browser_page.locator("article").inner_text()
+
+
+def test_a_table_of_two_columns_fits_a_phone(site: Path, browser_page: Any) -> None:
+    browser_page.set_viewport_size({"width": 390, "height": 844})
+    browser_page.goto((site / "studio.html").as_uri())
+    right = browser_page.locator("td", has_text="a recorded pass: every value").first.bounding_box()
+    assert right["x"] >= 0 and right["x"] + right["width"] <= 390
+
+
+def test_headers_of_a_table_of_many_columns_keep_their_words_whole(site: Path, browser_page: Any) -> None:
+    browser_page.goto((site / "selection.html").as_uri())
+    header = browser_page.locator("th code", has_text="checkpoint").first.bounding_box()
+    assert header["width"] < 40 < header["height"] < 160  # upright, not one letter below the other

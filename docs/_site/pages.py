@@ -55,6 +55,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links that leave docs/ to pages of the site, and write formulas as MathML."""
+    if page.parent is None:  # alone in its tab: an empty column of navigation would take its width
+        page.meta.setdefault("hide", ["navigation"])
     folder = posixpath.dirname(page.file.src_uri)
     parts = CODE.split(markdown)
     for number in range(0, len(parts), 2):

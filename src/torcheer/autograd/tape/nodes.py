@@ -15,8 +15,8 @@ from torcheer.autograd.rules.rule_table import VALUE, Rule
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 FREED_TEXT = (
-    "backward came this way before and let go of what was saved. To go again, call the first backward with "
-    "retain_graph=True, or run the forward pass again"
+    "backward has already run through these operations and freed their saved values. To run it again, call the first "
+    "backward with retain_graph=True, or repeat the forward pass"
 )
 CHANGED_TEXT = (
     "a tensor of shape {1} that the rule of {0} reads was changed between forward and backward, where nothing was "

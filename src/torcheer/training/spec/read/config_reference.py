@@ -11,6 +11,7 @@ from typing import Any
 
 from torcheer.training.spec.read.grammar import GROUPS, LATER, MAKERS, SHORT, TOP, maker_keys
 from torcheer.training.spec.read.older_names import GROUPS as OLDER_GROUPS
+from torcheer.training.spec.read.scalar_values import ANYTHING
 from torcheer.training.spec.read.session_options import OPTIONS
 from torcheer.training.spec.read.value_kinds import UNSET, Key, Kind, Schema
 
@@ -20,8 +21,8 @@ INTRO = """\
 Every key of a config for `torcheer train`, `evaluate` and `infer`. A config is YAML, JSON or TOML; the
 [training guide](training.md) explains how the parts fit together.
 
-This page is made of the grammar that checks configs (`torcheer schema --markdown`). The same grammar gives editors
-completion, descriptions and errors while you type:
+This page is generated from the grammar that validates configs (`torcheer schema --markdown`). The same grammar gives
+editors completion, documentation and errors while you type:
 
 ```
 torcheer schema > torcheer.schema.json
@@ -32,12 +33,12 @@ torcheer schema > torcheer.schema.json
 session_dir: run
 ```
 
-That line is for YAML (VS Code, Neovim, JetBrains, Helix). A JSON config has a key `"$schema"` for it in most editors'
-settings (VS Code: `json.schemas`), a TOML config a first line `#:schema ./torcheer.schema.json` (Taplo). The schema
-sees one file; `torcheer check CONFIG` also sees names that nothing defines, and classes and arguments that do not
-exist.
+The comment works for YAML in VS Code, Neovim, JetBrains and Helix. For JSON, map the schema to your files in the
+editor's settings (VS Code: `json.schemas`, `"$schema"`); for TOML, use a first line `#:schema ./torcheer.schema.json`
+(Taplo). The schema validates one file; `torcheer check CONFIG` also finds undefined names, and classes and arguments
+that do not exist.
 
-From the command line, `KEY=VALUE` changes a key by its path: `torcheer train training.yaml seed=3 watch.every=50`.
+On the command line, `KEY=VALUE` overrides a key by its path: `torcheer train training.yaml seed=3 watch.every=50`.
 """
 TOP_SECTIONS = {
     "Session": ("session_dir", "initialize", "train", "source"),
@@ -47,10 +48,17 @@ TOP_SECTIONS = {
 }
 _INTROS = {
     "Short form": "The common case in ten lines ([how to write one](configs.md)); `torcheer check CONFIG --expand` "
-    "prints the long form of it. A text in place of a mapping is the class; keys that a group does not have are "
+    "prints its long form. A string in place of a mapping is the class; keys that a group does not have are "
     "arguments of the class.\n\n",
 }
 MAKER_TITLE = "A class and its arguments"
+# Messages speak to whoever writes a config; the reference is read by programmers.
+TYPES = {
+    "a whole number of 1 or more": "integer ≥ 1", "a whole number of 0 or more": "integer ≥ 0", "a text": "string",
+    "a number of 0 or more": "number ≥ 0", "a number above 0": "number > 0", "a list, each": "list of",
+    "a mapping of names, each to a": "mapping of names to a", "list of a value": "list",
+    "list of string": "list of strings", "list of the name of one of the": "names of", "the name of": "name of",
+}  # fmt: skip
 
 
 def config_reference() -> str:
@@ -120,7 +128,8 @@ def _table(schema: Schema, keys: tuple[str, ...] | None = None) -> str:
     lines = ["| key | meaning | default | example |", "|---|---|---|---|"]
     for key in keys or tuple(schema.fields):
         field = schema.fields[key]
-        cells = (f"`{key}`", f"{field.meaning}.<br>*{_words(field)}*", _default(schema, key), _example(key, field))
+        kind = f"<br>*{words}*" if (words := _words(field)) != ANYTHING.in_words() else ""
+        cells = (f"`{key}`", f"{field.meaning}.{kind}", _default(schema, key), _example(key, field))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
@@ -128,6 +137,8 @@ def _table(schema: Schema, keys: tuple[str, ...] | None = None) -> str:
 def _words(field: Key) -> str:
     """The kind of a value in words, with links to the tables of mappings."""
     text = field.in_words()
+    for ours, programmers in TYPES.items():
+        text = text.replace(ours, programmers)
     for inner in {schema.label: schema for schema in _direct_schemas(field)}.values():
         is_maker = set(inner.fields) == set(_MAKER.fields)
         title = MAKER_TITLE if is_maker else _title(inner)
