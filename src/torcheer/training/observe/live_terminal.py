@@ -51,8 +51,8 @@ class LiveTerminal:
 
     def say(self, text: str) -> None:
         """Print a permanent line above the redrawn part."""
-        text = folded(text, self.console.file)
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        out: Any = self.console.file
+        self.console.print(folded(text, out), markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> None:
         began = time.thread_time()  # not the time that other processes took
