@@ -46,6 +46,10 @@ class Terminal:
             except OSError:  # all that had it open have ended
                 return
 
+    def type(self, text: str) -> None:
+        """Type a text; "\\t" is the tabulator."""
+        os.write(self._fd, text.encode())
+
     def press_ctrl_c(self) -> None:
         """Press Ctrl-C."""
         os.write(self._fd, b"\x03")

@@ -1,10 +1,13 @@
 """The `torcheer` command."""
 
+import io
 import json
 import logging
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +87,18 @@ def test_json_is_one_document_and_text_goes_to_stderr(
     assert json.loads(capsys.readouterr().out)["boxes"] == 7 and (tmp_path / "net.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.parametrize(
+    "arguments", [*([name, "--help"] for name in cli.COMMANDS), ["--help"], ["--version"]], ids=str
+)
+def test_help_is_a_document_of_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*arguments, "--json"]) == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["status"] == 0 and document["command"] == (arguments[0] if len(arguments) > 1 else "")
+    text = "\n".join(document["output"])
+    assert text in err and ("usage: torcheer" in text or text == f"torcheer {cli.version('torcheer')}")
+
+
 def test_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate", "nowhere", "--json"]) == 1
     out, err = capsys.readouterr()
@@ -144,13 +159,40 @@ def test_a_shell_is_told_every_command_and_option(shell: str, capsys: pytest.Cap
         assert subprocess.run([shell, "-n"], input=script, text=True).returncode == 0
 
 
-def test_bash_completes_commands_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+COMPLETED = {"torcheer tra": "train", "torcheer train --over": "--overfit-one-batch", "torcheer archive ver": "verify"}
+
+
+def test_bash_completes_commands_options_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", "bash"]) == 0
     (tmp_path / "completion.sh").write_text(capsys.readouterr().out)
-    ask = 'source ./completion.sh; for words in "torcheer tr" "torcheer train --over"; do COMP_WORDS=($words); '
-    ask += 'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _torcheer; echo "${COMPREPLY[@]}"; done'
-    answer = subprocess.run(["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True)
-    assert answer.stdout.split() == ["train", "--overfit-one-batch"]
+    (tmp_path / "my run").mkdir()
+    lines = "\n".join([*COMPLETED, "torcheer show my"])
+    ask = "source ./completion.sh; while read -r words; do COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
+    ask += '_torcheer; printf "%s\\n" "${COMPREPLY[@]}"; done'
+    answer = subprocess.run(["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, input=f"{lines}\n")
+    assert answer.stdout.splitlines() == [*COMPLETED.values(), "my run"], answer.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a terminal of its own")
+@pytest.mark.parametrize("shell", [["bash", "--norc", "-i"], ["fish", "--no-config", "-i"]], ids=["bash", "fish"])
+def test_a_shell_completes_what_is_typed(shell: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from terminals import Terminal
+
+    if not shutil.which(shell[0]):
+        pytest.skip(f"{shell[0]} is not installed")
+    assert cli.main(["completion", shell[0]]) == 0
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+    program = f"import os; os.execvp({shell[0]!r}, {shell!r})"
+    terminal = Terminal("-c", program, env={"TERM": "dumb", "PS1": "$ ", "HOME": str(tmp_path)}, cwd=tmp_path)
+    try:
+        terminal.type(f"source ./completion; echo read{'(math 1)' if shell[0] == 'fish' else '$((2 - 1))'}\n")
+        terminal.until("read1")
+        for typed, word in COMPLETED.items():
+            terminal.type(f"{typed}\t")
+            terminal.until(re.escape(word))
+            terminal.type("\x15")
+    finally:
+        terminal.close()
 
 
 DRAWN = {
@@ -200,3 +242,29 @@ def test_warnings_have_a_category_of_their_own() -> None:
         terminal.warn_or_print("look")
     assert issubclass(ConfigWarning, TorcheerWarning)
     assert issubclass(TorcheerWarning, UserWarning) and issubclass(TorcheerWarning, RuntimeWarning)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a terminal of its own")
+@pytest.mark.parametrize("arguments", [[], ["trian"], ["evaluate", "nowhere"], ["watch", "run"]], ids=" ".join)
+def test_on_a_narrow_terminal_lines_end_between_words(arguments: list[str], tmp_path: Path) -> None:
+    from terminals import Terminal
+
+    from torcheer.integrations import OutsideRun
+
+    if arguments[-1:] == ["run"]:
+        with OutsideRun(tmp_path / "run", made_by="a test", system_secs=0) as run:
+            run.log({"loss": float("nan")}, 0)
+    whole = subprocess.run([sys.executable, "-m", "torcheer", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    terminal = Terminal("-m", "torcheer", *arguments, env={"COLUMNS": "40"}, cwd=tmp_path)
+    try:
+        assert terminal.ends() == whole.returncode
+    finally:
+        terminal.close()
+    shown = terminal.text.partition("the shell is back")[0]
+    assert max(map(len, shown.splitlines())) <= 40
+    words = (whole.stdout + whole.stderr).partition("error: ")[2] or whole.stdout + whole.stderr
+    assert set(words.split()) <= set(shown.split())
+
+
+def test_what_goes_to_a_file_is_not_folded() -> None:
+    assert terminal.folded("word " * 100, io.StringIO()) == "word " * 100

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from torcheer.commands.json_results import OPTION, OWN, run_as_json, wants_json
+from torcheer.commands.json_results import OPTION, OWN, prints_its_own, run_as_json, wants_json
 from torcheer.errors import TorcheerError
-from torcheer.terminal import add_json, did_you_mean, tell
+from torcheer.terminal import add_json, did_you_mean, folded, tell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,9 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json, plain = wants_json(given)
     if problem := _command_problem(plain):
-        return (
-            run_as_json(plain[0] if plain else "", lambda: parser.error(problem)) if as_json else parser.error(problem)
-        )
+        if as_json:
+            return run_as_json(plain[0] if plain else "", lambda: parser.error(problem))
+        prefix = "torcheer: error: "  # argparse's own
+        parser.error(folded(prefix + problem).removeprefix(prefix))
+    if as_json and plain[0].startswith("-"):  # --help and --version of torcheer itself
+        return run_as_json("", lambda: int(parser.parse_args(plain) is None))
     options, remaining = parser.parse_known_args(plain)
     module, _ = COMMANDS[options.command]
     if as_json and options.command in OWN:
@@ -35,11 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run = import_module(f"torcheer.{module}").main if module else doctor
         if as_json:
-            return run_as_json(options.command, lambda: run(options.command, remaining))
+            is_own = prints_its_own(options.command, remaining)
+            return run_as_json(options.command, lambda: run(options.command, remaining), is_own=is_own)
         status: int = run(options.command, remaining)
     except TorcheerError as error:
         notes = getattr(error, "__notes__", ())
-        print("\n".join([f"torcheer {options.command}: {error}", *notes]), file=sys.stderr)
+        print(folded("\n".join([f"torcheer {options.command}: {error}", *notes])), file=sys.stderr)
         status = 1
     except BrokenPipeError:  # `torcheer … | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

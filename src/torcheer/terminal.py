@@ -11,6 +11,7 @@ import os
 import reprlib
 import shutil
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -215,6 +216,25 @@ def line_width() -> int:
     columns = os.environ.get("COLUMNS", "")
     is_known = is_terminal(sys.stdout) or (columns.isdecimal() and int(columns) > 0)
     return shutil.get_terminal_size().columns if is_known else ANY_WIDTH
+
+
+def folded(text: str, stream: TextIO | None = None) -> str:
+    """Break lines between words where they are longer than the terminal; of a file or a pipe they stay whole.
+
+    stream: where the text is printed; the standard error by default
+    """
+    stream = sys.stderr if stream is None else stream
+    if not is_terminal(stream):
+        return text
+    try:
+        width = int(os.environ.get("COLUMNS", "")) or os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        width = shutil.get_terminal_size().columns
+    fold = textwrap.TextWrapper(
+        max(width, _LEAST_WIDTH), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    lines = (fold.wrap(line) if len(line) > width else [line] for line in text.split("\n"))
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def cut(lines: list[str], limit: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
@@ -57,12 +57,17 @@ def wants_json(arguments: list[str]) -> tuple[bool, list[str]]:
     return True, [each for place, each in enumerate(arguments) if place >= end or each != OPTION]
 
 
-def run_as_json(command: str, run: Callable[[], int]) -> int:
+def prints_its_own(command: str, arguments: Sequence[str]) -> bool:
+    """Whether a command prints a document of its own form; its help is a document like any other's."""
+    return command in OWN and not {"-h", "--help"} & set(arguments)
+
+
+def run_as_json(command: str, run: Callable[[], int], *, is_own: bool = False) -> int:
     """Run a command, and print its facts, its exit status and its error as one document.
 
-    Of a command that prints a document of its own form, only an error is printed here.
+    Of a command that prints a document of its own form (`is_own`), only an error is printed here.
     """
-    out, lines, is_own = sys.stdout, _Lines(), command in OWN
+    out, lines = sys.stdout, _Lines()
     document: dict[str, Any] = {"command": command, "status": 1}
     errors = _Echo(sys.stderr)
     with facts_told(lambda facts: _print(out, {"command": command, **facts})) as facts:

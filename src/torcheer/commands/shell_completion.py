@@ -68,7 +68,7 @@ def bash(commands: Words) -> str:
     )
     return f"""# torcheer: completion for bash
 _torcheer() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" words=""
+  local current="${{COMP_WORDS[COMP_CWORD]}}" words="" name
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "{" ".join(commands)} --help --version" -- "$current"))
     return
@@ -77,7 +77,9 @@ _torcheer() {{
 {cases}
   esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
-  if [[ "$current" != -* ]]; then COMPREPLY+=($(compgen -f -- "$current")); fi
+  if [[ "$current" != -* ]]; then
+    while IFS= read -r name; do COMPREPLY+=("$name"); done < <(compgen -f -- "$current")
+  fi
 }}
 complete -o filenames -F _torcheer torcheer
 """
@@ -113,7 +115,7 @@ def fish(commands: Words) -> str:
     """Return the script for fish."""
     lines = ["# torcheer: completion for fish"]
     for command, (summary, options, words) in commands.items():
-        lines.append(f"complete -c torcheer -n __fish_use_subcommand -a {command} -d {_quoted(summary)}")
+        lines.append(f"complete -c torcheer -f -n __fish_use_subcommand -a {command} -d {_quoted(summary)}")
         within = f"complete -c torcheer -n '__fish_seen_subcommand_from {command}'"
         lines += [f"{within} -l {option.removeprefix('--')}" for option in options]
         lines += [f"{within} -a '{' '.join(words)}'"] * bool(words)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument
-from torcheer.integrations.loop_run import LoopRun
+from torcheer.integrations.loop_run import LoopHooks, LoopRun, published
 from torcheer.integrations.loop_settings import plain_settings
 from torcheer.integrations.outside_run import OutsideRun
 from torcheer.ranks import is_main
@@ -25,164 +25,155 @@ TorcheerCallback: Any
 TorcheerLogger: Any
 
 
-@cache
-def _callback() -> type:
-    class TorcheerCallback(_lightning("callbacks").Callback):  # type: ignore[misc,unused-ignore]
-        """Watches the module while `Trainer.fit` trains it, and logs the trainer's metrics; alerts come as they do.
+class LightningHooks(LoopHooks):
+    """Watches the module while `Trainer.fit` trains it, and logs the trainer's metrics; alerts come as they do.
 
-        trainer = Trainer(callbacks=[TorcheerCallback("runs/first", every=20)])
+    trainer = Trainer(callbacks=[TorcheerCallback("runs/first", every=20)])
 
-        - `to`: the run's folder; "torcheer" below the trainer's root by default. With a `TorcheerLogger` it is that
-          logger's, which logs the metrics then.
-        - `watch`: False watches nothing, and only logs
-        - the rest are options of `OutsideRun` (`rules`, `stop_on`, …) and of `tl.watch` (`layers`, `every`, …);
-          `stop_on` ends the training after its batch
-        """
+    - `to`: the run's folder; "torcheer" below the trainer's root by default. With a `TorcheerLogger` it is that
+      logger's, which logs the metrics then.
+    - `watch`: False watches nothing, and only logs
+    - the rest are options of `OutsideRun` (`rules`, `stop_on`, …) and of `tl.watch` (`layers`, `every`, …);
+      `stop_on` ends the training after its batch
+    """
 
-        def __init__(self, to: str | os.PathLike[str] | None = None, *, watch: bool = True, **options: Any) -> None:
-            super().__init__()
-            self._loop = LoopRun(to, "lightning", watch=watch, **options)
-            self._owns_run = True
-            self._seen: dict[str, tuple[Any, int]] = {}  # what was logged, and its step: the trainer keeps showing it
+    made_by = "lightning"
 
-        @property
-        def folder(self) -> Path | None:
-            """The run's folder."""
-            return self._loop.folder
+    def __init__(self, to: str | os.PathLike[str] | None = None, *, watch: bool = True, **options: Any) -> None:
+        super().__init__(to, watch=watch, **options)
+        self._owns_run = True
+        self._seen: dict[str, tuple[Any, int]] = {}  # what was logged, and its step: the trainer keeps showing it
 
-        @property
-        def run(self) -> OutsideRun | None:
-            """The run, while the trainer fits on this rank."""
-            return self._loop.run
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        loggers: list[Any] = [logger for logger in trainer.loggers if isinstance(logger, LightningLog)]
+        self._owns_run = not loggers
+        if loggers and is_main():
+            self._loop.run = loggers[0].experiment
+            self._loop.folder = loggers[0].experiment.folder
+        folder = Path(trainer.default_root_dir) / "torcheer"
+        self._loop.open(folder, dict(getattr(pl_module, "hparams", None) or {}))
 
-        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-            loggers: list[Any] = [logger for logger in trainer.loggers if isinstance(logger, _logger())]
-            self._owns_run = not loggers
-            if loggers and is_main():
-                self._loop.run = loggers[0].experiment
-                self._loop.folder = loggers[0].experiment.folder
-            folder = Path(trainer.default_root_dir) / "torcheer"
-            self._loop.open(folder, dict(getattr(pl_module, "hparams", None) or {}))
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.watch(pl_module, lambda: int(trainer.global_step))
 
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self._loop.watch(pl_module, lambda: int(trainer.global_step))
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self.begin_pass(pl_module)
 
-        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-            if self.run is not None:
-                self.run.begin_pass(pl_module)
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        should_stop = self.end_pass()
+        if self.run is not None and self._owns_run:
+            metrics = self._fresh(trainer)
+            if not any("loss" in name for name in metrics):
+                metrics["loss"] = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+            self.run.log({**metrics, "epoch": trainer.current_epoch}, _step(trainer))
+            should_stop |= self.run.should_stop  # a rule may have judged these
+        if should_stop:
+            trainer.should_stop = True
 
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if self.run is None:
-                return
-            self.run.end_pass()
-            if self._owns_run:
-                metrics = self._fresh(trainer)
-                if not any("loss" in name for name in metrics):
-                    metrics["loss"] = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-                self.run.log({**metrics, "epoch": trainer.current_epoch}, _step(trainer))
-            if self.run.should_stop:
-                trainer.should_stop = True
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._log_epoch(trainer)
 
-        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.sanity_checking:
             self._log_epoch(trainer)
 
-        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-            if not trainer.sanity_checking:
-                self._log_epoch(trainer)
+    def _log_epoch(self, trainer: Any) -> None:
+        if self.run is not None and self._owns_run:
+            self.run.log(self._fresh(trainer), _step(trainer))
 
-        def _log_epoch(self, trainer: Any) -> None:
-            if self.run is not None and self._owns_run:
-                self.run.log(self._fresh(trainer), _step(trainer))
+    def _fresh(self, trainer: Any) -> dict[str, Any]:
+        """The metrics that have come since the last call."""
+        metrics, step, fresh = dict(trainer.callback_metrics), _step(trainer), {}
+        for name, value in metrics.items():
+            before, logged_at = self._seen.get(name, (None, -1))
+            if before is not value and logged_at != step:
+                fresh[name], self._seen[name] = value, (value, step)
+        return fresh
 
-        def _fresh(self, trainer: Any) -> dict[str, Any]:
-            """The metrics that have come since the last call."""
-            metrics, step, fresh = dict(trainer.callback_metrics), _step(trainer), {}
-            for name, value in metrics.items():
-                before, logged_at = self._seen.get(name, (None, -1))
-                if before is not value and logged_at != step:
-                    fresh[name], self._seen[name] = value, (value, step)
-            return fresh
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._end(exception)
 
-        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            self._end(exception)
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._end(None)
 
-        def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-            self._end(None)
+    def _end(self, error: BaseException | None) -> None:
+        run = self.run
+        if run is not None and not self._owns_run:
+            self._loop.run = None
+            if run.watched is not None:
+                run.watched.close()
+            if error is not None:
+                run.finish(error)
+            return
+        self._loop.finish(error)
 
-        def _end(self, error: BaseException | None) -> None:
-            run = self.run
-            if run is not None and not self._owns_run:
-                self._loop.run = None
-                if run.watched is not None:
-                    run.watched.close()
-                if error is not None:
-                    run.finish(error)
-                return
-            self._loop.finish(error)
 
-    return _published(TorcheerCallback)
+class LightningLog:
+    """Keeps what a module logs (`self.log`) and its hyperparameters in a run of ours.
+
+    trainer = Trainer(logger=TorcheerLogger("runs/first"))
+
+    - `to`: the run's folder. - `options`: those of `OutsideRun`: `rules`, `system_secs`, …
+    """
+
+    def __init__(self, to: str | os.PathLike[str] = "torcheer_run", **options: Any) -> None:
+        super().__init__()
+        self._to, self._loop = Path(to), LoopRun(to, "lightning", watch=False, **options)
+
+    @property
+    def experiment(self) -> OutsideRun:
+        """The run; it is opened when it is first asked for."""
+        run = self._loop.open(self._to, {})
+        if run is None:
+            raise BadArgument("TorcheerLogger: rank 0 writes the run; others have none")
+        return run
+
+    @property
+    def name(self) -> str:
+        return self._to.parent.name
+
+    @property
+    def version(self) -> str:
+        return self._to.name
+
+    @property
+    def save_dir(self) -> str:
+        return str(self._to.parent)
+
+    @property
+    def log_dir(self) -> str:
+        return str(self._to)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        if is_main():
+            run = self.experiment
+            run.log(metrics, run.step if step is None else step)
+
+    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
+        if is_main():
+            self.experiment.configure(plain_settings(params))
+
+    def log_graph(self, model: Any, input_array: Any = None) -> None:
+        inputs = getattr(model, "example_input_array", None) if input_array is None else input_array
+        if is_main() and inputs is not None:
+            self.experiment.describe(model, inputs)
+
+    def save(self) -> None:
+        if self._loop.run is not None:
+            self._loop.run.flush()
+
+    def finalize(self, status: str) -> None:
+        self._loop.finish(None if status in ("success", "finished") else f"Lightning says {status}")
+
+
+@cache
+def _callback() -> type:
+    return published("TorcheerCallback", LightningHooks, _lightning("callbacks").Callback)
 
 
 @cache
 def _logger() -> type:
-    class TorcheerLogger(_lightning("loggers").logger.Logger):  # type: ignore[misc,unused-ignore]
-        """Keeps what a module logs (`self.log`) and its hyperparameters in a run of ours.
-
-        trainer = Trainer(logger=TorcheerLogger("runs/first"))
-
-        - `to`: the run's folder. - `options`: those of `OutsideRun`: `rules`, `system_secs`, …
-        """
-
-        def __init__(self, to: str | os.PathLike[str] = "torcheer_run", **options: Any) -> None:
-            super().__init__()
-            self._to, self._loop = Path(to), LoopRun(to, "lightning", watch=False, **options)
-
-        @property
-        def experiment(self) -> OutsideRun:
-            """The run; it is opened when it is first asked for."""
-            run = self._loop.open(self._to, {})
-            if run is None:
-                raise BadArgument("TorcheerLogger: rank 0 writes the run; others have none")
-            return run
-
-        @property
-        def name(self) -> str:
-            return self._to.parent.name
-
-        @property
-        def version(self) -> str:
-            return self._to.name
-
-        @property
-        def save_dir(self) -> str:
-            return str(self._to.parent)
-
-        @property
-        def log_dir(self) -> str:
-            return str(self._to)
-
-        def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-            if is_main():
-                run = self.experiment
-                run.log(metrics, run.step if step is None else step)
-
-        def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
-            if is_main():
-                self.experiment.configure(plain_settings(params))
-
-        def log_graph(self, model: Any, input_array: Any = None) -> None:
-            inputs = getattr(model, "example_input_array", None) if input_array is None else input_array
-            if is_main() and inputs is not None:
-                self.experiment.describe(model, inputs)
-
-        def save(self) -> None:
-            if self._loop.run is not None:
-                self._loop.run.flush()
-
-        def finalize(self, status: str) -> None:
-            self._loop.finish(None if status in ("success", "finished") else f"Lightning says {status}")
-
-    return _published(TorcheerLogger)
+    return published("TorcheerLogger", LightningLog, _lightning("loggers").logger.Logger)
 
 
 def _lightning(part: str) -> Any:
@@ -202,12 +193,6 @@ def _lightning(part: str) -> Any:
 def _step(trainer: Any) -> int:
     """The step that was taken last, from 0 on."""
     return max(int(trainer.global_step) - 1, 0)
-
-
-def _published(made: type) -> type:
-    """A class under its public name, so that copies of it find it by import."""
-    made.__module__, made.__qualname__ = __name__, made.__name__
-    return made
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,8 @@
-"""What the callbacks of others' trainers share: a run that begins with training, sees its passes, and ends with it."""
+"""What the callbacks of others' trainers share: a run that begins with training, sees its passes, and ends with it.
+
+The hooks of each trainer stand in a class of their own, without the trainer's package; `published` joins them to its
+base class when that is first asked for.
+"""
 
 from __future__ import annotations
 
@@ -58,3 +62,40 @@ class LoopRun:
         run, self.run = self.run, None
         if run is not None:
             run.finish(error)
+
+
+class LoopHooks:
+    """The part of a callback that no trainer needs to be known for: its options, its run, the passes of its model."""
+
+    made_by = ""
+
+    def __init__(self, to: str | os.PathLike[str] | None = None, *, watch: bool = True, **options: Any) -> None:
+        super().__init__()
+        self._loop = LoopRun(to, self.made_by, watch=watch, **options)
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder."""
+        return self._loop.folder
+
+    @property
+    def run(self) -> OutsideRun | None:
+        """The run, while the trainer trains on this rank."""
+        return self._loop.run
+
+    def begin_pass(self, model: nn.Module | None) -> None:
+        """Draw the model's network, as the pass shows it that begins now; only the first time."""
+        if self.run is not None and model is not None:
+            self.run.begin_pass(model)
+
+    def end_pass(self) -> bool:
+        """End the pass; True if an alert asks the training to stop."""
+        if self.run is None:
+            return False
+        self.run.end_pass()
+        return self.run.should_stop
+
+
+def published(name: str, hooks: type, base: type) -> type:
+    """Join hooks to a trainer's base class under a public name, by which copies of an object find it."""
+    return type(name, (hooks, base), {"__module__": hooks.__module__, "__doc__": hooks.__doc__})

@@ -36,7 +36,7 @@ from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.tables.histogram_rows import histogram_head, rebinned
 from torcheer.samples import Alert
 from torcheer.tap.device_memory import device_memory
-from torcheer.terminal import warn_or_print
+from torcheer.terminal import folded, warn_or_print
 from torcheer.wire.json_codec import to_json
 
 WRITER: Final = "live"  # the loop's own name in the log of a run
@@ -329,7 +329,7 @@ class OutsideRun:
 def say(text: str) -> None:
     """Print a line for the person who runs the loop."""
     try:
-        print(f"torcheer: {text}", file=sys.stderr)
+        print(folded(f"torcheer: {text}"), file=sys.stderr)
     except (OSError, ValueError):  # stderr is closed
         return
 

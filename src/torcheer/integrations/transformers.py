@@ -5,7 +5,6 @@ from torcheer.integrations.transformers import TorcheerCallback
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -13,12 +12,46 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument
-from torcheer.integrations.loop_run import LoopRun
-from torcheer.integrations.outside_run import OutsideRun
+from torcheer.integrations.loop_run import LoopHooks, published
 
 __all__ = ["TorcheerCallback"]
 
 TorcheerCallback: Any
+
+
+class TransformersHooks(LoopHooks):
+    """Watches the model while `Trainer.train` trains it, and keeps the trainer's logs and arguments.
+
+    trainer = Trainer(…, callbacks=[TorcheerCallback("runs/first", every=20)])
+
+    - `to`: the run's folder; "torcheer" in the trainer's `output_dir` by default
+    - `watch`: False watches nothing, and only logs
+    - the rest are options of `OutsideRun` (`rules`, `stop_on`, …) and of `tl.watch` (`layers`, `every`, …)
+    """
+
+    made_by = "transformers"
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        config: dict[str, Any] = getattr(getattr(model, "config", None), "to_dict", dict)()
+        settings = {"model": config} if config else {}
+        self._loop.open(Path(args.output_dir) / "torcheer", {**settings, **_arguments(args)})
+        if model is not None:
+            self._loop.watch(model, lambda: int(state.global_step))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self.begin_pass(model)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        if self.end_pass():
+            control.should_training_stop = True
+        return control
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        if self.run is not None and logs:
+            self.run.log(logs, state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.finish()
 
 
 @cache
@@ -27,57 +60,7 @@ def _callback() -> type:
         raise BadArgument("torcheer.integrations.transformers needs transformers: pip install transformers")
     from transformers import TrainerCallback
 
-    class TorcheerCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
-        """Watches the model while `Trainer.train` trains it, and keeps the trainer's logs and arguments.
-
-        trainer = Trainer(…, callbacks=[TorcheerCallback("runs/first", every=20)])
-
-        - `to`: the run's folder; "torcheer" in the trainer's `output_dir` by default
-        - `watch`: False watches nothing, and only logs
-        - the rest are options of `OutsideRun` (`rules`, `stop_on`, …) and of `tl.watch` (`layers`, `every`, …)
-        """
-
-        def __init__(self, to: str | os.PathLike[str] | None = None, *, watch: bool = True, **options: Any) -> None:
-            super().__init__()
-            self._loop = LoopRun(to, "transformers", watch=watch, **options)
-
-        @property
-        def folder(self) -> Path | None:
-            """The run's folder."""
-            return self._loop.folder
-
-        @property
-        def run(self) -> OutsideRun | None:
-            """The run, while the trainer trains on this rank."""
-            return self._loop.run
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            config: dict[str, Any] = getattr(getattr(model, "config", None), "to_dict", dict)()
-            settings = {"model": config} if config else {}
-            self._loop.open(Path(args.output_dir) / "torcheer", {**settings, **_arguments(args)})
-            if model is not None:
-                self._loop.watch(model, lambda: int(state.global_step))
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            if self.run is not None and model is not None:
-                self.run.begin_pass(model)
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-            if self.run is not None:
-                self.run.end_pass()
-                if self.run.should_stop:
-                    control.should_training_stop = True
-            return control
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
-            if self.run is not None and logs:
-                self.run.log(logs, state.global_step)
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._loop.finish()
-
-    TorcheerCallback.__module__, TorcheerCallback.__qualname__ = __name__, "TorcheerCallback"
-    return TorcheerCallback
+    return published("TorcheerCallback", TransformersHooks, TrainerCallback)
 
 
 def _arguments(args: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.samples import Alert, Delivery, SendMessage
+from torcheer.terminal import folded
 from torcheer.wire.notify.notifier import notify_from
 
 _LEAST_PAUSES = 5  # pauses needed to know their usual length
@@ -69,7 +70,7 @@ class WatchAnalysis:
         if self._silence is not None and (alert := self._silence.alert(time.monotonic())) is not None:
             self._tell([alert])
             if sys.stderr is not None:  # the training process reads it only if it goes on
-                print(f"torcheer: {alert}", file=sys.stderr)
+                print(folded(f"torcheer: {alert}"), file=sys.stderr)
             for fd in self._notifier_fds:  # as above
                 notify_from(fd, alert)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from torcheer.runlog.media.logged_samples import LoggedSample
 from torcheer.runlog.watch_reader import Series, Watched, logs_in, open_watch
-from torcheer.terminal import format_table, human_number, line_width, printable
+from torcheer.terminal import folded, format_table, human_number, line_width, printable
 
 _DROPPED = ("looks", "min", "max", "last mean", "variable")  # left out in this order on a narrow terminal
 
@@ -74,7 +74,7 @@ def _ranks(watched: Watched) -> list[str]:
 
 
 def _alerts(watched: Watched) -> list[str]:
-    return [printable(f"! {alert}") for alert in watched.alerts]
+    return [folded(printable(f"! {alert}"), sys.stdout) for alert in watched.alerts]
 
 
 def _table(series: list[Series]) -> list[str]:

@@ -38,7 +38,7 @@ from torcheer.tap.rank_parts import describe_part, rank_facts
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.sending.byte_limits import fair_bytes
 from torcheer.tap.step_schedule import Every
-from torcheer.terminal import warn_or_print
+from torcheer.terminal import folded, warn_or_print
 from torcheer.wire.notify.notifier import Notifier
 
 __all__ = ["Every", "Transport", "Watch", "watch"]
@@ -479,6 +479,6 @@ def _rank_label() -> str:
 
 def _print(text: str) -> None:
     try:
-        print(text, file=sys.stderr)
+        print(folded(text), file=sys.stderr)
     except (OSError, ValueError):  # stderr is closed
         return

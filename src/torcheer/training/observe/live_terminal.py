@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from torcheer.terminal import human_secs
+from torcheer.terminal import folded, human_secs
 from torcheer.training.loop.events import CheckpointSaved, Continued, EpochDone, Event, StageBegan, StepDone
 from torcheer.training.observe.progress_lines import SHARE, event_text
 
@@ -51,7 +51,8 @@ class LiveTerminal:
 
     def say(self, text: str) -> None:
         """Print a permanent line above the redrawn part."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        out: Any = self.console.file
+        self.console.print(folded(text, out), markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> None:
         began = time.thread_time()  # not the time that other processes took
