@@ -16,7 +16,9 @@ def main(arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)  # not each signal that it sends its ranks
+    for name in logging.root.manager.loggerDict:  # each has its own level
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # not each signal that it sends its ranks
     try:
         run.main(list(arguments))
     except SignalException as error:
