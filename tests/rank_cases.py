@@ -21,6 +21,7 @@ from torch import nn
 from torcheer.training import Clip, EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.loop.events import EpochDone, StepDone
 from torcheer.training.metrics import Accuracy
+from torcheer.training.parallel.shared_update import Replica
 
 SAMPLES, EPOCHS, BATCH = 41, 3, 8
 
@@ -95,6 +96,7 @@ def main(folder: Path, settings: dict[str, Any]) -> None:
     stop_step = settings.pop("stop_step", None)  # the last rank is asked to stop there
     spoiled = settings.pop("spoil", (-1, -1))  # (rank, step): its outputs are NaN from then on
     counting = torch.profiler.profile() if settings.pop("counted", False) else nullcontext()
+    unsynced = count_unsynced()
     session, rows = make_session(folder, settings), []
     if rank == spoiled[0]:
         session.models["net"][0].register_forward_hook(
@@ -113,12 +115,26 @@ def main(folder: Path, settings: dict[str, Any]) -> None:
         facts["idle"] = first.idle.tolist()
     if not isinstance(counting, nullcontext):
         facts["reductions"] = sum(event.name == "c10d::allreduce_" for event in counting.events())
+        facts["unsynced"] = len(unsynced)
     (folder / f"told{rank}.json").write_text(json.dumps(facts))
     if session.ranks is not None:
         from torcheer.training.parallel.process_group import leave
 
         session.ranks.wait()
         leave(0)
+
+
+def count_unsynced() -> list[None]:
+    """A list that grows with each batch whose gradients DDP does not synchronize."""
+    batches: list[None] = []
+    no_sync = Replica.no_sync
+
+    def counted(replica: Replica) -> Any:
+        batches.append(None)
+        return no_sync(replica)
+
+    Replica.no_sync = counted  # type: ignore[method-assign]
+    return batches
 
 
 def weights(session: Session) -> str:
@@ -138,6 +154,13 @@ def train(folder: Path, ranks: int, restarts: int = 0, **settings: Any) -> list[
     else:
         run_python(*arguments, ranks, env={"OMP_NUM_THREADS": "1"}, secs=RUN_SECS)
     return [json.loads((folder / f"told{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def train_until_killed(folder: Path, ranks: int, kill: tuple[int, int], **settings: Any) -> None:
+    """Train on so many ranks until one of them is killed: (rank, step). Nobody starts them again."""
+    folder.mkdir(exist_ok=True)
+    text = json.dumps({**settings, "kills": [(0, *kill)]})
+    run_python(__file__, folder, text, ranks, env={"OMP_NUM_THREADS": "1"}, status=1)
 
 
 def seen(folder: Path) -> Counter[int]:

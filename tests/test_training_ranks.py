@@ -132,7 +132,7 @@ def test_the_first_host_of_a_slurm_job_is_where_ranks_meet(hosts: str, first: st
 @pytest.mark.parametrize(
     ("status", "text"),
     [
-        (3, "ended with status 3; its own message is above"),
+        (3, "ended with status 3, its own message is above"),
         (-9, "was ended by SIGKILL (the system does that when memory runs out)"),
         (-11, "was ended by SIGSEGV"),
         (-99, "was ended by signal 99"),

@@ -16,16 +16,18 @@ def main(arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    # Not each signal that it sends its ranks; of a rank that failed only where it is news: before a restart.
+    level = logging.CRITICAL if "--max-restarts=0" in arguments else logging.ERROR
     for name in logging.root.manager.loggerDict:  # each has its own level
         if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # not each signal that it sends its ranks
+            logging.getLogger(name).setLevel(level)
     try:
         run.main(list(arguments))
     except SignalException as error:
         return STOPPED_BY + int(error.sigval)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        print(f"torcheer train: rank {rank} {describe_end(failure.exitcode)}, so all ranks have ended", file=sys.stderr)
+        print(f"torcheer train: all ranks have ended: rank {rank} {describe_end(failure.exitcode)}", file=sys.stderr)
         return 1
     return 0
 
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 def describe_end(status: int) -> str:
     """Say how a process ended, from its exit status, which is negative after a signal."""
     if status >= 0:
-        return f"ended with status {status}; its own message is above"
+        return f"ended with status {status}, its own message is above"
     try:
         name = signal.Signals(-status).name
     except ValueError:
