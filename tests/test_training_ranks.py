@@ -110,9 +110,11 @@ def test_ranks_of_a_sessions_watch_log_for_themselves_also_when_fewer_go_on(tmp_
 
 @pytest.mark.dist
 def test_a_rule_of_one_ranks_watch_stops_all_ranks(tmp_path: Path) -> None:
-    told = train(tmp_path, 2, watch={"every": 1, "ranks": [1], "stop_on": ["nan_inf"]}, spoil=(1, 5))
+    watch = {"every": 1, "ranks": [1], "stop_on": ["nan_inf"]}
+    # Epochs without end: on a busy machine the watch's process hears of step 5 when three of them are over.
+    told = train(tmp_path, 2, watch=watch, spoil=(1, 5), epochs=1_000_000, checkpoint_steps=1_000_000)
     assert told[0]["stopped"] == told[1]["stopped"] and "nan_inf" in told[0]["stopped"], told
-    assert told[0]["step"] == told[1]["step"] < EPOCHS * 6
+    assert told[0]["step"] == told[1]["step"] > 5
 
 
 @pytest.mark.parametrize(("samples", "ranks"), [(8, 2), (7, 3), (3, 4), (1, 2), (4, 4), (0, 2)])
