@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,17 @@ def test_a_log_is_written_row_by_row(tmp_path: Path) -> None:
             made.WriteCSVRow(file, row, etable.Tab)
     read.OpenCSV(tmp_path / "log.tsv", etable.Tab)
     assert read == made[:2]
+
+
+def test_a_log_is_written_with_the_tables_precision() -> None:
+    table = etable.New(etable.Schema([etable.Column("Error", etensor.FLOAT64, go.nil, go.nil)]), 4)
+    for row, value in enumerate((1 / 3, 123456.789, 0.00001234567, float("nan"))):
+        table.SetCellFloat("Error", row, value)
+    table.SetMetaData("precision", "4")
+    file = io.StringIO()
+    for row in range(4):
+        table.WriteCSVRow(file, row, etable.Tab)
+    assert file.getvalue().split() == ["0.3333", "1.235e+05", "1.235e-05", "NaN"]  # as Go's %g prints them
 
 
 def test_a_handle_is_the_object_itself() -> None:
@@ -360,6 +372,8 @@ def test_fields_become_lines_of_a_form() -> None:
     assert shown["Rate"].editable and not shown["Epochs"].editable and shown["Is_on"].kind == "flag"
     form.settings()[0].set(0.7)
     assert form.Class.Rate == 0.7
+    form.Class.Best = torch.tensor([0.12345678, 0.5])
+    assert form.settings()[-1].parameter.value == "[0.1235, 0.5]"
 
 
 # Networks
@@ -517,7 +531,9 @@ def test_a_plot_gives_its_table_a_title_axes_and_ranges() -> None:
     assert {column.name: column.plotted for column in head.columns} == {
         "Epoch": False, "Name": False, "SSE": True, "Act": False,
     }  # fmt: skip
-    assert head.columns[2].fixed == (0, 1) and head.columns[0].fixed is None
+    assert head.columns[2].fixed == (0, 1) and head.columns[0].fixed == (0, float("inf"))  # open above
+    plot.SetColParams("SSE", eplot.On, eplot.FloatMin, 0, eplot.FloatMax, 1)
+    assert plot.head(made.head()).columns[2].fixed is None
     plot.GoUpdate()  # without a page: nothing happens
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,57 @@ def test_every_name_of_handler_and_recorder_is_there(tmp_path):
         (255, 0, 255),
         "pca",
     )
+
+
+# The options of each name, as PyTorch Inspector's callers write them.
+OPTIONS = {
+    DataPlot.plt2arr: "fig draw",
+    DataPlot.tensor_plot2D: "tensor_data",
+    DataPlot.tensor_forceplot2D: "tensor_data",
+    DataPlot.convert_to_2d: "tensor_data",
+    DataPlot.tensor_plot_colormesh2D: "tensor_data fname_out",
+    DataPlot.tsne: "X",
+    DataRecorder: "shape_expected fps maxframes path_root colorBGR displayND_mode",
+    DataRecorder.tensor_plot2D: "unique_id key internal_message message input_data",
+    DictOp.split_dict: "input_dict n",
+    MemoryOp.assignTo: "tensor",
+    ModelExplorer.get_layers: "model names model_types",
+    ModelExplorer.get_hook_layers: "model input_to_test get_out_tensor",
+    ModelExplorer.get_hook_layers_fromlist: "model input_layers",
+    ModelExplorer.save_list_layers_name: "list_valid fname",
+    ModelExplorer.load_list_layers_name: "fname",
+    ParrallelHandler.__init__: "callback_onrun callback_onclosing frequency timeout target_method max_queue_size "
+    "daemon",
+    ParrallelHandler.create_or_attachto_process: "list_names unique_id_connect_to",
+    ParrallelHandler.new_process: "unique_id target_method daemon",
+    ParrallelHandler.parallel_start_process: "args start_method daemon",
+    ParrallelHandler.pass_tensor_to_queue: "name active_messages_counter passed_messages_counter queue_to queue_from "
+    "internal_counter do_add_to_queue callback_transform tensor",
+    ParrallelHandler.tensor_backpropagation_hook_wrapper: "name maxsize_queue x queue_to queue_from "
+    "active_messages_counter passed_messages_counter callback_transform",
+    ParrallelHandler.layer_backpropagation_hook_wrapper: "name maxsize_queue queue_to queue_from "
+    "active_messages_counter passed_messages_counter callback_transform",
+    ParrallelHandler.model_forwardpropagation_hook_wrapper: "name maxsize_queue queue_to queue_from "
+    "active_messages_counter passed_messages_counter callback_transform",
+    ParrallelHandler.set_internal_message: "internal_message",
+    ParrallelHandler.set_pass_to_process: "pass_to_process",
+    ParrallelHandler.stop: "check_is_alive",
+    QueueOp.clear: "q",
+}
+
+
+@pytest.mark.parametrize("called", OPTIONS, ids=lambda called: called.__qualname__)
+def test_every_option_is_taken_by_its_name(called):
+    taken = inspect.signature(called).parameters
+    assert [name for name in OPTIONS[called].split() if name not in taken] == []
+
+
+@pytest.mark.parametrize("kind", ["tensor", "layer", "model"])
+def test_what_is_tracked_is_given_by_its_own_names(kind):
+    handler = ParrallelHandler(None)
+    item = torch.ones(2, requires_grad=True) if kind == "tensor" else nn.Linear(2, 2)
+    track = getattr(handler, f"track_{kind}")
+    assert track(unique_id_connect_to=-1, list_items={"a": item}, callback_transform=None)[0] == 0
 
 
 # A program in the manner of its first example

@@ -59,6 +59,38 @@ def test_every_attribute_is_there(kind):
     assert [name for name in names.split() if not hasattr(make(), name)] == []
 
 
+# Every option by its own name: what is called, and with what.
+OPTIONS = {
+    "Linear": lambda: Linear(in_shape=3, out_shape=2),
+    "Conv2d": lambda: Conv2d(in_channel=3, filters=2, kernel_size=3, stride=2, padding=1),
+    "MSE": lambda: nn.MSE()(tracer([1.0]), tracer([0.0])),
+    "Gather_last": lambda: Gather_last(where=torch.zeros(3)),
+    "View": lambda: base.View((3, -1)),
+    "RMSprop": lambda: optim.RMSprop(
+        params=[tracer([1.0])], lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False
+    ),
+    "RMSprop.add_param_group": lambda: optim.RMSprop([tracer([1.0])]).add_param_group(
+        param_group={"params": [tracer([2.0])]}
+    ),
+    "RMSprop.step": lambda: optim.RMSprop([tracer([1.0])]).step(closure=None),
+    "uniform_": lambda: init.uniform_(weight=tracer(2, 3), bounds=[-1, 1]),
+    "normal_": lambda: init.normal_(weight=tracer(2, 3), loc=0.0, std=1.0),
+    "kaiming_uniform_": lambda: init.kaiming_uniform_(weight=tracer(2, 3), k=3, a=1.0),
+    "kaiming_normal_": lambda: init.kaiming_normal_(weight=tracer(2, 3), k=3, a=1.0),
+    "calculate_fan": lambda: init.calculate_fan(weight=tracer(2, 3)),
+    "from_numpy": lambda: from_numpy(data=np.ones(2)),
+    "set_seed": lambda: set_seed(seed=0),
+    "from_Tracer": lambda: tracer([1.0]).from_Tracer(old_Tracer=tracer([2.0])),
+    "backward": lambda: tracer([1.0]).requires_grad_().Sum().backward(show=False),
+    "load_seq_list": lambda: Linear(1, 1).load_seq_list(seq_list=Linear(1, 1).seq_list()),
+}
+
+
+@pytest.mark.parametrize("call", OPTIONS)
+def test_every_option_is_taken_by_its_name(call):
+    OPTIONS[call]()
+
+
 # A program in the manner of its lunar lander
 
 

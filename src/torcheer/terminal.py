@@ -347,6 +347,23 @@ def warn_or_print(text: str, *, stacklevel: int = 1) -> None:
             return
 
 
+def warn_of_difference(original: str, text: str) -> None:
+    """Warn once in a process of what an original does otherwise, at the first line that is not torcheer's.
+
+    - `original`: the name of its page in docs/migration.
+    """
+    if (original, text) in _differences:
+        return
+    _differences.add((original, text))
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torcheer", "torch"):
+        level, frame = level + 1, frame.f_back
+    warn_or_print(f"{text} (docs/migration/{original}.md says why)", stacklevel=level)
+
+
+_differences: set[tuple[str, str]] = set()  # those that were said
+
+
 def notice(room: str, text: str) -> None:
     """Log what a program's user did not ask for, under `torcheer.ROOM`: a retry, a worker that was replaced.
 

@@ -138,6 +138,10 @@ test("a fixed range is the axis, errors are inside an automatic one, and a zoom 
   ok(low <= 0 && high >= 3);
   const fixed = [column("loss", { fixed: [0, 9] })];
   deepEqual(buildView(made, fixed, choices(), FULL_ZOOM).scales[0].range, [0, 9]);
+  const open = [column("loss", { fixed: [0, "Infinity" as unknown as number] })]; // as JSON has it
+  deepEqual(buildView(made, open, choices(), FULL_ZOOM).scales[0].range, [0, high]);
+  const above = [column("loss", { fixed: [7, Infinity] })]; // which would show nothing
+  deepEqual(buildView(made, above, choices(), FULL_ZOOM).scales[0].range, [low, high]);
   const zoomed = buildView(made, fixed, choices(), { x: [1.5, 2], y: { y0: [7, 8] } });
   deepEqual(
     [zoomed.xRange, zoomed.scales[0].range],

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torcheer.autograd import torchtrace_remarks
 from torcheer.autograd.argument_names import also_takes
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument
@@ -15,6 +16,7 @@ from torcheer.errors import BadArgument
 GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2), "selu": 3 / 4}
 
 
+@also_takes(weight="tensor")
 def uniform_(tensor: Any, a: Any = 0.0, b: float = 1.0, bounds: Any = None) -> Any:
     """Fill with uniform samples between `a` and `b`, which torchtrace gives together as `bounds`."""
     if isinstance(a, (list, tuple)):
@@ -24,7 +26,7 @@ def uniform_(tensor: Any, a: Any = 0.0, b: float = 1.0, bounds: Any = None) -> A
         return tensor.uniform_(a, b)
 
 
-@also_takes(loc="mean")
+@also_takes(weight="tensor", loc="mean")
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0) -> Any:
     """Fill with normal samples of the given mean and standard deviation."""
     with unrecorded():
@@ -45,6 +47,7 @@ def xavier_normal_(tensor: Any, gain: float = 1.0) -> Any:
     return normal_(tensor, 0.0, gain * sqrt(2 / sum(calculate_fan(tensor))))
 
 
+@also_takes(weight="tensor")
 def kaiming_uniform_(
     tensor: Any, a: float | None = None, mode: str = "fan_in", nonlinearity: str = "leaky_relu", k: int | None = None
 ) -> Any:
@@ -52,10 +55,12 @@ def kaiming_uniform_(
 
     `k` is $n$ where the tensor's shape does not say it, as that of a bias; then `a` is $\sqrt 5$ unless given.
     """
-    bound = sqrt(3) * _standard_deviation(tensor, (sqrt(5) if k else 0.0) if a is None else a, mode, nonlinearity, k)
+    a = _slope(a, k, sqrt(5))
+    bound = sqrt(3) * _standard_deviation(tensor, a, mode, nonlinearity, k)
     return uniform_(tensor, -bound, bound)
 
 
+@also_takes(weight="tensor")
 def kaiming_normal_(
     tensor: Any, a: float | None = None, mode: str = "fan_in", nonlinearity: str = "leaky_relu", k: int | None = None
 ) -> Any:
@@ -63,10 +68,10 @@ def kaiming_normal_(
 
     `k` is $n$ where the tensor's shape does not say it, as that of a bias; then `a` is 1 unless given.
     """
-    a = (1.0 if k else 0.0) if a is None else a
-    return normal_(tensor, 0.0, _standard_deviation(tensor, a, mode, nonlinearity, k))
+    return normal_(tensor, 0.0, _standard_deviation(tensor, _slope(a, k, 1.0), mode, nonlinearity, k))
 
 
+@also_takes(weight="tensor")
 def calculate_fan(tensor: Tensor) -> tuple[int, int]:
     """Return the number of inputs per output, and of outputs per input."""
     if tensor.dim() < 2:
@@ -86,6 +91,13 @@ def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
         names = ", ".join(["leaky_relu", *GAINS])
         raise BadArgument(f"no gain is known for {nonlinearity!r}; there are {names}")
     return GAINS[nonlinearity]
+
+
+def _slope(a: float | None, k: int | None, torchtraces: float) -> float:
+    """Return `a`, or what it is by default: torchtrace's with its `k`, else torch's."""
+    if a is None and k is None:
+        torchtrace_remarks.meet("kaiming")
+    return (torchtraces if k else 0.0) if a is None else a
 
 
 def _standard_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str, k: int | None) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.autograd.argument_names import also_takes
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument
@@ -37,6 +38,7 @@ class Optimizer:
         for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
             self.add_param_group(group)
 
+    @also_takes(param_group="group")
     def add_param_group(self, group: dict[str, Any]) -> None:
         """Add parameters with their own settings; settings left out are the optimizer's defaults."""
         if not isinstance(group, dict) or "params" not in group:

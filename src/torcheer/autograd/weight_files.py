@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torcheer.autograd.argument_names import also_takes
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.disk import replacing
@@ -80,6 +81,7 @@ def load_from_torch(name: str | os.PathLike[str], names_order: Sequence[str] | N
     return [weights[key].detach() for key in (weights if names_order is None else names_order)]
 
 
+@also_takes(data="array")
 def from_numpy(array: Any) -> tracer:
     """Return a tracer of an array; it shares the memory of an array of floats.
 

@@ -26,6 +26,7 @@ from torcheer.inspector.tracked_values import LayerProbe, ModelProbe, Probe, Ten
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.child_plan import Plan
 from torcheer.originals.pytorch_inspector.handler_names import HandlerNames
+from torcheer.originals.pytorch_inspector.met_differences import meet
 from torcheer.originals.pytorch_inspector.singleton_meta import SingletonMeta
 from torcheer.samples import Account
 from torcheer.wire import fork_registry
@@ -60,6 +61,8 @@ class Settings:
             )
         for name in ("timeout", "max_queue_size", "ring_bytes"):
             number(getattr(self, name), name)
+        if self.target_method == "fork":
+            meet("fork")
 
 
 def every_nth(frequency: Any) -> int:
@@ -99,6 +102,8 @@ class _Single(SingletonMeta):
         with _Single.lock:
             instance = _Single.first.get(cls)
             if instance is not None and (args or kwargs) and (instance._process != os.getpid() or instance._stopped):
+                if instance._stopped:
+                    meet("new handler")
                 instance = None  # a fork may create its own
             if instance is None and not args and not kwargs:
                 raise BadArgument(
@@ -247,6 +252,8 @@ class ParallelHandler(HandlerNames, StaysHere, metaclass=_Single):
     def set_pass_to_process(self, pass_to_process: bool) -> None:
         """Whether values are sent; they are counted either way."""
         self.pass_to_process = bool(pass_to_process)
+        if not pass_to_process:
+            meet("paused")
 
     def get_last_key(self) -> int | None:
         """The number of the newest child."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from torcheer.errors import BadArgument
 from torcheer.monitor.child_link import Link, Process
 from torcheer.monitor.child_plan import Plan
+from torcheer.originals.pytorch_inspector.met_differences import meet
 from torcheer.samples import Account
 from torcheer.tap.reduction.cuda_statistics import Fetcher
 from torcheer.tap.tensor_copies import local_shard, offer, refusal
@@ -82,6 +83,7 @@ class Worker(StaysHere):
             if self._over:
                 self._over = False
                 self.link.resume()
+                meet("restart")
             header: dict[str, Any] = {"layer": name, "variable": variable, "step": count, "count": count}
             plain = local_shard(tensor).detach()
             if reason := refusal(plain):

@@ -14,7 +14,7 @@ class Column:
     type: str = "float"  # "int", "float", "text", "tensor"
     shape: tuple[int, ...] = ()  # of a tensor cell
     plotted: bool = True  # by default
-    fixed: tuple[float, float] | None = None  # the range of its axis; None: automatic
+    fixed: tuple[float, float] | None = None  # the range of its axis; an infinite end or None: automatic
     error: str = ""  # the column that holds its error bars
     edges: tuple[float, ...] = ()  # of histograms: between the bins; the outermost bins are unbounded
 

@@ -166,7 +166,7 @@ export interface Column {
   type: string; // "int", "float", "text", "tensor"
   shape: number[]; // of a tensor cell
   plotted: boolean; // by default
-  fixed: [number, number] | null; // the range of its axis; None: automatic
+  fixed: [number, number] | null; // the range of its axis; an infinite end or None: automatic
   error: string; // the column that holds its error bars
   edges: number[]; // of histograms: between the bins; the outermost bins are unbounded
 }

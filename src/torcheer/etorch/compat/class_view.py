@@ -105,7 +105,7 @@ class ClassView:
 
     def _setting(self, name: str, value: Any) -> Setting | None:
         kind = _KINDS.get(type(value), "")
-        value = value.tolist() if _is_short(value) else value
+        value = [_rounded(number) for number in value.tolist()] if _is_short(value) else value
         if not kind and (not isinstance(value, list | tuple) or isinstance(type(value), Handle)):
             return None  # tables, networks and environments are elsewhere on the page
         parameter = Parameter(
@@ -122,6 +122,10 @@ ClassViewInline = ClassView
 def _is_short(value: Any) -> bool:
     """Whether a value is a tensor or an array of few numbers."""
     return hasattr(value, "tolist") and len(value.shape) == 1 and value.shape[0] <= _MOST_NUMBERS
+
+
+def _rounded(number: Any) -> Any:
+    return float(f"{number:.4g}") if isinstance(number, float) else number
 
 
 def _number(text: str) -> float | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torcheer.etorch import etorch_network, netview
 from torcheer.etorch.compat.go_values import Handle
 from torcheer.etorch.compat.ignored_calls import Ignored, note, remark
+from torcheer.etorch.compat.met_differences import meet
 from torcheer.etorch.compat.param_sheets import Sel, apply_param
 from torcheer.etorch.compat.relative_places import Rel
 from torcheer.etorch.compat.tables.etensors import FLOAT32, Float32, Shape, Slice, Tensor
@@ -335,6 +336,8 @@ class NetView(netview.NetView):
             self.update(counters, test=self.window.is_testing)
         else:
             self.update(counters)
+        if self.batch > 1:
+            meet("batch")
 
     Record = record
 

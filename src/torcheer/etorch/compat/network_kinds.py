@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torcheer.etorch.compat.go_values import GoClass
+from torcheer.etorch.compat.met_differences import meet
 
 Hidden, Input, Target, Compare = "Hidden", "Input", "Target", "Compare"  # types of layers
 Forward, Back, Lateral, Inhib = "Forward", "Back", "Lateral", "Inhib"  # types of projections
@@ -26,4 +27,11 @@ def __getattr__(name: str) -> Any:
     """`NewFull()`, `OneToOne()`, …: a pattern of that name."""
     if name.startswith("_") or not name[:1].isupper():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return lambda *values, **fields: Pattern(name.removeprefix("New"), **fields)
+    return lambda *values, **fields: _pattern(name.removeprefix("New"), fields)
+
+
+def _pattern(kind: str, fields: dict[str, Any]) -> Pattern:
+    if kind != "Full":
+        meet("pattern")
+    made: Pattern = Pattern(kind, **fields)
+    return made

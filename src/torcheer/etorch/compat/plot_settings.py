@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from types import SimpleNamespace
 from typing import Any
 
+from torcheer.etorch.compat.met_differences import meet
 from torcheer.etorch.compat.tables.etables import Table
 from torcheer.runlog.table_records import TableHead
 
@@ -14,6 +16,7 @@ On, Off = True, False
 FixMin, FloatMin = True, False
 FixMax, FloatMax = True, False
 XY, Bar = "XY", "Bar"
+_TAKEN = {"Title", "XAxisCol", "LegendCol", "Type"}
 
 
 @dataclass
@@ -28,8 +31,9 @@ class ColumnSettings:
 
     @property
     def fixed(self) -> tuple[float, float] | None:
-        """The range, where both ends are fixed."""
-        return (float(self.Min), float(self.Max)) if self.FixMin and self.FixMax else None
+        """The range; an end that is not fixed is infinite, which a plot takes for automatic."""
+        ends = float(self.Min) if self.FixMin else -math.inf, float(self.Max) if self.FixMax else math.inf
+        return ends if self.FixMin or self.FixMax else None
 
 
 class Plot2D:
@@ -48,11 +52,13 @@ class Plot2D:
     def SetTableView(self, view: Any) -> None:
         """Plot the table of a view, with all its rows."""
         self.Table = view.Table
+        if view.Idxs != list(range(len(view.Table))):
+            meet("plot rows")
 
     def SetColParams(
         self, name: str, on: bool, fix_minimum: bool, minimum: float, fix_maximum: bool, maximum: float
     ) -> ColumnSettings:
-        """Say whether a column is plotted, and its range; a range with an open end is automatic."""
+        """Say whether a column is plotted, and its range; an end that is not fixed is automatic."""
         self.columns[name] = ColumnSettings(bool(on), fix_minimum, minimum, fix_maximum, maximum)
         return self.columns[name]
 
@@ -75,6 +81,12 @@ class Plot2D:
             else changed(column, plotted=False)
             for column in head.columns
         )
+        for column in columns:
+            settings = self.columns.get(column.name)
+            if settings is not None and settings.On and not column.plotted:
+                meet("plot columns")
+        if vars(self.Params).keys() - _TAKEN or self.Params.Type != XY:
+            meet("plot settings")
         names = {column.name for column in columns}
         x, legend = (name if name in names else "" for name in (self.Params.XAxisCol, self.Params.LegendCol))
         return changed(head, title=self.Params.Title or head.title, x=x, legend=legend, columns=columns)

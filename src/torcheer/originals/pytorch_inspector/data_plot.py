@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torcheer.errors import BadArgument
+from torcheer.originals.pytorch_inspector.met_differences import meet
 from torcheer.originals.pytorch_inspector.neighbour_embedding import embed
 from torcheer.video import frame_plots
 from torcheer.video.array_display import numbers
@@ -62,6 +63,7 @@ class DataPlot:
         """A matrix as it is; the numbers of any other tensor in a square, filled up with zeros."""
         if tensor_data.ndim == 2:
             return tensor_data
+        meet("filled up")
         side = math.isqrt(tensor_data.numel()) + 1
         square = tensor_data.new_zeros(side * side)
         square[: tensor_data.numel()] = tensor_data.detach().reshape(-1)

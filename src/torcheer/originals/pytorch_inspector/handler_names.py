@@ -10,6 +10,7 @@ from torch import Tensor
 from torcheer.errors import BadArgument
 from torcheer.inspector.handler_child import ProcessInfoData, ProcessStandIn, QueueFrom, QueueTo, Worker
 from torcheer.originals.pytorch_inspector.dict_queue_memory import MemoryOp
+from torcheer.originals.pytorch_inspector.met_differences import meet
 
 Counter = dict[str, int]
 Hook = Callable[..., None]
@@ -98,6 +99,8 @@ class HandlerNames:
             raise BadArgument(
                 f"no target_method {target_method!r}; there are fork, spawn and None, and all mean the same"
             )
+        if target_method == "fork":
+            meet("fork")
         worker = self._workers.get(unique_id)
         worker = self.start_worker(unique_id) if worker is None or worker.stopped else worker
         return worker.queue_to, worker.queue_from, [worker.process]

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from torcheer.inspector.layer_discovery import Layers, Pick, describe, named, read_names, run_layers
+from torcheer.originals.pytorch_inspector.met_differences import meet
 
 
 class ModelExplorer:
@@ -41,6 +42,10 @@ class ModelExplorer:
         """
         keys = _keys(model)
         forward, backward = run_layers(model, input_to_test, True, get_out_tensor)
+        if any(getattr(layer, "inplace", False) for layer in forward.values()):
+            meet("in place")
+        if {layer for layer, *_ in describe(model)} - set(forward.values()):
+            meet("never run")
         return _by_key(forward, keys), _by_key(backward, keys)
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import Any
 from torcheer.history import ModelHistory
 from torcheer.records import Op
 from torcheer.selection import label_name
-from torcheer.terminal import did_you_mean, human_bytes
+from torcheer.terminal import did_you_mean, human_bytes, warn_of_difference
 
 
 def read(view: Any, name: str) -> Any:
@@ -18,6 +18,8 @@ def read(view: Any, name: str) -> Any:
     if isinstance(own, property):  # it raised an AttributeError of its own: let that be seen
         return own.__get__(view)
     table = HISTORY if isinstance(view, ModelHistory) else OPERATION
+    if name in _COUNTS:
+        warn_of_difference("torchlens", COUNTED)
     found = table.get(name)
     if callable(found):
         return found(view)
@@ -125,6 +127,16 @@ def _parameter_sum(history: ModelHistory, measure: Callable[[Any], int]) -> int:
 def _passes(history: ModelHistory) -> dict[str, int]:
     return {layer.label: len(layer) for layer in history.layers}
 
+
+COUNTED = (
+    "operations, layers and passes are counted otherwise than in TorchLens: composites are opened, an operation with "
+    "several results is one layer, a buffer is none, and passes are those of one line of code"
+)
+_COUNTS = frozenset(
+    "layer_list layer_labels_w_pass op_labels layer_num_passes layer_num_calls layer_passes_total num_layers "
+    "model_max_recurrent_loops max_layer_op_count model_is_recurrent is_recurrent num_tensors_total num_tensors "
+    "num_operations num_ops".split()
+)
 
 # The same of a history.
 HISTORY: dict[str, str | Callable[[Any], Any]] = {

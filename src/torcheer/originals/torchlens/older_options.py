@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from torcheer.errors import BadArgument
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, warn_of_difference
 
 
 class OlderOptions(TypedDict, total=False):
@@ -45,17 +45,24 @@ class DrawingWish(NamedTuple):
     direction: str = "auto"
 
 
-# Options that change nothing here, whatever they are.
-_IGNORED = frozenset(
-    "vis_save_only vis_buffer_layers save_function_args save_source_context save_rng_states num_context_lines "
-    "unwrap_when_done verbose".split()
-)
+# Option that changes nothing here -> the values that ask for nothing else than what happens, and what happens.
+_IGNORED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "vis_save_only": ((True,), "a drawing is written to its file, and never opened"),
+    "vis_buffer_layers": ((False, "never"), "a buffer is drawn where it is used"),
+    "save_function_args": ((True,), "arguments are always there: layer.inputs"),
+    "save_source_context": ((True,), "the line of the source is always there: layer.source"),
+    "save_rng_states": ((True,), "random states are kept where replaying needs them"),
+    "num_context_lines": ((0, 1), "layer.source is one line"),
+    "unwrap_when_done": ((True,), "nothing of torch is wrapped"),
+    "verbose": ((False,), "print(history.summary()) says what was recorded"),
+}
 # Option -> the one value that it may have, and what to do instead of another.
 _FIXED: Mapping[str, tuple[Any, str]] = {
     "keep_unsaved_layers": (True, "every operation stays in the history; history.find(lambda layer: layer.is_saved)"),
     "mark_input_output_distances": (False, "distances are not computed; .parents and .children lead through the graph"),
     "detect_loops": (True, "passes are always found; history.ops has every operation by itself"),
 }
+_DOWNWARDS = "vis_direction='bottomup': drawings run down; draw(direction='right') is the other way"
 _DIRECTIONS = {"bottomup": "down", "topdown": "down", "leftright": "right"}
 _REFUSED = {
     **dict.fromkeys(
@@ -111,4 +118,8 @@ def check_options(options: Mapping[str, Any], verb: str) -> None:
             raise BadArgument(f"{verb} does not take {name}, TorchLens's option: {_REFUSED[name]}")
         if name not in known:
             raise BadArgument(f"{verb} has no option {name!r}.{did_you_mean(name, known)}")
-    assert known.keys() >= _IGNORED
+        usual, instead = _IGNORED.get(name, ((value,), ""))
+        if value not in usual:
+            warn_of_difference("torchlens", f"{name}={value!r} changes nothing: {instead}")
+        if value == "bottomup":
+            warn_of_difference("torchlens", _DOWNWARDS)

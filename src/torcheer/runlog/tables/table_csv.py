@@ -51,9 +51,9 @@ def csv_titles(table: Table, emergent: bool = True) -> list[str]:
     return [title for name in table.columns for title in _titles(name, table[name], emergent)]
 
 
-def csv_cells(table: Table, row: int) -> list[str]:
-    """The cells of a row, as text."""
-    return [text for name in table.columns for (text,) in _texts(table[name][row : row + 1])]
+def csv_cells(table: Table, row: int, digits: int = 0) -> list[str]:
+    """The cells of a row, as text; numbers with so many digits, or with all of theirs."""
+    return [text for name in table.columns for (text,) in _texts(table[name][row : row + 1], digits)]
 
 
 def _titles(name: str, values: Array, emergent: bool) -> list[str]:
@@ -75,21 +75,23 @@ def _sign(kind: np.dtype[Any]) -> str:
     return next(sign for name in (kind.name, wider) for sign, type_ in SIGNS.items() if type_ == name)
 
 
-def _texts(values: Array) -> list[list[str]]:
+def _texts(values: Array, digits: int = 0) -> list[list[str]]:
     """The cells of each CSV column.
 
     A float32 is printed with fewer digits than the float64 it would become.
     """
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     if values.dtype.kind == "f":
-        return [[_digits(number) for number in column] for column in flat.T]
+        return [[_number(number, digits) for number in column] for column in flat.T]
     return [[str(cell) for cell in column] for column in flat.T]
 
 
-def _digits(value: np.floating[Any]) -> str:
+def _number(value: np.floating[Any], digits: int) -> str:
     if value != value:
         return "NaN"
-    return ("Inf" if value > 0 else "-Inf") if np.isinf(value) else str(value)
+    if np.isinf(value):
+        return "Inf" if value > 0 else "-Inf"
+    return f"{value:.{digits}g}" if digits else str(value)
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------

@@ -96,12 +96,18 @@ function yRange(lines: PlotLines, members: string[], columns: Column[], xRange: 
     if (!members.includes(line.column)) continue;
     [lowest, highest] = extent(line, first, last, log, lowest, highest);
   }
-  const fixed = columns.filter(({ name, fixed }) => fixed && members.includes(name)).map((column) => column.fixed!);
-  const usable = fixed.filter(([low]) => !log || low > 0);
-  if (usable.length && usable.length === members.length) {
-    return [Math.min(...usable.map(([low]) => low)), Math.max(...usable.map(([, high]) => high))];
-  }
-  return padRange(lowest, highest, log);
+  const automatic = padRange(lowest, highest, log);
+  const ranges = members.map((name) => fixedRange(columns.find((column) => column.name === name)));
+  if (!ranges.length || (log && ranges.some(([low]) => low <= 0 && low !== -Infinity))) return automatic;
+  const [low, high] = [Math.min(...ranges.map(([end]) => end)), Math.max(...ranges.map(([, end]) => end))];
+  const range: Range = [low === -Infinity ? automatic[0] : low, high === Infinity ? automatic[1] : high];
+  return range[0] < range[1] ? range : automatic;
+}
+
+// The ends of a column's axis; an infinite one, which JSON has as text, is automatic.
+function fixedRange(column: Column | undefined): Range {
+  const [low, high] = column?.fixed ?? [-Infinity, Infinity];
+  return [Number(low), Number(high)];
 }
 
 function extent(line: Line, first: number, last: number, log: boolean, lowest: number, highest: number): Range {

@@ -202,7 +202,7 @@ class Table(table.Table, metaclass=Handle):
     # -- files and copies --------------------------------------------------------------------------------------------
 
     def SaveCSV(self, path: str | PathLike[str], delimiter: str = Comma, headers: bool = Headers) -> None:
-        """Write a CSV file, with emergent's headers or without any; all digits of every number."""
+        """Write a CSV file, with emergent's headers or without any."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             if headers:
                 self.WriteCSVHeaders(file, delimiter)
@@ -222,8 +222,10 @@ class Table(table.Table, metaclass=Handle):
         csv.writer(file, delimiter=delimiter, lineterminator="\n").writerow(csv_titles(self))
 
     def WriteCSVRow(self, file: Any, row: int, delimiter: str = Tab) -> None:
-        """Write a row into an open file."""
-        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerow(csv_cells(self, row))
+        """Write a row into an open file, its numbers with as many digits as the table's "precision" says, or all."""
+        digits = self.MetaData.get("precision", "")
+        cells = csv_cells(self, row, int(digits) if digits.isdigit() else 0)
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerow(cells)
 
     def Clone(self) -> Table:
         """A copy."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from torcheer.errors import BadArgument
+from torcheer.etorch.compat.met_differences import meet
 from torcheer.etorch.compat.tables.etensors import Array, Tensor
 
 _GENERATORS = [np.random.default_rng(1)]
@@ -21,6 +22,7 @@ def generator() -> np.random.Generator:
 def Seed(seed: int) -> None:
     """Begin anew from a seed."""
     _GENERATORS[0] = np.random.default_rng(abs(int(seed)))
+    meet("seed")
 
 
 def Perm(count: int) -> list[int]:
