@@ -11,7 +11,6 @@ import io
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 import wave
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wandb_records import items_of, numbers_by_step, offline_records
 
 import torcheer as tl
 from torcheer.runlog.log_reader import RunLog
@@ -90,43 +90,6 @@ def wandb_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any]
     return play(root / "real", "wandb", ours=False), play(root / "ours", "wandb", ours=True)
 
 
-def offline_records(folder: Path) -> list[Any]:
-    """The records of W&B's offline file: LevelDB's log format, in blocks of 32 KiB after a head of 7 bytes."""
-    from wandb.proto import wandb_internal_pb2
-
-    [file] = folder.glob("wandb/offline-run-*/run-*.wandb")
-    data, offset, parts, records = file.read_bytes(), 7, [], []
-    while offset + 7 <= len(data):
-        left = 32768 - offset % 32768
-        if left < 7:
-            offset += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, offset)
-        parts.append(data[offset + 7 : offset + 7 + length])
-        offset += 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(b"".join(parts))
-            records.append(record)
-            parts = []
-    return records
-
-
-def items_of(items: Any) -> dict[str, Any]:
-    """Items of a record by name, nested ones with dots."""
-    found: dict[str, Any] = {}
-    for item in items:
-        name = ".".join(item.nested_key) if item.nested_key else item.key
-        found |= flat({name: json.loads(item.value_json)})
-    return found
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict) or "_type" in value:
-        return {prefix[:-1]: value}
-    return {name: part for key, each in value.items() for name, part in flat(each, f"{prefix}{key}.").items()}
-
-
 def test_a_wandb_script_sees_the_same(wandb_runs: tuple[dict[str, Any], dict[str, Any]]) -> None:
     real, ours = wandb_runs
     assert ours["seen"] == real["seen"]
@@ -138,18 +101,7 @@ def test_wrong_use_of_wandb_raises_what_a_script_catches(wandb_runs: tuple[dict[
 
 def test_wandb_and_ours_leave_the_same_numbers(wandb_runs: tuple[dict[str, Any], dict[str, Any]]) -> None:
     real, ours = wandb_runs
-    theirs: dict[int, dict[str, Any]] = {}
-    for record in offline_records(real["folder"]):
-        if record.WhichOneof("record_type") == "history":
-            cells = items_of(record.history.item)
-            samples = {name.removesuffix("_type") for name in cells if name.endswith("._type")}
-            numbers = {
-                name: float("inf") if cell == "Infinity" else cell
-                for name, cell in cells.items()
-                if not name.startswith(("_", *samples)) and not isinstance(cell, dict)
-            }
-            if numbers:
-                theirs[cells["_step"]] = numbers
+    theirs = numbers_by_step(real["folder"])
     mine = rows_of(tl.load(ours["folder"] / "runs/demo/first"))
     assert mine == theirs
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from wandb_records import numbers_by_step
 
 import torcheer as tl
 from torcheer.errors import BadArgument
@@ -24,13 +28,23 @@ pytestmark = [
 ]
 
 
+LOSSES = [1.0 / (step + 1) for step in range(4)]
+PIXELS = np.arange(90, dtype=np.uint8).reshape(5, 6, 3)
+
+
+def decoded(picture: bytes) -> Any:
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).tolist()
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run with numbers, an image, a sound, a text, a table and a matrix."""
     with OutsideRun(tmp_path / "run", made_by="a test", config={"lr": 0.1, "net": {"width": 3}}, system_secs=0) as made:
         for step in range(4):
-            made.log({"loss": 1.0 / (step + 1), "val loss": float(step)}, step)
-        made.log({"picture": tl.Image(np.full((5, 6, 3), 255, np.uint8))}, 1)
+            made.log({"loss": LOSSES[step], "val loss": float(step)}, step)
+        made.log({"picture": tl.Image(PIXELS)}, 1)
         made.log({"sound": tl.Audio(np.zeros((2, 80), np.int16), rate=8000), "said": tl.Text("hello")}, 2)
         made.log({"worst": tl.TableOf([{"id": 3}]), "matrix": tl.Confusion([[1, 0], [0, 2]])}, 9)
     return tmp_path / "run"
@@ -49,7 +63,14 @@ def test_a_log_is_exported_to_tensorboard_by_the_command(run: Path, tmp_path: Pa
         f"{tmp_path / 'board'}\n"
     ), told.stderr
     board = EventAccumulator(str(tmp_path / "board")).Reload()
-    assert [(event.step, event.value) for event in board.Scalars("val_loss")] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]} == {
+        "loss": [(step, np.float32(loss)) for step, loss in enumerate(LOSSES)],
+        "val_loss": [(0, 0), (1, 1), (2, 2), (3, 3)],
+    }
+    [picture] = board.Images("picture")
+    assert picture.step == 1 and decoded(picture.encoded_image_string) == PIXELS.tolist()
+    [sound] = board.Audio("sound")
+    assert (sound.step, sound.length_frames) == (2, 80)
     assert board.Images("picture")[0].width == 6 and board.Audio("sound")[0].sample_rate == 8000
     assert {"said/text_summary", "worst/text_summary", "config/text_summary"} <= set(board.Tags()["tensors"])
     again = subprocess.run(command, capture_output=True, text=True)
@@ -63,8 +84,14 @@ def test_a_log_is_exported_to_wandb_offline(run: Path, tmp_path: Path, monkeypat
     assert (exported.numbers, exported.series, exported.samples) == (8, 2, 5)
     [folder] = (tmp_path / "exported" / "wandb").glob("offline-run-*")
     assert [file.stat().st_size > 0 for file in folder.glob("run-*.wandb")] == [True]
-    media = sorted(re.sub("_.*", "", file.name) for file in folder.glob("files/media/*/*"))
-    assert media == ["matrix", "picture", "said", "sound", "worst"]
+    media = {re.sub("_.*", "", file.name): file for file in folder.glob("files/media/*/*")}
+    assert sorted(media) == ["matrix", "picture", "said", "sound", "worst"]
+    assert decoded(media["picture"].read_bytes()) == PIXELS.tolist()
+    table = json.loads(media["worst"].read_text())
+    assert (table["columns"], table["data"]) == (["id"], [[3]])
+    assert numbers_by_step(tmp_path / "exported") == {
+        step: {"loss": loss, "val loss": step} for step, loss in enumerate(LOSSES)
+    }
 
 
 def test_a_log_is_exported_to_mlflow(run: Path, tmp_path: Path) -> None:
@@ -75,9 +102,11 @@ def test_a_log_is_exported_to_mlflow(run: Path, tmp_path: Path) -> None:
     number = (tmp_path / "exported" / "run-id").read_text()
     found = client.get_run(number)
     assert found.data.params == {"lr": "0.1", "net.width": "3"} and found.info.status == "FINISHED"
-    assert [(metric.step, metric.value) for metric in client.get_metric_history(number, "val_loss")] == [
-        (0, 0), (1, 1), (2, 2), (3, 3),
-    ]  # fmt: skip
+    for name, numbers in (("loss", LOSSES), ("val_loss", [0, 1, 2, 3])):
+        history = client.get_metric_history(number, name)
+        assert [(metric.step, metric.value) for metric in history] == list(enumerate(numbers))
+    [picture] = client.list_artifacts(number, "picture")
+    assert decoded(Path(client.download_artifacts(number, picture.path)).read_bytes()) == PIXELS.tolist()
     assert {file.path for file in client.list_artifacts(number)} == {"matrix", "picture", "said", "sound", "worst"}
     with pytest.raises(BadArgument, match="is no run with a log"):
         export_run(tmp_path / "exported", "mlflow", tmp_path / "other")
@@ -129,6 +158,20 @@ def test_an_exported_onnx_graph_computes_the_same(tmp_path: Path) -> None:
     x = torch.rand(5, 4)
     [found] = runtime.run(None, {runtime.get_inputs()[0].name: x.numpy()})
     assert np.allclose(found, net(x).detach().numpy(), atol=1e-6)
+
+
+def test_an_exported_program_and_its_weights_compute_the_same(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)).eval()
+    x = torch.rand(5, 1, 8, 8)
+    export_model(net, tmp_path / "net.pt2", torch.rand(2, 1, 8, 8))
+    assert torch.equal(torch.export.load(str(tmp_path / "net.pt2")).module()(x), net(x))
+    export_model(net, tmp_path / "net.safetensors")
+    other = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)).eval()
+    other.load_state_dict(load_file(tmp_path / "net.safetensors"))
+    assert torch.equal(other(x), net(x))
 
 
 CONFIG = """

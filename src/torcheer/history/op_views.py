@@ -279,6 +279,7 @@ class LayerView(RecordFields):
     dtype: str
     device: str
     bytes: int
+    variables: dict[str, Any]
 
     def __init__(self, history: ModelHistory, key: str, passes: OpList, numbers: Sequence[int] = ()) -> None:
         self.history = history

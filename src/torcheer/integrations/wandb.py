@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from torcheer.integrations import wandb_errors as errors
 from torcheer.integrations.outside_run import OutsideRun, say
@@ -34,7 +34,8 @@ __all__ = [
     "termwarn", "unwatch", "use_artifact", "use_model", "watch",
 ]  # fmt: skip
 
-_Call = TypeVar("_Call", bound=Callable[..., Any])
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 _MODES: Final = ("online", "offline", "disabled", "shared", "dryrun", "run")
 _RESUMES: Final = (True, False, None, "allow", "must", "never", "auto")
 _FORBIDDEN: Final = re.compile(r"[:;,#?/']")  # in an id
@@ -173,15 +174,15 @@ def finish(exit_code: int | None = None, quiet: bool | None = None) -> None:
 join = finish
 
 
-def _of_run(method: _Call) -> _Call:
+def _of_run(method: Callable[Concatenate[Run, _Parameters], _Result]) -> Callable[_Parameters, _Result]:
     """A method of `Run` as a function: of the run that `init` began."""
 
     @wraps(method)
-    def function(*arguments: Any, **options: Any) -> Any:
+    def function(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
         return method(_current(method.__name__), *arguments, **options)
 
     function.__module__ = __name__
-    return function  # type: ignore[return-value]
+    return function
 
 
 log = _of_run(Run.log)

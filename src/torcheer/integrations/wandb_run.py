@@ -244,7 +244,7 @@ class Run:
 
     def save(
         self, glob_str: str | os.PathLike[str], base_path: str | os.PathLike[str] | None = None, policy: str = "live",
-        **_: Any,
+        glob: bool = True,
     ) -> list[str]:  # fmt: skip
         """Copy files to `run.dir`, and again at the run's end unless `policy="now"`."""
         self._check_open("save")
@@ -252,7 +252,8 @@ class Run:
 
     def log_artifact(
         self, artifact_or_path: Any, name: str | None = None, type: str | None = None,
-        aliases: Sequence[str] | None = None, tags: Any = None, **_: Any,
+        aliases: Sequence[str] | None = None, tags: Any = None,
+        distributed_id: str | None = None,
     ) -> Artifact:  # fmt: skip
         """Copy an artifact, a file or a folder to the run's folder, as the next version of its name."""
         self._check_open("log_artifact")
