@@ -108,12 +108,16 @@ check-page: setup $(node_modules)
 	@$(with_node) && cd web && node node_modules/eslint/bin/eslint.js .
 	@$(with_node) node web/build.mjs --check
 
+# As git reads it of a clone: addresses and links of the metadata come from there (.ci/repository.py).
+made_up_origin := GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/example/torcheer
+
 # twine comes into an environment that is removed again.
 check-metadata: setup ## what package indexes say of a wheel and an sdist: twine's own check
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 	    $(python) -m hatchling build -d "$$folder/dist" >/dev/null && $(PYTHON3) -m venv "$$folder/twine" && \
+	    $(made_up_origin) $(python) -m hatchling build -d "$$folder/dist-of-a-clone" >/dev/null && \
 	    "$$folder/twine/bin/python" -m pip -qq --disable-pip-version-check install twine && \
-	    "$$folder/twine/bin/python" -m twine check --strict "$$folder"/dist/*
+	    "$$folder/twine/bin/python" -m twine check --strict "$$folder"/dist*/*
 
 web: .venv/$(stamp) $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs

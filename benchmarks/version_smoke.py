@@ -217,7 +217,8 @@ def main() -> int:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     results: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version(), "parts": {}}
-    with tempfile.TemporaryDirectory() as folder:
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows keeps files that are mapped
         os.chdir(folder)
         for name in sys.argv[1:] or PARTS:
             torch.manual_seed(0)
@@ -226,6 +227,7 @@ def main() -> int:
             except Exception as error:
                 traceback.print_exc()
                 results["parts"][name] = {"ok": False, "text": f"{type(error).__name__}: {error}"[:500]}
+        os.chdir(before)
     print(json.dumps(results))
     return 0 if all(part["ok"] for part in results["parts"].values()) else 1
 

@@ -82,10 +82,8 @@ def try_pair(torch: str, python: str, wheel: Path) -> Row:
         pip(executable, "install", str(wheel))
         before = torch_version(executable)
         said = smoke(executable)
-        readme = "–"
-        if torch == NEWEST:
-            pip(executable, "install", f"{wheel}[all]", "tensorboard")
-            readme = run_readme(executable)
+        pip(executable, "install", f"{wheel}[all]", "tensorboard")
+        readme = run_readme(executable)
         if torch_version(executable) != before:
             said["capture"] = f"torch was replaced: {before} by {torch_version(executable)}"
         said["README"] = readme

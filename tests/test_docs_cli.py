@@ -58,6 +58,14 @@ def test_the_page_lists_the_environment_variables_that_the_code_reads() -> None:
     assert listed == read
 
 
+def test_the_page_has_every_variable_that_is_called_ours() -> None:
+    """Also those that are set for others, or stand in a message."""
+    texts = (file.read_text() for file in sorted((ROOT / "src" / "torcheer").rglob("*.py")))
+    ours = {name for text in texts for name in re.findall(r"\bTORCHEER_[A-Z_]+", text)}
+    ours.remove("TORCHEER_WEBHOOK")  # an example of a name that a config may choose
+    assert ours and {name for name in ours if f"`{name}`" not in PAGE} == set()
+
+
 def test_the_page_lists_every_command() -> None:
     table = PAGE.partition("## JSON output")[0]
     assert set(re.findall(r"`([a-z-]+)`", table)) >= set(cli.COMMANDS)

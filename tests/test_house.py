@@ -27,6 +27,7 @@ COMMON = {
     "safetensors_header",
     "errors",
     "terminal",
+    "stream_text",
     "disk",
     "lazy_names",
     "ranks",
@@ -39,6 +40,7 @@ ROOMS = {
     "safetensors_header": set(),
     "samples": set(),
     "terminal": set(),
+    "stream_text": set(),
     "disk": {"ranks"},
     "remote": {"wire"},
     "ranks": set(),
@@ -125,8 +127,8 @@ LATE_FILES = {PACKAGE / "tap" / "reduction" / "triton_programs.py"}
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = (
-    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "ranks", "config",
-    "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "modelfiles",
+    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "stream_text", "disk", "ranks",
+    "config", "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "modelfiles",
 )  # fmt: skip
 VERBS = (
     "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
@@ -260,6 +262,30 @@ def test_only_disk_renames_over_files_and_fsyncs_them() -> None:
 
 SAME_ROLE = {"__init__", "__main__", "cli"}  # one in each room, for the same purpose
 MOST_FILES = 15  # of a folder
+
+
+def unnamed_encodings(tree: ast.AST) -> Iterator[int]:
+    """Lines that open a text file without an encoding: Windows would take its code page."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
+            continue
+        name = ast.unparse(node.func)
+        given = len(node.args)
+        mode = ast.unparse(node.args[1]) if name == "open" and given > 1 else ""
+        if (name.endswith(".read_text") and not given) or (name.endswith(".write_text") and given < 2):
+            yield node.lineno
+        elif name == "open" and "b" not in mode:
+            yield node.lineno
+
+
+def test_text_files_are_utf_8_on_every_system() -> None:
+    found = {str(file): list(unnamed_encodings(ast.parse(file.read_text()))) for file in FILES}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("source", ["open(path)", "open(path, 'w')", "path.read_text()", "path.write_text(text)"])
+def test_a_text_file_without_an_encoding_is_noticed(source: str) -> None:
+    assert list(unnamed_encodings(ast.parse(source))) == [1]
 
 
 def test_no_file_name_stands_twice() -> None:

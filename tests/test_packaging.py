@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import zipfile
 from email import message_from_string
 from email.message import Message
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from children import run_python
@@ -83,17 +85,79 @@ def test_the_readme_of_an_index_links_to_nothing_that_is_only_in_the_repository(
     assert [link for link in re.findall(r"\]\(([^)]*)\)", prose) if not link.startswith(("http", "#"))] == []
 
 
-def test_with_a_repository_the_links_of_that_readme_lead_to_it() -> None:
-    spec = importlib.util.spec_from_file_location("readme_hook", ROOT / ".ci/readme_hook.py")
+def tool(name: str) -> ModuleType:
+    """A file of .ci, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
     assert spec is not None and spec.loader is not None
-    hook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hook)
-    site = "https://example.org/torcheer"
-    text = hook.indexed((ROOT / "README.md").read_text(), site)
-    assert f"]({site}/blob/main/docs/getting-started.md)" in text and f"]({site}/raw/main/docs/pictures/" in text
-    assert f"[![A]({site}/raw/main/a.webp)]({site}/blob/main/a.mp4)" == hook.indexed("[![A](a.webp)](a.mp4)", site)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_with_a_repository_the_links_of_that_readme_lead_to_it() -> None:
+    hook, readme = tool("readme_hook"), (ROOT / "README.md").read_text()
+    repository = tool("repository").parse_address("https://github.com/example/torcheer")
+    pages, files = f"{repository.address}/blob/main", f"{repository.address}/raw/main"
+    text = hook.indexed(readme, repository)
+    assert f"]({pages}/docs/getting-started.md)" in text and f"]({files}/docs/pictures/" in text
+    assert f"[![A]({files}/a.webp)]({pages}/a.mp4)" == hook.indexed("[![A](a.webp)](a.mp4)", repository)
     assert hook.indexed("[![A](a.webp)](a.mp4)\n\nSee [b](b.md), [c](#c).") == "See b, [c](#c)."
-    assert text.count("```") == (ROOT / "README.md").read_text().count("```")
+    assert text.count("```") == readme.count("```")
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://github.com/example/torcheer.git", "https://github.com/example/torcheer"),
+        ("https://someone:token@github.com/example/torcheer", "https://github.com/example/torcheer"),
+        ("git@gitlab.com:group/part/torcheer.git", "https://gitlab.com/group/part/torcheer"),
+        ("ssh://git@codeberg.org:22/example/torcheer.git", "https://codeberg.org/example/torcheer"),
+        ("https://git.inside.example/example/torcheer.git", ""),
+        ("file:///srv/torcheer.git", ""),
+        ("/srv/github.com/torcheer", ""),
+        ("https://github.com/", ""),
+        ("", ""),
+    ],
+)
+def test_an_origin_on_a_public_host_is_an_address_without_its_user(remote: str, address: str) -> None:
+    repository = tool("repository").parse_address(remote)
+    assert (repository.address if repository else "") == address
+
+
+def test_what_is_built_in_a_clone_names_where_it_comes_from_and_so_does_what_is_built_of_it(
+    sdist: Path, wheel: dict[str, bytes], tmp_path: Path
+) -> None:
+    clone = unpacked(sdist, tmp_path / "clone")
+    (clone / "PKG-INFO").unlink()
+    remote = ("git", "remote", "add", "origin", "https://someone:token@github.com/example/torcheer.git")
+    for command in (("git", "init", "-q"), remote):
+        subprocess.run(command, cwd=clone, check=True)
+    files = files_of(built("wheel", tmp_path / "built", clone))
+    links = dict(line.split(", ") for line in about(files).get_all("Project-URL") or [])
+    address = "https://github.com/example/torcheer"
+    assert links == {
+        "Repository": address, "Documentation": f"{address}/blob/main/docs/index.md",
+        "Changelog": f"{address}/blob/main/CHANGELOG.md", "Issues": f"{address}/issues",
+    }  # fmt: skip
+    assert f"]({address}/blob/main/docs/getting-started.md)" in str(about(files).get_payload())
+    assert not any(b"token@" in text for text in files.values())
+    # An sdist of that clone has the same metadata, and no clone around it.
+    shutil.rmtree(clone / ".git")
+    name = next(name for name in files if name.endswith(".dist-info/METADATA"))
+    (clone / "PKG-INFO").write_bytes(files[name])
+    told = json.loads(run_python("-m", "hatchling", "metadata", cwd=clone).stdout)
+    assert told["urls"] == links
+    (clone / "PKG-INFO").unlink()
+    told = json.loads(run_python("-m", "hatchling", "metadata", cwd=clone).stdout)
+    assert "urls" not in told and "](docs/" not in told["readme"]["text"]
+
+
+def test_no_file_names_an_address_of_its_own() -> None:
+    """A fork's citation, site and templates would lead to somebody else's."""
+    for name, keys in {"CITATION.cff": ("repository-code", "url"), "mkdocs.yml": ("repo_url", "site_url")}.items():
+        assert not set(keys) & {line.partition(":")[0] for line in (ROOT / name).read_text().splitlines()}
+    for file in (*(ROOT / ".github").rglob("*.yml"), ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md"):
+        assert "://" not in file.read_text(), file
 
 
 @pytest.mark.slow

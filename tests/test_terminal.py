@@ -48,6 +48,7 @@ def test_no_other_file_compares_names_or_measures_the_terminal() -> None:
         ("linear", ["Linear", "Bilinear"], " Did you mean 'Linear'?"),
         ("Lienar", ["linear", "Linear"], " Did you mean 'Linear'?"),
         ("lienar", ["linear", "Linear"], " Did you mean 'linear'?"),
+        ("Adma", ["Adamax", "Adam", "AdamW"], " Did you mean 'Adam'?"),
         ("xyz", ["Linear"], ""),
         ("", ["Linear"], ""),
         ("a", [], ""),

@@ -58,6 +58,16 @@ def test_it_says_what_to_run_and_overwrites_nothing(folder: Path, capsys: pytest
     assert (folder / "mine" / "data.py").read_bytes() == before and not (folder / "mine" / "config.yaml").exists()
 
 
+def test_a_folder_without_code_hides_no_module(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["new", "regression", "data"]) == 0  # where a dataset's folder often has that name
+    assert cli.main(["train", "data/config.yaml", "--plain", "epochs=1", "studio=false"]) == 0
+
+
+def test_a_folder_with_a_space_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["new", "regression", "my first"]) == 0
+    assert capsys.readouterr().out.endswith('  cd "my first" && torcheer train config.yaml\n')
+
+
 def test_an_unknown_kind_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["new", "clasifier"]) == 1
     assert "Did you mean 'classifier'?" in capsys.readouterr().err
@@ -89,6 +99,15 @@ def test_infer_without_inputs_answers_line_by_line(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["good", "bad"]
     assert cli.main(["infer", "run", "a lovely film", "dull and cold"]) == 0  # a session, too
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["Running", "good", "bad"]
+
+
+def test_a_generator_makes_something_of_a_seed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new_project.new_project("gan", folder)
+    assert cli.main(["train", "config.yaml", "--plain", "epochs=1", "studio=false"]) == 0
+    assert cli.main(["infer", "config.yaml", "7"]) == 0
+    assert "fake:tensor([[" in capsys.readouterr().out
+    assert cli.main(["lr-find", "config.yaml"]) == 1
+    assert "name one of them as pipeline (--pipeline discriminate)" in capsys.readouterr().err
 
 
 def test_numbers_are_read_without_a_converter_and_a_wrong_line_is_no_end(

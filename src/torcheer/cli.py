@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from torcheer.commands.json_results import OPTION, OWN, prints_its_own, run_as_json, wants_json
 from torcheer.errors import TorcheerError
+from torcheer.stream_text import plain_output
 from torcheer.terminal import add_json, did_you_mean, folded, tell
 
 
@@ -32,18 +33,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if as_json and plain[0].startswith("-"):  # --help and --version of torcheer itself
         return run_as_json("", lambda: int(parser.parse_args(plain) is None))
     options, remaining = parser.parse_known_args(plain)
-    module, _ = COMMANDS[options.command]
     if as_json and options.command in OWN:
         remaining = [OPTION, *remaining]
+    with plain_output():
+        return _run(options.command, remaining, as_json=as_json)
+
+
+def _run(command: str, arguments: list[str], *, as_json: bool) -> int:
+    """Run a command, and turn its errors into exit codes."""
+    module, _ = COMMANDS[command]
     try:
         run = import_module(f"torcheer.{module}").main if module else doctor
         if as_json:
-            is_own = prints_its_own(options.command, remaining)
-            return run_as_json(options.command, lambda: run(options.command, remaining), is_own=is_own)
-        status: int = run(options.command, remaining)
+            is_own = prints_its_own(command, arguments)
+            return run_as_json(command, lambda: run(command, arguments), is_own=is_own)
+        status: int = run(command, arguments)
     except TorcheerError as error:
         notes = getattr(error, "__notes__", ())
-        print(folded("\n".join([f"torcheer {options.command}: {error}", *notes])), file=sys.stderr)
+        print(folded("\n".join([f"torcheer {command}: {error}", *notes])), file=sys.stderr)
         status = 1
     except BrokenPipeError:  # `torcheer … | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

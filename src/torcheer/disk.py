@@ -50,6 +50,8 @@ except ImportError:  # Windows
 _NAME_BYTES: Final = 180  # of the target's name in that of its temporary file: a file system takes 255 in all
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES)  # of network file systems, or not readable
+_FOLDER_IS_THERE: Final = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EACCES)  # the last on Windows
+_BINARY: Final = getattr(os, "O_BINARY", 0)  # without it, Windows translates the ends of lines
 _numbers = count()
 _seeking = threading.Lock()  # where a file has one position for all threads
 
@@ -128,7 +130,7 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
         try:
             os.replace(part, path)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) or not part.is_dir():
+            if error.errno not in _FOLDER_IS_THERE or not part.is_dir():
                 raise
             _swap_folders(part, path)
         if sync:
@@ -176,6 +178,11 @@ def rename_durably(old: Path, new: Path) -> None:
         sync_folder(new.parent)
 
 
+def open_descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open a file as `os.open` does, for bytes on every system."""
+    return os.open(path, flags | _BINARY, 0o666)
+
+
 def sync_folder(path: Path) -> None:
     """Fsync a folder, so that the names in it survive a power loss."""
     try:
@@ -195,7 +202,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" and path.is_file() else os.O_RDONLY)
+    descriptor = open_descriptor(path, os.O_RDWR if os.name == "nt" and path.is_file() else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -445,9 +452,14 @@ def _identity(folder: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def has_unix() -> bool:
+    """Return whether processes can share locks, sockets and memory as Unix has them; Windows has no such."""
+    return fcntl is not None and hasattr(socket, "AF_UNIX")
+
+
 def require_unix(what: str) -> None:
     """Raise `UnsupportedSystem` where processes cannot share locks, sockets and memory as Unix has them."""
-    if fcntl is None or not hasattr(socket, "AF_UNIX"):
+    if not has_unix():
         raise UnsupportedSystem(
             f"{what} needs Unix (fcntl, Unix sockets): use Linux, macOS or WSL; capture, drawing, autograd, archives, "
             "and extraction and training in one process work here"
@@ -487,7 +499,7 @@ def patiently(read: Callable[[], _Read], folder: Path) -> _Read:
 def _mount(folder: Path, mounts: Path) -> tuple[str, str]:
     """Return the type of file system that a folder is on, and the options that it is mounted with."""
     try:
-        lines = [line.split() for line in mounts.read_text().splitlines()]
+        lines = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
     except OSError:  # no Linux
         return "", ""
     target = f"{os.path.realpath(folder)}/"

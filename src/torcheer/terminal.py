@@ -112,7 +112,8 @@ def did_you_mean(name: object, names: Iterable[object], most: int = 1) -> str:
     candidates = list(by_lower)
     if len(candidates) > MOST_COMPARED:
         candidates.sort(key=lambda known: sum(known[:letters] != word[:letters] for letters in (3, 10, 20, 40)))
-    near = [word] if word in by_lower else get_close_matches(word, candidates[:MOST_COMPARED], most, cutoff=0.5)
+    near = [word] if word in by_lower else get_close_matches(word, candidates[:MOST_COMPARED], most + 4, cutoff=0.5)
+    near = sorted(near, key=lambda known: sorted(known) != sorted(word))[:most]  # "Adma" is rather "Adam" than "Adamax"
     return f" Did you mean {' or '.join(repr(by_lower[known]) for known in near)}?" if near else ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,8 +35,6 @@ _REPAIR_HINT = "`torcheer archive repair {}` writes what can be trusted to a new
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer archive …` and return its exit status."""
     options = make_parser(command).parse_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names may hold what the terminal cannot show
     try:
         status: int = options.run(options)
     except (TorcheerError, BrokenPipeError):

@@ -95,4 +95,4 @@ def run_as_json(command: str, run: Callable[[], int], *, is_own: bool = False) -
 
 
 def _print(out: TextIO, document: dict[str, Any]) -> None:
-    print(json.dumps(plain_data(document), ensure_ascii=False), file=out, flush=True)
+    print(json.dumps(plain_data(document)), file=out, flush=True)  # in ASCII: stdout may be a code page's

@@ -156,11 +156,11 @@ class NameRequest:
 
     def check_folder_module(self, folder: Path) -> None:
         file = find_in_folder(self.module, folder)
-        if file is None:
+        if file is not None and not file.is_relative_to(folder):
+            raise self.not_trusted_error(f"{self.module} is linked to {file}, outside of {folder}", self.package)
+        if file is None or file.is_dir():  # a folder without code has no class: a dataset's is often called `data`
             names = [*PACKAGES, *(module.name for module in pkgutil.iter_modules([str(folder)]))]
             raise BadConfig(f"{self.name}: there is no module {self.module} in {folder}.{self.suggest(names)}")
-        if not file.is_relative_to(folder):
-            raise self.not_trusted_error(f"{self.module} is linked to {file}, outside of {folder}", self.package)
 
     def suggest(self, names: Iterable[str]) -> str:
         """Suggest the nearest name, for a misspelled package."""

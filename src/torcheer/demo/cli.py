@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+from torcheer.disk import has_unix
 from torcheer.errors import BadArgument
 from torcheer.runlog.watch_reader import logs_in, open_watch
 from torcheer.terminal import add_json, format_table, plural
@@ -27,6 +28,9 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
     from torcheer.training.cli import main as run_training
 
+    if not has_unix():
+        print("This system has no Unix sockets: the demo trains without studio and watch. Then: torcheer studio RUN")
+        options.no_studio, options.changes = True, ["watch=null", *options.changes]
     torch.set_num_threads(1)  # tensors this small do not gain from threads, and a browser may need the other cores
     home = new_folder(Path(options.folder))
     copy_project(home)
@@ -45,7 +49,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         description="Train a small convolutional network on real handwritten digits, from a config file, with\n"
         "the studio, a watch that raises alerts, a capture of layers in each epoch, a video and a drawing of the\n"
         "network. On a terminal the studio stays open until Ctrl-C; elsewhere the demo exits when it is done.",
-        epilog=(resources.files(__package__) / "project" / DATA).read_text(),
+        epilog=(resources.files(__package__) / "project" / DATA).read_text(encoding="utf-8"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", nargs="?", default=FOLDER, help=f"output folder; default: {FOLDER}")
@@ -97,7 +101,7 @@ def draw_network(home: Path) -> Path:
 def summary(home: Path, picture: Path) -> str:
     """Describe the outputs, where they are, and what to try next."""
     run = home / "run"
-    with open(run / "metrics" / "0.csv", newline="") as file:
+    with open(run / "metrics" / "0.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     best = max(rows, key=lambda row: float(row["val acc"]))
     alerts = sum(len(open_watch(folder).alerts) for folder in logs_in(run))

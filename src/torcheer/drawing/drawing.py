@@ -25,6 +25,7 @@ from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.records import garbage_collection_off
+from torcheer.stream_text import encodable
 from torcheer.terminal import plural
 
 DIRECTIONS = ("auto", "down", "right")
@@ -105,13 +106,13 @@ class Drawing:
 
     def __repr__(self) -> str:
         size = self.picture.root.box
-        return (
+        return encodable(
             f"<Drawing of {self.name}: {plural(self.boxes, 'box', 'es')}, "
             f"{size.width:.0f} × {size.height:.0f}; save('x.svg'), .png, .pdf, .html, .dot or .txt>"
         )
 
     def __str__(self) -> str:
-        return self.text()
+        return encodable(self.text())
 
     def _repr_svg_(self) -> str:
         return self.svg()

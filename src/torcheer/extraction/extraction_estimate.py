@@ -9,6 +9,7 @@ from itertools import islice
 from torcheer.extraction.batches import Batch, Batches
 from torcheer.extraction.values.batch_values import LayerReader
 from torcheer.extraction.values.value_rows import BatchValues
+from torcheer.stream_text import encodable
 from torcheer.terminal import human_bytes, human_secs, human_shape
 
 TRIAL_BATCHES = 4  # batches that a dry run measures
@@ -41,7 +42,7 @@ class Estimate:
             total = f"{human_bytes(self.bytes_per_sample)} and {secs} for each sample"
         else:
             total = f"{self.samples:,} samples: about {human_bytes(self.bytes)} in about {human_secs(self.secs)}"
-        return "\n".join([total, *lines])
+        return encodable("\n".join([total, *lines]))
 
 
 def measure(reader: LayerReader, batches: Batches, first: Batch, values: BatchValues) -> Estimate:

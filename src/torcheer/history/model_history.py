@@ -15,6 +15,7 @@ from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
 from torcheer.records import Op, RunInfo
 from torcheer.selection import Layers
+from torcheer.stream_text import encodable
 
 if TYPE_CHECKING:
     from torcheer.history.compare import Comparison
@@ -178,7 +179,7 @@ class ModelHistory(Doors):
         return f"<ModelHistory of {self.info.model}: {len(self)} operations>"
 
     def __str__(self) -> str:
-        return self.text()
+        return encodable(self.text())
 
     def text(self, *, full: bool = False) -> str:
         """Return what `print(history)` shows; `full` abbreviates nothing."""

@@ -12,6 +12,7 @@ from torcheer.history.call_values import Arguments, op_arguments
 from torcheer.history.doors import older_attribute
 from torcheer.history.text import op_text
 from torcheer.records import BackwardStep, Edge, ModuleCall, Op, Source, Stored, TensorMeta
+from torcheer.stream_text import encodable
 from torcheer.terminal import plural
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class OpView(RecordFields):
         return hash((id(self.history), self.record.index))
 
     def __repr__(self) -> str:
-        return op_text.describe(self)
+        return encodable(op_text.describe(self))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_attributes()})
@@ -303,7 +304,7 @@ class LayerView(RecordFields):
         return hash(tuple(self.passes))
 
     def __repr__(self) -> str:
-        return op_text.describe_layer(self)
+        return encodable(op_text.describe_layer(self))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_attributes()})
@@ -392,4 +393,4 @@ class OpList(list[OpView]):
     def __repr__(self) -> str:
         shown = [f"  {op.record.index}: {op.label} {op.shape}" for op in self[:60]]
         more = [f"  … {len(self) - 60} more …"] if len(self) > 60 else []
-        return "\n".join([plural(len(self), "operation"), *shown, *more])
+        return encodable("\n".join([plural(len(self), "operation"), *shown, *more]))

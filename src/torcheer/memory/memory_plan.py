@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from torcheer.stream_text import encodable
 from torcheer.terminal import format_table, human_bytes, human_count, line_width, plural
 
 # Kind -> its heading. What each is: docs/memory.md.
@@ -100,7 +101,7 @@ class Plan:
         return self.peak_bytes <= available_bytes
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return encodable("\n".join(_lines(self)))
 
     __repr__ = __str__
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,8 +22,6 @@ _DROPPED = ("looks", "min", "max", "last mean", "variable")  # left out in this 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer watch …` and return its exit status."""
     options = make_parser(command).parse_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names may hold what the terminal cannot show
     watches = [open_watch(folder) for folder in logs_in(options.path) or [options.path]]
     if options.json:
         print(json.dumps([_as_json(watched) for watched in watches], indent=1))

@@ -31,6 +31,7 @@ from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert
+from torcheer.stream_text import encodable
 from torcheer.tap.device_memory import device_memory
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
@@ -209,7 +210,7 @@ class Watch:
         return watch_status.line(self)
 
     def __str__(self) -> str:
-        return watch_status.text(self)
+        return encodable(watch_status.text(self))
 
     def _repr_html_(self) -> str:
         return watch_status.html(self)

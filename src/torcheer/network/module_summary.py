@@ -10,6 +10,7 @@ from torcheer.history import ModelHistory, op_table
 from torcheer.network.module_tree import tree_of
 from torcheer.network.pass_fold import fold_pass
 from torcheer.records import garbage_collection_off
+from torcheer.stream_text import encodable
 from torcheer.terminal import format_table, human_bytes, human_flops, human_secs
 
 
@@ -46,7 +47,7 @@ class ModuleSummary:
         head = ("module", "type", "calls", "params", "trainable", "FLOPs", "output", "time")
         lines = format_table([head, *map(_cells, (*self.rows, self.total))], left=2)
         rule = "─" * max(map(len, lines))
-        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+        return encodable("\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]]))
 
     __repr__ = __str__
 

@@ -104,7 +104,7 @@ class RunFolder:
         file = self.path / "spec.json"
         if not file.is_file():
             return None
-        config: dict[str, Any] = json.loads(file.read_text())
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return config
 
     @property

@@ -26,6 +26,7 @@ from torcheer.runlog.volume.log_chunks import is_chunk
 from torcheer.runlog.watched_values import Columns, WatchedValues
 from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
+from torcheer.stream_text import encodable
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 
 Array = NDArray[Any]
@@ -179,7 +180,7 @@ class Watched:
         lines += [f"! {alert}" for alert in self.alerts[:_SHOWN]]
         if len(self.alerts) > _SHOWN:
             lines.append(f"! … {len(self.alerts) - _SHOWN:,} more")
-        return "\n".join(lines)
+        return encodable("\n".join(lines))
 
 
 class Series:

@@ -60,8 +60,9 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     parser.add_argument("--stays", type=float, default=0.0, help="seconds without a page after the parent's end")
     options = parser.parse_args(arguments)
     ready = browse if options.browser else None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)  # exit normally, so that cleanup runs
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), _end)  # exit normally, so that cleanup runs
     fds = list(parent.fds) if parent is not None else []
     folder = TemporaryFolder.inherited(options.folder, fds.pop(0)) if fds and options.folder else None
     owner = Owner(parent, stays_secs=options.stays, terminal=fds.pop(0) if fds else -1) if parent is not None else None

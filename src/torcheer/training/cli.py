@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.config import Config, override, read
-from torcheer.disk import is_url, shown
+from torcheer.disk import is_url, require_unix, shown
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.history.error_notes import annotate
 from torcheer.ranks import world_size
@@ -34,7 +34,7 @@ STOPPED = 130  # exit status of a run that stopped early, with everything saved
 def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] | None = None) -> int:
     """Run a command and return its exit status; `then` is called when training is complete."""
     if sys.stdout is None:  # closed by the parent process on purpose: discard the output
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
     parser = make_parser(command)
     parser.set_defaults(then=then, arguments=_without(arguments, "--nproc", "--max-restarts"))
     return COMMANDS[command][0](parser.parse_intermixed_args(arguments))
@@ -193,6 +193,8 @@ def _train_as_rank(chosen: argparse.Namespace) -> int:
 def _train(chosen: argparse.Namespace) -> int:
     from torcheer.training.control.start_studio import open_control, run_viewer
 
+    if chosen.studio:
+        require_unix("--studio, which shows a session while it trains,")
     built, notes = _open_session(chosen)
     home = built.session.directory
     assert built.session.checkpoints is not None and home is not None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from torcheer.disk import has_unix
 from torcheer.wire.page_address import PageAddress, allowed_by_environment, parse_host, ways_to
 from torcheer.wire.temporary_folders import TemporaryFolder
 from torcheer.wire.viewer_process import ViewerProcess
@@ -153,11 +154,17 @@ def can_browse() -> bool:
 
 def browse(url: str) -> None:
     """Open the browser through a file that only this user may read: all users can read the arguments of processes."""
+    if not has_unix():  # Windows shows arguments to their user alone
+        webbrowser.open(url)
+        return
     folder = TemporaryFolder("studio")
     atexit.register(folder.remove)
     file = folder.path / "open.html"
     link = html.escape(url, quote=True)
-    file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={link}"><a href="{link}">studio</a>')
+    file.write_text(
+        f'<!doctype html><meta http-equiv="refresh" content="0;url={link}"><a href="{link}">studio</a>',
+        encoding="utf-8",
+    )
     webbrowser.open(file.as_uri())
 
 

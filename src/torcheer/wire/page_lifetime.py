@@ -44,7 +44,7 @@ def _is_terminal(stream: Any) -> bool:
 def hold_port(port: int) -> TemporaryFolder:
     """Note that this process serves a port for no one's program any more: it gives way to another viewer."""
     folder = TemporaryFolder(f"page-{port}")
-    (folder.path / _PID).write_text(str(os.getpid()))
+    (folder.path / _PID).write_text(str(os.getpid()), encoding="utf-8")
     return folder
 
 
@@ -56,7 +56,7 @@ def free_port(port: int) -> bool:
 
 def _ask_to_end(folder: Path) -> bool:
     try:
-        os.kill(int((folder / _PID).read_text()), signal.SIGTERM)
+        os.kill(int((folder / _PID).read_text(encoding="utf-8")), signal.SIGTERM)
     except (OSError, ValueError):  # it has just ended
         return False
     return True

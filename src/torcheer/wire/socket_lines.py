@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import json
 import os
 import select
@@ -181,7 +182,7 @@ class Wire:
     def _read(self) -> bool:
         """Read a chunk into the inbox; whether there was one."""
         try:
-            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK_BYTES, _ANCILLARY_BYTES)
+            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK_BYTES, socket.CMSG_SPACE(_RIGHTS_BYTES))
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -251,6 +252,8 @@ class Wire:
 
 def connect(path: str | os.PathLike[str], *, line_bytes: int = HOST_LINE_BYTES) -> Wire:
     """Connect to a host's socket; OSError (FileNotFoundError, ConnectionRefusedError) where none listens."""
+    if not hasattr(socket, "AF_UNIX"):  # Windows: nothing can listen
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(_CONNECT_SECS)  # a host whose thread hangs has a full backlog
@@ -283,7 +286,7 @@ class Address:
 
 
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
-_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
+_RIGHTS_BYTES: Final = _MOST_DESCRIPTORS * array.array("i").itemsize
 
 
 def encode_line(message: dict[str, Any]) -> bytes:

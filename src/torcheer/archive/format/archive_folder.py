@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from torcheer.archive.format import seals
 from torcheer.archive.format.index_frames import VERSION, encode_frame, index_header, scan_index, to_json
-from torcheer.disk import has_checksum, strict_json, sync_folder, with_checksum, write_at, write_file
+from torcheer.disk import has_checksum, open_descriptor, strict_json, sync_folder, with_checksum, write_at, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 
 FORMAT = "torcheer archive"
@@ -205,4 +205,4 @@ def _open_or_create(path: Path) -> BinaryIO:
 
     A file object rather than a descriptor: it closes itself when garbage-collected.
     """
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+    return os.fdopen(open_descriptor(path, os.O_RDWR | os.O_CREAT), "r+b", buffering=0)

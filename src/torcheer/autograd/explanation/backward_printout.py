@@ -17,6 +17,7 @@ from torcheer.autograd.tape.nodes import FREED_TEXT, Node
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
 from torcheer.history.text.latex_text import latex_to_text
+from torcheer.stream_text import encodable
 from torcheer.terminal import is_terminal, line_width
 
 ARROW = "↘︎ "
@@ -147,7 +148,7 @@ class BackwardPrinter:
         write: Any = print,
     ) -> None:
         self.units, self.names, self.useful = units_of(starts, expand, useful), names, useful
-        self.write = write if write is not print or not is_terminal(sys.stdout) else _print_clipped
+        self.write = _print_row if write is print else write
         self.unit_by_node = {id(node): unit for unit in self.units for node in unit.nodes}
         names.learn([node for unit in reversed(self.units) for node in reversed(unit.nodes)])
         target_counts = Counter(id(place) for unit in self.units for place in (*unit.parents, *unit.leaves))
@@ -199,10 +200,10 @@ class BackwardPrinter:
             self.write(ARROW + "Input")
 
 
-def _print_clipped(row: str) -> None:
-    """Print a line cut to the width of the terminal: a wrapped line would break the lanes."""
-    width = line_width()
-    print(row if len(row) <= width else row[: width - 1] + "…")
+def _print_row(row: str) -> None:
+    """Print a line; on a terminal cut to its width: a wrapped line would break the lanes."""
+    width = line_width() if is_terminal(sys.stdout) else len(row)
+    print(encodable(row if len(row) <= width else row[: width - 1] + "…"))
 
 
 def _format_shape(shape: Any) -> str:

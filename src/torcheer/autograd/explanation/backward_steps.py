@@ -21,6 +21,7 @@ from torcheer.history import ModelHistory
 from torcheer.history.op_views import OpList, OpView
 from torcheer.history.text.latex_text import latex_to_text
 from torcheer.records import BackwardStep, Op
+from torcheer.stream_text import encodable
 
 
 def explain(loss: Tensor, gradient: Tensor | None = None) -> Explanation:
@@ -86,7 +87,7 @@ class Explanation(OpList):
         return self.history.model_name
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return encodable("\n".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
         by_index = self[::-1]

@@ -14,7 +14,7 @@ from torcheer import remote
 from torcheer.archive.format.archive_folder import segment_paths
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.format.parallel_checksums import combine
-from torcheer.disk import read_at
+from torcheer.disk import open_descriptor, read_at
 from torcheer.encoding import crc32, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.extraction.extraction_reader import Extraction
@@ -180,7 +180,7 @@ class BlockReader:
     def _file(self, path: str) -> int:
         with self._lock:
             if path not in self._files:
-                self._files[path] = os.open(path, os.O_RDONLY)
+                self._files[path] = open_descriptor(path)
             return self._files[path]
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ def _item(item: Any, number: int) -> tuple[str, ...]:
 
 def write_token_names(names: TokenNames, path: Path) -> None:
     """Write names to a file that `read_token_names` reads."""
-    path.write_text(json.dumps(names))
+    path.write_text(json.dumps(names), encoding="utf-8")
 
 
 def read_token_names(text: str) -> TokenNames:

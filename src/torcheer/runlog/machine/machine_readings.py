@@ -47,13 +47,15 @@ class MachineReader:
     def _counters(self) -> _Counters:
         process_secs = process_bytes = machine = None
         try:
-            fields = (self._proc / str(self._pid) / "stat").read_text().rpartition(")")[2].split()
+            fields = (self._proc / str(self._pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             process_secs = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             process_bytes = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):  # it has ended, or this is no Linux
             pass
         try:
-            ticks = [int(count) for count in (self._proc / "stat").read_text().split("\n", 1)[0].split()[1:9]]
+            ticks = [
+                int(count) for count in (self._proc / "stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
+            ]
             machine = (sum(ticks) - ticks[3] - ticks[4], sum(ticks))  # idle, and waiting for a disk
         except (OSError, ValueError, IndexError):
             pass
@@ -61,7 +63,7 @@ class MachineReader:
 
     def _used_bytes(self) -> int | None:
         try:
-            lines = (self._proc / "meminfo").read_text().splitlines()
+            lines = (self._proc / "meminfo").read_text(encoding="utf-8").splitlines()
             kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
             return 1024 * (kilobytes["MemTotal"] - kilobytes["MemAvailable"])
         except (OSError, ValueError, LookupError):

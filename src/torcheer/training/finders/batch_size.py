@@ -178,7 +178,7 @@ def _peak_bytes() -> int:
 def _available_bytes() -> int:
     """Return how much memory this machine has left; 0 where the system does not say."""
     with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.disk import write_file
 from torcheer.errors import BadArgument
+from torcheer.stream_text import encodable
 from torcheer.terminal import Progress, plot_text
 from torcheer.training.finders.curve_picture import curve_svg
 from torcheer.training.finders.trial_steps import TrialPipeline, on_trial
@@ -66,7 +67,7 @@ class RateCurve:
             lines.append(f"No suggestion: the loss falls nowhere ({self.end}). Is the model trained already?")
         else:
             lines.append(f"Suggestion: {self.suggestion:.2g}, where the loss falls fastest; now {self.current:g}.")
-        return "\n".join(lines)
+        return encodable("\n".join(lines))
 
 
 def find_learning_rate(
@@ -83,7 +84,7 @@ def find_learning_rate(
     with on_trial(session, [pipeline] if pipeline else [], accumulates=False) as trials:
         if len(trials) > 1:
             names = ", ".join(trial.name for trial in trials)
-            raise BadArgument(f"the stage trains {names}: name one of them as pipeline")
+            raise BadArgument(f"the stage trains {names}: name one of them as pipeline (--pipeline {trials[0].name})")
         (trial,) = trials
         current = max(_rates(trial))
         with Progress("finding a learning rate", steps, "steps", progress=progress) as shown:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torcheer.stream_text import encodable
 from torcheer.terminal import Progress, plot_text
 from torcheer.training.finders.trial_steps import on_trial
 
@@ -39,12 +40,17 @@ class OneBatch:
             lines.append(f"{name}: the loss goes from {losses[0]:.4g} to {losses[-1]:.4g} in {len(losses)} steps.")
         if self.is_learned:
             lines.append("One batch is learned by heart: model, loss and optimizer work together.")
+        elif len(self.losses) > 1:
+            lines.append(
+                "One batch is not learned by heart. Pipelines that work against each other, as a GAN's, need not be "
+                "able to."
+            )
         else:
             lines.append(
                 "One batch is not learned by heart. Look at: the learning rate (torcheer lr-find), whether the loss "
                 "takes what the model gives (scores, not probabilities), frozen layers, and labels that fit."
             )
-        return "\n".join(lines)
+        return encodable("\n".join(lines))
 
 
 def is_learned(losses: tuple[float, ...]) -> bool:

@@ -185,7 +185,7 @@ def _convert(text: str, converter: Any) -> Any:
     try:
         return converter(text)
     except Exception as error:  # user code: a missing file, a text that is not a number
-        reason = f"{type(error).__name__}: {error}".rstrip(": ")
+        reason = str(error) if isinstance(error, TorcheerError) else f"{type(error).__name__}: {error}".rstrip(": ")
         raise BadArgument(f"input {text!r} cannot be converted: {reason}") from error
 
 

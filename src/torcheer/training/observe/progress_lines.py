@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from torcheer.stream_text import encodable
 from torcheer.terminal import can_redraw, is_notebook, is_terminal, line_width
 from torcheer.training.loop.events import (
     Alert,
@@ -128,6 +129,7 @@ class ProgressLines:
     def say(self, text: str) -> None:
         """Print a permanent line in place of the one being redrawn."""
         start = "\r" if self._drawn else ""
+        text = encodable(text)
         print(f"{start}{text.ljust(self._drawn)}" if start else text, file=self._out, flush=True)
         self._drawn = 0
 

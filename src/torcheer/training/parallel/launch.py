@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from torcheer.data_workers import GROUP_SIGNALS, end_with_parent
-from torcheer.disk import read_json, write_file
+from torcheer.disk import read_json, require_unix, write_file
 from torcheer.errors import BadArgument
 from torcheer.wire.child_process import start_command
 
@@ -32,6 +32,7 @@ def launch(count: int, arguments: Sequence[str], *, restarts: int = 0) -> int:
     """
     if "RANK" in os.environ:
         raise BadArgument("--nproc starts ranks, and this process is one already: give it to torcheer, not to torchrun")
+    require_unix("--nproc, which starts a process for each rank,")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="torcheer-ranks-") as folder:
         file = Path(folder) / "status.json"

@@ -22,7 +22,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
     config, data = new_project(chosen.kind, folder, format=chosen.format)
     tell(config=config, data=data)
     print(f"{config} and {data} are written. Train at once, then put your own data into {data.name}:")
-    inside = f"cd {folder} && " if folder != Path() else ""
+    place = f'"{folder}"' if " " in str(folder) else folder
+    inside = f"cd {place} && " if folder != Path() else ""
     print(f"  {inside}torcheer train {config.name}")
     return 0
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from torcheer.config import Config, read
-from torcheer.disk import explain_write_errors, lock_folder
+from torcheer.disk import explain_write_errors, lock_folder, require_unix
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, plural, tell
 from torcheer.training.sweep.sweep_folder import FAILED, SweepFolder
@@ -26,6 +26,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
         raise BadArgument(f"--jobs {chosen.jobs}: at least one trial runs at a time")
     if chosen.scheduler != "none" and chosen.engine != "ray":
         raise BadArgument(f"--scheduler {chosen.scheduler} is Ray's: add --engine ray")
+    require_unix("a sweep, which trains each trial in a process of its own,")
     config = read(chosen.config)
     trials = trials_of(parse_axes(chosen.values, config))
     _check(config, trials, chosen.trust, chosen.monitor)

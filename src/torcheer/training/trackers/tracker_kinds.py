@@ -78,7 +78,7 @@ class WeightsAndBiases:
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "torcheer"),
             name=folder.resolve().name,
-            id=file.read_text(),
+            id=file.read_text(encoding="utf-8"),
             resume="allow",
             mode=None if "WANDB_MODE" in os.environ or _is_signed_in(wandb) else "offline",
             dir=home,
@@ -130,7 +130,7 @@ class MLflow:
             write_once(file, run.info.run_id)
             for name, value in _flat("", _config(folder)):
                 self._client.log_param(run.info.run_id, _tag(name)[:250], str(value)[:6000])
-        self._run = file.read_text()
+        self._run = file.read_text(encoding="utf-8")
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         from mlflow.entities import Metric
@@ -167,7 +167,7 @@ def _lines(sample: LoggedSample) -> str:
 
 def _config(folder: Path) -> dict[str, Any]:
     spec = folder / "spec.json"
-    config: dict[str, Any] = json.loads(spec.read_text()) if spec.exists() else {}
+    config: dict[str, Any] = json.loads(spec.read_text(encoding="utf-8")) if spec.exists() else {}
     return config
 
 
