@@ -158,3 +158,16 @@ def test_the_config_of_getting_started_trains_at_the_first_try(
     assert cli.main(["train", "training.yaml", "--plain", "--no-control", "--device", "cpu"]) == 0
     assert "Results are under run" in capsys.readouterr().out
     assert cli.main(["evaluate", "run"]) == 0
+
+
+# What STYLE's table of words replaces; `go` and `goes` on are "resume" and "continue".
+PRIVATE = re.compile(
+    r"\b(?:(?:is|are|be) told|is said|let go|whoever|nobody|somebody|anew|a look|goes? on|gone on|lies in)\b"
+)
+WRITTEN_LATER = {"log", "architecture", "benchmarks", "layout", "zoo", "rules", "config-reference", "first-configs"}
+GUIDES = [page for page in DOCS.glob("*.md") if page.stem not in WRITTEN_LATER | {"contexts", "archive-format"}]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "SECURITY.md", *GUIDES], ids=lambda page: page.stem)
+def test_a_guide_uses_the_words_of_the_field(page: Path) -> None:
+    assert [line for line in page.read_text().splitlines() if PRIVATE.search(line)] == []
