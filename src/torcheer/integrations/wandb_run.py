@@ -176,6 +176,7 @@ class Run:
             elif isinstance(value, str | bool):
                 self.summary._items[name] = value
             elif is_number(value):
+                value = value.detach() if hasattr(value, "detach") else value  # torch warns of a gradient otherwise
                 number = float(value) if not isinstance(value, int) else value
                 before, best = self.summary._items.get(name, number), {"min": min, "max": max}.get(self._best_of(name))
                 self.summary._items[name] = best(before, number) if best is not None else number
