@@ -273,7 +273,7 @@ def test_a_wandb_script_leaves_a_run_with_its_config_steps_and_samples(tmp_path:
         wandb.config.depth = 3
         assert wandb.config["depth"] == 3 and wandb.config.lr == 0.1 and "batch" in wandb.config
         for epoch in range(3):
-            wandb.log({"loss": 1.0 / (epoch + 1)}, commit=False)
+            wandb.log({"loss": torch.tensor(1.0 / (epoch + 1), requires_grad=True)}, commit=False)
             wandb.log({"acc": 0.5 - 0.1 * epoch, "nested": {"a": epoch}})
         wandb.log(
             {

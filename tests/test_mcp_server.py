@@ -138,3 +138,40 @@ def test_a_pattern_that_is_none_and_a_value_of_nothing_but_nan_are_answered(fold
         with pytest.raises(BadArgument, match="is no regular expression"):
             ask()
     assert tools.picture("watched", "0", "output").startswith(b"\x89PNG")
+
+
+def test_a_run_with_a_name_of_its_own_is_opened_by_its_path(tmp_path: Path) -> None:
+    from torcheer.integrations import OutsideRun
+    from torcheer.mcp_server.run_tools import RunTools
+    from torcheer.studio.runs.run_notes import RunNotes, write_notes
+
+    with OutsideRun(tmp_path / "project" / "a", made_by="a test", system_secs=0) as run:
+        run.log({"loss": 1.0}, 0)
+    write_notes(tmp_path / "project" / "a", RunNotes("the first run"))
+    tools = RunTools(tmp_path)
+    for pattern in ("", "^project", "first"):
+        [listed] = tools.list_runs(pattern)["runs"]
+        assert (listed["path"], listed["name"]) == ("project/a", "the first run")
+    assert tools.metrics(listed["path"], "metric")["columns"]["loss"] == [1.0]
+
+
+def test_every_tool_explains_broken_input(folder: Path) -> None:
+    calls: list[tuple[str, dict[str, Any], str]] = [
+        ("metrics", {"run": "run", "table": "train_epoch", "last": -3}, "last=-3: it is how many rows"),
+        ("metrics", {"run": "run", "table": "train_epok"}, "Did you mean 'train_epoch'"),
+        ("metrics", {"run": "run", "table": "train_epoch", "last": "x"}, "valid integer"),
+        ("metrics", {}, "Field required"),
+        ("metrics", {"run": "pass"}, "which has no metrics; runs have"),
+        ("alerts", {"run": "nowhere"}, "there is nothing at 'nowhere'; list_runs"),
+        ("layers", {"path": "pass", "pattern": "["}, "is no regular expression"),
+        ("layers", {"path": "/"}, "outside of the folder"),
+        ("values", {"path": "a\0b", "layer": "x"}, "is no path; list_runs"),
+        ("values", {"path": "pass", "layer": "linear_1", "index": [9]}, "is outside of a value of shape"),
+        ("values", {"path": "pass", "layer": "linear_1", "index": "abc"}, "index"),
+        ("picture", {"path": "run"}, "which has no graph; name a layer"),
+        ("list_runs", {"pattern": "("}, "is no regular expression"),
+        ("erase", {}, "Unknown tool: erase"),
+    ]
+    _, *answers = asked(folder, *((name, arguments) for name, arguments, _ in calls))
+    for (name, arguments, words), answered in zip(calls, answers, strict=True):
+        assert answered.is_error and words in answered.content[0].text, (name, arguments, answered.content[0].text)

@@ -176,6 +176,7 @@ class Run:
             elif isinstance(value, str | bool):
                 self.summary._items[name] = value
             elif is_number(value):
+                value = value.detach() if hasattr(value, "detach") else value  # torch warns of a gradient otherwise
                 number = float(value) if not isinstance(value, int) else value
                 before, best = self.summary._items.get(name, number), {"min": min, "max": max}.get(self._best_of(name))
                 self.summary._items[name] = best(before, number) if best is not None else number
@@ -201,7 +202,9 @@ class Run:
             elif kind not in ("last", "none", "copy"):
                 self._tell(f"wandb.define_metric: summary={kind!r} is not kept: that of {name} is its last value")
         if step_metric is not None:
-            self._tell("wandb.define_metric: step_metric= has no effect: the x axis is always the step")
+            self._tell(
+                "wandb.define_metric: step_metric= has no effect; the studio's Plots tab has an x axis to choose"
+            )
         return SimpleNamespace(name=name, step_metric=step_metric, summary=summary, hidden=hidden, goal=goal)
 
     def alert(self, title: str, text: str, level: Any = "WARN", wait_duration: Any = None) -> None:

@@ -16,7 +16,7 @@ from torcheer.history import ModelHistory
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
-from torcheer.studio.sources.open_source import runs_in
+from torcheer.studio.sources.open_source import index_of
 from torcheer.terminal import did_you_mean
 from torcheer.verbs import load
 
@@ -37,20 +37,25 @@ class RunTools:
         return self.list_runs, self.metrics, self.alerts, self.layers, self.values, self.picture
 
     def list_runs(self, pattern: str = "") -> dict[str, Any]:
-        """List the runs of the folder: name, status (live, running, ended, failed, killed) and a summary of each.
+        """List the runs of the folder: path, name, status (live, running, ended, failed, killed) and a summary of each.
 
-        pattern: a regular expression that the name must contain.
+        The path is what other tools take as run or path. pattern: a regular expression that path or name must contain.
         """
-        wanted = _compiled(pattern)
-        runs = [run for run in runs_in(self._folder) if wanted.search(run.name)]
-        rows = [{"name": run.name, "status": run.status, "summary": run.summary} for run in runs[:MOST_NAMES]]
-        return {"runs": rows, "count": len(runs)}
+        wanted, index = _compiled(pattern), index_of(self._folder)
+        rows = [
+            {"path": index.name_of(run.id), "name": run.name, "status": run.status, "summary": run.summary}
+            for run in index.listed()
+        ]
+        rows = [row for row in rows if wanted.search(row["path"]) or wanted.search(row["name"])]
+        return {"runs": rows[:MOST_NAMES], "count": len(rows)}
 
     def metrics(self, run: str, table: str = "", columns: Sequence[str] = (), last: int = 50) -> dict[str, Any]:
         """Return logged numbers of a run, the last rows of one table; without a table, which tables there are.
 
         columns: those to return; all where none are named. last: how many rows, from the end.
         """
+        if last < 1:
+            raise BadArgument(f"last={last}: it is how many rows are returned, from the end")
         tables = self._run(run).tables
         if not table:
             return {"tables": {name: {"rows": len(rows), "columns": rows.columns} for name, rows in tables.items()}}
@@ -60,7 +65,7 @@ class RunTools:
         for column in columns:
             if column not in shown.columns:
                 raise UnknownLayer(f"{table} has no column {column!r}.{_there_are(column, shown.columns)}")
-        first = max(0, len(shown) - min(max(last, 0), MOST_ROWS))
+        first = max(0, len(shown) - min(last, MOST_ROWS))
         rows = {name: _plain(shown[name][first:]) for name in columns or shown.columns}
         return {"rows": len(shown), "first_row": first, "columns": rows}
 
@@ -114,6 +119,8 @@ class RunTools:
     # -- finding -----------------------------------------------------------------------------------------------------
 
     def _open(self, path: str) -> Any:
+        if "\0" in path:
+            raise BadArgument(f"{path!r} is no path; list_runs names what is there")
         place = (self._folder / path).resolve()
         if not place.is_relative_to(self._folder):
             raise BadArgument(f"{path!r} is outside of the folder that is served; list_runs names what is there")

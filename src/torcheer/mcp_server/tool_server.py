@@ -45,6 +45,8 @@ def _explained(tool: Callable[..., Any], image: Any) -> Callable[..., Any]:
             answer = tool(*args, **kwargs)
         except TorcheerError as error:
             raise ToolError(str(error)) from None
+        except Exception as error:  # a file that cannot be read: an assistant can go on with another
+            raise ToolError(f"{tool.__name__} failed: {type(error).__name__}: {error}") from error
         return answer if image is None else image(data=answer, format="png")
 
     if image is not None:

@@ -240,9 +240,14 @@ def open_catalog(
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Run]:
     """The runs of a folder; their `id` is the index in this list."""
+    return list(index_of(folder).listed())
+
+
+def index_of(folder: str | os.PathLike[str]) -> RunIndex:
+    """The index of a folder's runs, all of them read."""
     index = RunIndex(Path(folder), kind_of, is_live)
     index.refresh(runs_below(Path(folder)), math.inf)
-    return list(index.listed())
+    return index
 
 
 def runs_below(folder: Path) -> list[Path]:
