@@ -68,7 +68,7 @@ class Artifact:
                               "add_file takes the file that it came from")  # fmt: skip
         place = self._place(f"{name}.table.json")
         rows = plain_settings({"columns": obj.columns, "data": obj.data})
-        place.write_text(json.dumps(rows))
+        place.write_text(json.dumps(rows), encoding="utf-8")
         return place
 
     def add_reference(self, uri: str, name: str | None = None, **_: Any) -> None:

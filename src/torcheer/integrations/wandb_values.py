@@ -180,7 +180,7 @@ class Html(Value):
         if isinstance(data, os.PathLike) or (
             isinstance(data, str) and data.endswith(".html") and not data_is_not_path and Path(data).is_file()
         ):
-            data = Path(data).read_text()
+            data = Path(data).read_text(encoding="utf-8")
         self.html = str(data.read() if isinstance(data, io.IOBase) else data)
         self.logged = media_types.Text(self.html)
 
