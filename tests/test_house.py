@@ -485,6 +485,7 @@ def test_importing_and_capturing_load_nothing_but_torch_and_numpy(imported: dict
     assert "torcheer" in loaded
     assert [name for name in loaded if name.split(".")[0] not in ours] == []
     assert [name for name in loaded if name.startswith(("torch._dynamo", "torch._inductor", "torch.onnx"))] == []
+    assert [name for name in loaded if name.startswith(("torcheer.originals", "torcheer.etorch"))] == []
 
 
 def test_importing_starts_no_thread_and_no_process(imported: dict[str, Any]) -> None:

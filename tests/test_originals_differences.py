@@ -221,6 +221,7 @@ def test_full_projections_and_titled_plots_are_as_they_were() -> None:
         ({"save_rng_states": False}, "save_rng_states=False changes nothing: random states are kept"),
         ({"num_context_lines": 7}, "num_context_lines=7 changes nothing: layer.source is one line"),
         ({"unwrap_when_done": False}, "unwrap_when_done=False changes nothing: nothing of torch is wrapped"),
+        ({"vis_buffers": True}, "vis_buffers=True changes nothing: a buffer is drawn where it is used"),
         ({"verbose": True}, "verbose=True changes nothing: print(history.summary())"),
         ({"vis_direction": "bottomup"}, "vis_direction='bottomup': drawings run down"),
     ],

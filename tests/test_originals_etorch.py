@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import signal
@@ -23,6 +24,31 @@ pytestmark = pytest.mark.originals
 
 PROGRAMS = Path(__file__).parent / "etorch_originals"
 EACH = Wants(variables=("Act", "Net"), weights=True, train=Every("trial"), test=Every("trial"))
+
+
+TESTED_APART = {("etor", "NetView"), ("etorch", "Prjn")}  # tests/test_etorch_compat.py
+# Every name of eTorch's packages that one of its examples uses.
+NAMES = {
+    "agg": "AggMean AggSum Mean Sum", "emer": "Forward Hidden Input Target",
+    "env": "CounterChg CounterCur Epoch FixedTable", "eplot": "FixMax FixMin FloatMax Off On Plot2D",
+    "etable": "AddAggName Column NewIdxView Schema Tab Table",
+    "etensor": "FLOAT32 FLOAT64 Float32 INT64 STRING", "etor": "NetView State", "etorch": "Layer Network Prjn",
+    "gi": "ActOpts Action AddNewSplitView AddNewTabView AddNewToolBar AppName Dialog DialogAccepted DlgOpts FileName "
+    "NewMainWindow OpenURL PromptDialog SetAppAbout SetAppName StringPromptDialog StringPromptDialogValue Window",
+    "go": "Slice_float32 Slice_int Slice_string nil", "mat32": "Vec3 X", "netview": "NetView", "params": "Sets",
+    "patgen": "PermutedBinaryRows", "prjn": "NewFull", "pyet": "etable_to_py", "pygiv": "ClassViewObj",
+    "pyparams": "ApplyParams", "rand": "Seed", "relpos": "Above Front Left Rel RightOf",
+    "split": "Agg All Desc GroupBy",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_every_name_of_the_examples_is_there_and_used_by_a_program_here(package: str) -> None:
+    programs = " ".join(file.read_text() for file in PROGRAMS.glob("*.py"))
+    module = getattr(importlib.import_module("torcheer.etorch.compat"), package)
+    for name in NAMES[package].split():
+        assert hasattr(module, name)
+        assert re.search(rf"\b{package}\.{name}\b", programs) or (package, name) in TESTED_APART, (package, name)
 
 
 @pytest.fixture
@@ -83,6 +109,7 @@ def test_every_button_of_the_associator(program: tuple[Any, Client]) -> None:
     client.until(lambda: len(client.rows("Runs").get("SSE", ())) == 1)
     assert list(client.rows("Runs")["Params"]) == ["Base"] and Path("Small associator.wts").exists()
     client.until(lambda: source.state.status == "paused")
+    assert sim.Strengths.keys() == {"InputToHidden", "HiddenToOutput"} and min(sim.Strengths.values()) > 0
     sim.Window.press("Reset Runs")  # which the page has no button for
     client.until(lambda: not len(client.rows("Runs").get("SSE", ())))
 

@@ -100,11 +100,13 @@ def test_a_history_has_every_attribute_by_torchlens_name(log: Any) -> None:
     assert log.layer_list[4].label == "linear_1_4:1" and log.layer_list[-1].is_output_layer
     assert log.layer_labels_w_pass[4:6] == log.op_labels[4:6] == ["linear_1_4:1", "relu_2_5:1"]
     assert list(log.layer_dict_main_keys)[:2] == LABELS[:2] and len(log.layers_with_saved_activations) == 12
+    assert list(log.saved_ops) == log.layers_with_saved_activations and log.saved_ops["conv2d_1_1"].is_saved
     assert log.tensor_fsize_total == log.tensor_fsize_saved == log.total_activation_memory == 720
     assert log.saved_activation_memory == 720 and log.total_flops_forward > 0 and log.elapsed_time_total > 0
     assert log.validate_forward_pass() and log.cleanup() is None and callable(log.log_backward)
     assert others == {
         "layer_list", "layer_labels_w_pass", "op_labels", "layer_dict_main_keys", "layers_with_saved_activations",
+        "saved_ops",
         "tensor_fsize_total", "tensor_fsize_saved", "total_activation_memory", "saved_activation_memory",
         "total_flops_forward", "elapsed_time_total", "log_backward", "validate_forward_pass", "cleanup",
     }  # fmt: skip
@@ -142,10 +144,14 @@ def test_no_name_of_torchlens_hides_one_of_ours() -> None:
 # -- options ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("names", [{}, older_options.RENAMED], ids=["first", "2.36"])
 @pytest.mark.parametrize("module", [torcheer, tl], ids=["torcheer", "originals"])
-def test_every_older_option_of_log_forward_pass_is_taken(module: Any, tmp_path: Path) -> None:
-    assert set(older_options.OlderOptions.__annotations__) == set(OPTIONS)
-    options: Any = OPTIONS | {"vis_outpath": tmp_path / "graph"}
+def test_every_older_option_of_log_forward_pass_is_taken(module: Any, names: dict[str, str], tmp_path: Path) -> None:
+    assert set(older_options.OlderOptions.__annotations__) == {*OPTIONS, *older_options.RENAMED}
+    newer = {first: name for name, first in names.items()}
+    options: Any = {newer.get(name, name): value for name, value in OPTIONS.items()} | {
+        "vis_outpath": tmp_path / "graph"
+    }
     history = module.log_forward_pass(MODEL, X, **options)
     assert (tmp_path / "graph.svg").read_text().startswith("<svg")
     assert history["relu_1"].out.dtype == torch.float64 and not history["relu_1"].out.requires_grad
@@ -182,6 +188,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "keep_unsaved_layers": (False, "every operation stays"),
     "mark_input_output_distances": (True, "distances are not computed"),
     "detect_loops": (False, "passes are always found"),
+    "mark_layer_depths": (True, r"mark_layer_depths=True\): distances are not computed"),
+    "recurrence_detection": (False, r"recurrence_detection=False\): passes are always found"),
     "vis_node_overrides": ({}, "tl.Style"),
     "save_activations_to": ("x", r"history\.save\(folder\)"),
     "halt": (None, "stop_early=True"),

@@ -277,6 +277,7 @@ class Simulation(pygiv.ClassViewObj):
             if epoch >= ss.MaxEpochs:
                 ss.log_run()
                 ss.Net.SaveWtsJSON(gi.FileName(f"{ss.Net.Nm}.wts"))
+                ss.Strengths = ss.strengths()
                 ss.Stopping = ss.Training.Run.Incr()
                 ss.new_run()
                 return
@@ -374,6 +375,14 @@ class Simulation(pygiv.ClassViewObj):
         ss.ErrorStats = groups.AggsToTable(etable.AddAggName)
         if ss.TestsPlot != 0:
             ss.TestsPlot.GoUpdate()
+
+    def strengths(ss):
+        strengths = {}
+        for name in ("Hidden", "Output"):
+            for projection in etorch.Layer(ss.Net.LayerByName(name)).RcvPrjns:
+                weights = projection.States["Wt"].Values
+                strengths[projection.Name()] = sum(abs(weight) for weight in weights) / len(weights)
+        return strengths
 
     def log_run(ss):
         view, row = etable.NewIdxView(ss.Epochs), ss.Runs.Rows

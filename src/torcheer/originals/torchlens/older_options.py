@@ -34,6 +34,13 @@ class OlderOptions(TypedDict, total=False):
     detect_loops: bool
     unwrap_when_done: bool  # nothing is wrapped
     verbose: bool
+    # Names of 2.36 for some of these.
+    activation_transform: Callable[..., Any] | None
+    mark_layer_depths: bool
+    recurrence_detection: bool
+    save_arg_values: bool
+    vis_buffers: bool | str
+    vis_call_depth: int
 
 
 class DrawingWish(NamedTuple):
@@ -45,6 +52,14 @@ class DrawingWish(NamedTuple):
     direction: str = "auto"
 
 
+RENAMED = {  # option of TorchLens 2.36 -> the name that it had before
+    "activation_transform": "activation_postfunc",
+    "mark_layer_depths": "mark_input_output_distances",
+    "recurrence_detection": "detect_loops",
+    "save_arg_values": "save_function_args",
+    "vis_buffers": "vis_buffer_layers",
+    "vis_call_depth": "vis_nesting_depth",
+}
 # Option that changes nothing here -> the values that ask for nothing else than what happens, and what happens.
 _IGNORED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "vis_save_only": ((True,), "a drawing is written to its file, and never opened"),
@@ -82,6 +97,11 @@ _REFUSED = {
 }  # fmt: skip
 
 
+def by_first_name(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by the names that they had first."""
+    return {RENAMED.get(name, name): value for name, value in options.items()}
+
+
 def save_form(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `Save` that these options mean."""
     device = options.get("output_device", "same")
@@ -112,13 +132,14 @@ def check_options(options: Mapping[str, Any], verb: str) -> None:
     """Raise BadArgument for an option that cannot be met, with what to write instead."""
     known = OlderOptions.__annotations__
     for name, value in options.items():
-        if name in _FIXED and value != _FIXED[name][0]:
-            raise BadArgument(f"{verb}({name}={value!r}): {_FIXED[name][1]}")
+        first = RENAMED.get(name, name)
+        if first in _FIXED and value != _FIXED[first][0]:
+            raise BadArgument(f"{verb}({name}={value!r}): {_FIXED[first][1]}")
         if name in _REFUSED:
             raise BadArgument(f"{verb} does not take {name}, TorchLens's option: {_REFUSED[name]}")
         if name not in known:
             raise BadArgument(f"{verb} has no option {name!r}.{did_you_mean(name, known)}")
-        usual, instead = _IGNORED.get(name, ((value,), ""))
+        usual, instead = _IGNORED.get(first, ((value,), ""))
         if value not in usual:
             warn_of_difference("torchlens", f"{name}={value!r} changes nothing: {instead}")
         if value == "bottomup":

@@ -13,7 +13,13 @@ import torcheer.verbs
 from torcheer.capture.values.save_policy import Save
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
-from torcheer.originals.torchlens.older_options import DrawingWish, check_options, drawing_wish, save_form
+from torcheer.originals.torchlens.older_options import (
+    DrawingWish,
+    by_first_name,
+    check_options,
+    drawing_wish,
+    save_form,
+)
 from torcheer.originals.torchlens.site_selectors import layer_key
 
 StrPath = str | os.PathLike[str]
@@ -39,6 +45,7 @@ def log_forward_pass(
     ours = {name: others.pop(name) for name in _OURS if name in others}
     older = {**(options or {}), **others}
     check_options(older, "log_forward_pass")
+    older = by_first_name(older)
     wish = drawing_wish(older, vis_opt, vis_path)
     if "random_seed" in older:
         ours["seed"] = older["random_seed"]
