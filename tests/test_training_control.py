@@ -18,8 +18,9 @@ from waiting import wait_until
 from torcheer.control import loop_control
 from torcheer.errors import CannotWrite
 from torcheer.studio.sources.log_source import LogSource
+from torcheer.training.batches import batch_order
 from torcheer.training.checkpoints.earlier_runs import archive_run, run_result
-from torcheer.training.loop import batch_order, training_loop
+from torcheer.training.loop import training_loop
 from torcheer.training.loop.events import Continued, EpochDone, Paused, StepDone, Stopped
 
 

@@ -21,8 +21,8 @@ from torcheer.errors import BadArgument
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.run_tables import logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training.batches.batch_order import Feed, LeftOut
 from torcheer.training.datasets import Merged, Preprocessed, Split
-from torcheer.training.loop.batch_order import Feed, LeftOut
 from torcheer.training.loop.events import Alert, StepDone
 from torcheer.training.observe.sample_facts import describe_sample, origin_of
 

@@ -38,8 +38,8 @@ from torcheer.training import (
     Stage,
     Term,
 )
+from torcheer.training.batches.batch_order import Feed
 from torcheer.training.loop import training_loop
-from torcheer.training.loop.batch_order import Feed
 from torcheer.training.loop.events import CheckpointSaved, EpochDone, Stopped
 from torcheer.training.loop.optimizer_step import Update
 from torcheer.training.loop.sample_means import Mean

@@ -23,9 +23,9 @@ from training_cases import CASES, Noisy, Nursery, results, run, session
 from waiting import wait_until
 
 from torcheer.errors import ArchiveBusy, BadArgument, CannotWrite
+from torcheer.training.batches.batch_order import Feed
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.state_codec import pack, unpack
-from torcheer.training.loop.batch_order import Feed
 from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StepDone, Stopped
 from torcheer.training.loop.stop_signals import stop_on_signals
 from torcheer.training.session import Session

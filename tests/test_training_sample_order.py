@@ -12,9 +12,9 @@ import pytest
 import torch
 from training_cases import results, session
 
-from torcheer.training.loop import sample_order as module
-from torcheer.training.loop.batch_order import Feed
-from torcheer.training.loop.sample_order import BLOCK, Scattered, sample_order
+from torcheer.training.batches import sample_order as module
+from torcheer.training.batches.batch_order import Feed
+from torcheer.training.batches.sample_order import BLOCK, Scattered, sample_order
 from torcheer.training.session_parts import Loader
 
 BILLION = 10**9

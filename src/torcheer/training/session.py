@@ -20,17 +20,17 @@ from torcheer.runlog.machine.system_rows import SystemRows, check_secs
 from torcheer.samples import Alert as AlertRecord
 from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import ProgressCallback, ignore_progress, wants_progress
+from torcheer.training.batches.batch_order import Feed, mix_seeds, seed_everything
+from torcheer.training.batches.excluded_samples import check_excluded, leave_out
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
 from torcheer.training.checkpoints.resume_point import shared_state_to_resume, state_to_resume
 from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
-from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
 from torcheer.training.loop.devices import deterministic, resolve_device
 from torcheer.training.loop.evaluation import batch_limit, evaluate_pipeline, evaluating, run_debug_pipeline
 from torcheer.training.loop.event_observers import with_observers
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
-from torcheer.training.loop.excluded_samples import check_excluded, leave_out
 from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
 from torcheer.training.loop.lazy_layers import has_lazy_layers, initialize_lazy_layers
 from torcheer.training.loop.optimizer_step import Update, make_averages, make_update

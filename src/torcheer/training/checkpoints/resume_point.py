@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torcheer.training.batches.excluded_samples import newly_left_out
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint
 from torcheer.training.checkpoints.checkpoint_folders import NewestCheckpoint
-from torcheer.training.loop.excluded_samples import newly_left_out
 
 if TYPE_CHECKING:
     from torcheer.training.parallel.session_ranks import SessionRanks

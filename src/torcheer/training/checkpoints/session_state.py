@@ -12,8 +12,8 @@ import torch
 
 from torcheer.errors import BadArgument
 from torcheer.host.rate_schedules import change_setting, parts_of
+from torcheer.training.batches.batch_order import mix_seeds, seed_everything
 from torcheer.training.checkpoints.random_state import restore_rng, rng_state
-from torcheer.training.loop.batch_order import mix_seeds, seed_everything
 from torcheer.training.loop.graph_forward import move_to_device
 from torcheer.training.parallel.sharded_tensors import forget_gathered, is_sharded, like_live
 

@@ -20,7 +20,7 @@ from torcheer.training.checkpoints.session_state import stateful_parts
 from torcheer.training.loop.evaluation import batch_limit
 
 if TYPE_CHECKING:
-    from torcheer.training.loop.batch_order import Feed
+    from torcheer.training.batches.batch_order import Feed
     from torcheer.training.loop.pipeline_runner import PipelineRunner
     from torcheer.training.session import Session
 

@@ -1,1 +1,1 @@
-"""The training loop: batches, forward, backward, updates, evaluation."""
+"""The training loop: forward, backward, updates, evaluation."""

@@ -10,8 +10,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from torcheer.errors import BadArgument
+from torcheer.training.batches.batch_order import mix_seeds, seed_everything
 from torcheer.training.checkpoints.random_state import preserved_random
-from torcheer.training.loop.batch_order import mix_seeds, seed_everything
 
 if TYPE_CHECKING:
     from torcheer.training.loop.pipeline_runner import PipelineRunner

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
-from torcheer.training.loop.batch_order import Feed
+from torcheer.training.batches.batch_order import Feed
 from torcheer.training.loop.graph_forward import (
     BoundMeasure,
     ProcessorRunner,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torcheer.errors import reason_of
 from torcheer.samples import Alert as AlertRecord
 from torcheer.terminal import first_names, plural
+from torcheer.training.batches.excluded_samples import training_loaders
 from torcheer.training.loop.events import Alert, EpochDone, Events, StepDone
-from torcheer.training.loop.excluded_samples import training_loaders
 from torcheer.training.observe.batch_losses import RULE as LOSS_SPIKE
 from torcheer.training.observe.batch_losses import Batch, BatchSpikes
 from torcheer.training.observe.sample_facts import SampleFacts, describe_samples, origin_of

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from torcheer.config.line_numbers import KeyPath
-from torcheer.training.loop.batch_order import mix_seeds, seed_everything
+from torcheer.training.batches.batch_order import mix_seeds, seed_everything
 from torcheer.training.parallel.process_group import join_ranks
 from torcheer.training.session import Session
 from torcheer.training.session_parts import Options, Schedule

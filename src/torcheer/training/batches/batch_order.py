@@ -17,9 +17,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from torcheer.data_workers import WorkerStart
+from torcheer.training.batches.sample_order import SampleOrder, sample_order
+from torcheer.training.batches.stream_epochs import BatchStream, IterableWrapper
 from torcheer.training.checkpoints.random_state import preserved_random
-from torcheer.training.loop.sample_order import SampleOrder, sample_order
-from torcheer.training.loop.stream_epochs import BatchStream, IterableWrapper
 from torcheer.training.parallel.batch_shares import CollatedShare, Share, StandIn
 from torcheer.training.session_parts import Loader
 
