@@ -18,6 +18,7 @@ from torcheer.training.parallel.agreement import Agreement
 from torcheer.training.parallel.batch_shares import StandInBatches
 from torcheer.training.parallel.shared_update import SharedUpdate
 from torcheer.training.session_parts import Stage
+from torcheer.training.stop_conditions import reason_met
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -37,6 +38,7 @@ class TrainingLoop:
         self._share = None if session.ranks is None else session.ranks.share
         self._agreement = None if session.ranks is None else Agreement(session, session.ranks)
         self._notes_steps = session.options.steps_csv > 0
+        self._rates: dict[str, float] = {}  # learning rates when the epoch began, of optimizers with a scheduler
 
     def run(self) -> Events:
         """Train until the last stage is done or a stop is requested.
@@ -65,7 +67,7 @@ class TrainingLoop:
                                 return
                         if (yield from self._end_epoch(stage, runners)):
                             return
-                yield StageDone(number)
+                yield StageDone(number, reason_met(stage.stop, session.rows[number]))
 
     def _begin(self) -> None:
         """Start the clocks: the session is at the place where this run begins."""
@@ -90,6 +92,7 @@ class TrainingLoop:
         if not self.place.round:
             for runner in runners:
                 runner.reset()
+        self._rates = session.learning_rates()
         return False
 
     def _end_epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
@@ -100,7 +103,9 @@ class TrainingLoop:
         values = session.finish_epoch(stage, runners)
         place.epoch, place.round, place.ended = place.epoch + 1, 0, []
         session.add_row(place.epoch, values)
-        yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began)
+        rates = {name: (self._rates[name], rate) for name, rate in session.learning_rates().items()}
+        changed = {name: pair for name, pair in rates.items() if pair[0] != pair[1]}
+        yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began, changed)
         session.run_debug_pipelines(stage)
         is_done, is_saved, stop_reason = session.is_done(stage), self._is_worth_saving(), session.stop_reason
         if self._agreement is not None:
