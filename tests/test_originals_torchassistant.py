@@ -736,6 +736,7 @@ def test_every_name_is_there() -> None:
             "to_float_tensor", "seqs_to_tensor", "stack_tensors", "no_transform", "images_to_tensor", "one_hot_tensor",
         ],
         "data": ["WrappedDataset", "MergedDataset", "DataSplit"],
+        "formatters": ["ProgressBar"],
         "loss_functions": ["MaskedCrossEntropy"],
         "metrics": ["metric_functions"],
         "output_adapters": ["OutputAdapter", "IdentityAdapter", "SelectVariables"],
