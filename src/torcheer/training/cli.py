@@ -276,7 +276,8 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
     results = [name for name in RESULTS if (session.directory / name).is_dir()]
     results.append(f"checkpoints/{session.place.step}")
     tell(session_dir=session.directory, results=results, completed=True, **_place_facts(session))
-    tell(stages=[_stage_facts(stage.stop, rows) for stage, rows in zip(session.stages, session.rows)])
+    stages = [{"epochs": len(rows), "ended_by": session.end_reason(stage)} for stage, rows in enumerate(session.rows)]
+    tell(stages=stages)
     print(f"Results are under {session.directory}: {', '.join(results)}")
     if chosen.then is not None:
         chosen.then()
@@ -284,13 +285,6 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
         if chosen.stay:
             print("The studio stays open; Ctrl-C ends it", flush=True)
         control.finish(stays=chosen.stay)
-
-
-def _stage_facts(stop: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How many epochs a stage had, and what ended it."""
-    from torcheer.training.stop_conditions import reason_met
-
-    return {"epochs": len(rows), "ended_by": reason_met(stop, rows)}
 
 
 def _place_facts(session: Session) -> dict[str, Any]:

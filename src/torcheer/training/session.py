@@ -57,7 +57,7 @@ from torcheer.training.session_parts import (
     Stage,
 )
 from torcheer.training.simple_session import as_loader, as_measure, check_stage, fill_in_parts, lookup, single_stage
-from torcheer.training.stop_conditions import EpochsCompleted, is_met
+from torcheer.training.stop_conditions import EpochsCompleted, is_met, reason_met
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -460,6 +460,14 @@ class Session:
         """Return the learning rates that schedulers set, by the optimizers' names; of several groups the first's."""
         groups = {name: schedule.scheduler.optimizer.param_groups for name, schedule in self.schedules.items()}
         return {name: float(parts[0]["lr"]) for name, parts in groups.items()}
+
+    def changed_rates(self, before: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+        """Return the learning rates before and now, of optimizers whose scheduler has changed it."""
+        return {name: (before[name], now) for name, now in self.learning_rates().items() if now != before[name]}
+
+    def end_reason(self, stage: int) -> str:
+        """Return which stop condition ended a stage, and why; "" where it had a number of epochs."""
+        return reason_met(self.stages[stage].stop, self.rows[stage])
 
     def evaluate(
         self,

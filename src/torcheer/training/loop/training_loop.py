@@ -18,7 +18,6 @@ from torcheer.training.parallel.agreement import Agreement
 from torcheer.training.parallel.batch_shares import StandInBatches
 from torcheer.training.parallel.shared_update import SharedUpdate
 from torcheer.training.session_parts import Stage
-from torcheer.training.stop_conditions import reason_met
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -38,7 +37,6 @@ class TrainingLoop:
         self._share = None if session.ranks is None else session.ranks.share
         self._agreement = None if session.ranks is None else Agreement(session, session.ranks)
         self._notes_steps = session.options.steps_csv > 0
-        self._rates: dict[str, float] = {}  # learning rates when the epoch began, of optimizers with a scheduler
 
     def run(self) -> Events:
         """Train until the last stage is done or a stop is requested.
@@ -67,7 +65,7 @@ class TrainingLoop:
                                 return
                         if (yield from self._end_epoch(stage, runners)):
                             return
-                yield StageDone(number, reason_met(stage.stop, session.rows[number]))
+                yield StageDone(number, session.end_reason(number))
 
     def _begin(self) -> None:
         """Start the clocks: the session is at the place where this run begins."""
@@ -77,7 +75,7 @@ class TrainingLoop:
     def _begin_epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
         """Begin the remainder of an epoch; return whether the run was stopped."""
         session = self.session
-        self._epoch_began = time.monotonic()
+        self._epoch_began, self._rates = time.monotonic(), session.learning_rates()
         if self._agreement is not None:
             stop_reason = yield from self._agreement.begin_epoch(self._work)
         else:
@@ -92,7 +90,6 @@ class TrainingLoop:
         if not self.place.round:
             for runner in runners:
                 runner.reset()
-        self._rates = session.learning_rates()
         return False
 
     def _end_epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
@@ -103,9 +100,7 @@ class TrainingLoop:
         values = session.finish_epoch(stage, runners)
         place.epoch, place.round, place.ended = place.epoch + 1, 0, []
         session.add_row(place.epoch, values)
-        rates = {name: (self._rates[name], rate) for name, rate in session.learning_rates().items()}
-        changed = {name: pair for name, pair in rates.items() if pair[0] != pair[1]}
-        yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began, changed)
+        yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began, session.changed_rates(self._rates))
         session.run_debug_pipelines(stage)
         is_done, is_saved, stop_reason = session.is_done(stage), self._is_worth_saving(), session.stop_reason
         if self._agreement is not None:
