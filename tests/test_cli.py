@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -241,6 +242,11 @@ def test_warnings_have_a_category_of_their_own() -> None:
     with pytest.warns(TorcheerWarning, match="look"):
         terminal.warn_or_print("look")
     assert issubclass(ConfigWarning, TorcheerWarning)
+    before = warnings.formatwarning
+    with cli.plain_warnings():
+        assert warnings.formatwarning("look", ConfigWarning, "dialects.py", 56) == "torcheer: look\n"
+        assert "UserWarning" in warnings.formatwarning("look", UserWarning, "mine.py", 3)
+    assert warnings.formatwarning is before
     assert issubclass(TorcheerWarning, UserWarning) and issubclass(TorcheerWarning, RuntimeWarning)
 
 

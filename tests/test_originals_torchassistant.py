@@ -42,7 +42,8 @@ class Project:
         """Run a command; return what it printed."""
         self.capsys.readouterr()
         assert main(list(arguments)) == 0, self.capsys.readouterr().err
-        return self.capsys.readouterr().out
+        captured = self.capsys.readouterr()
+        return captured.err + captured.out
 
     def train(self) -> None:
         self.run("train", "pretrained", "--plain", "--no-control")
@@ -87,6 +88,8 @@ from torch import nn
 
 class Pictures:
     '''Images and a class of each, which nothing can be learned about: the loss soon stops falling.'''
+
+    classes = [f"{number} - name" for number in range(10)]  # as torchvision's MNIST has them
 
     def __init__(self, root, train=True, download=False):
         self.count, self.first = (40, 0) if train else (16, 1000)
@@ -733,6 +736,7 @@ def test_every_name_is_there() -> None:
             "to_float_tensor", "seqs_to_tensor", "stack_tensors", "no_transform", "images_to_tensor", "one_hot_tensor",
         ],
         "data": ["WrappedDataset", "MergedDataset", "DataSplit"],
+        "formatters": ["ProgressBar"],
         "loss_functions": ["MaskedCrossEntropy"],
         "metrics": ["metric_functions"],
         "output_adapters": ["OutputAdapter", "IdentityAdapter", "SelectVariables"],

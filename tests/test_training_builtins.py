@@ -42,8 +42,8 @@ OPEN = """
     collators.StackTensors collators.to_long_tensor collators.no_transform collators.images_to_tensor
     datasets.Linked datasets.Merged datasets.Split
     metrics.Accuracy metrics.CER metrics.F1 metrics.Perplexity metrics.TokenCounter metrics.WER
-    preprocessors.CharTokenizer preprocessors.ImagePreprocessor preprocessors.NullProcessor preprocessors.OneHot
-    preprocessors.ValueNormalizer preprocessors.WordTokenizer
+    preprocessors.CharTokenizer preprocessors.NullProcessor preprocessors.OneHot preprocessors.ValueNormalizer
+    preprocessors.WordTokenizer
 """.split()
 ALSO = """
     adapters.DefaultInputAdapter adapters.IdentityAdapter adapters.StackImages adapters.ToModel

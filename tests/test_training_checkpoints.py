@@ -331,7 +331,7 @@ def rows_in(path: Path) -> list[list[str]]:
 
 def test_a_table_has_the_epoch_first_and_full_precision(tmp_path: Path) -> None:
     EpochTables(tmp_path).write([[{"epoch": 1, "val loss": 1 / 3, "acc": 0.1 + 0.2, "loss": float("nan")}]])
-    text = b"epoch,acc,loss,val loss\r\n1,0.30000000000000004,nan,0.3333333333333333\r\n"
+    text = b"epoch,val loss,acc,loss\r\n1,0.3333333333333333,0.30000000000000004,nan\r\n"
     assert (tmp_path / "0.csv").read_bytes() == text
 
 
@@ -350,7 +350,7 @@ def test_a_column_that_comes_later_is_empty_in_the_rows_before(tmp_path: Path) -
     tables.write([rows])
     rows.append({"epoch": 2, "loss": 0.25, "a, b": 1.0})
     tables.write([rows])
-    assert rows_in(tmp_path / "0.csv") == [["epoch", "a, b", "loss"], ["1", "", "0.5"], ["2", "1.0", "0.25"]]
+    assert rows_in(tmp_path / "0.csv") == [["epoch", "loss", "a, b"], ["1", "0.5", ""], ["2", "0.25", "1.0"]]
 
 
 def test_rewriting_takes_away_rows_that_will_come_again(tmp_path: Path) -> None:

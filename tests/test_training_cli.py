@@ -79,8 +79,20 @@ def config_of(**changes: Any) -> dict[str, Any]:
         definition("datasets", "train_rows", **{"class": "my_net.Rows", "kwargs": {"count": 40}}),
         definition("datasets", "test_rows", **{"class": "my_net.Rows", "kwargs": {"count": 20}}),
         definition("collators", "divide", **{"class": "torchassistant.collators.BatchDivide"}),
-        definition("loader_factories", "train", dataset="train_rows", collator="divide", kwargs={"batch_size": 4}),
-        definition("loader_factories", "test", dataset="test_rows", collator="divide", kwargs={"batch_size": 4}),
+        definition(
+            "loader_factories",
+            "train",
+            dataset="train_rows",
+            collator="divide",
+            kwargs={"batch_size": 4, "num_workers": 0},
+        ),
+        definition(
+            "loader_factories",
+            "test",
+            dataset="test_rows",
+            collator="divide",
+            kwargs={"batch_size": 4, "num_workers": 0},
+        ),
         definition("models", "net", **{"class": "my_net.Net"}),
         definition("optimizers", "adam", **{"class": "Adam", "kwargs": {"lr": 0.05}, "model": "net"}),
         definition(

@@ -11,6 +11,12 @@ import pytest
 import torch
 from test_training_cli import config_of, definition, project, run  # noqa: F401
 
+from torcheer.errors import BadArgument
+from torcheer.training.datasets import preprocessed
+from torcheer.training.inference.inference_run import _convert
+from torcheer.training.inference.input_converters import _converter_like
+from torcheer.training.preprocessors import ImagePreprocessor
+
 CONVERTERS = """
 import torch
 from torch import nn
@@ -178,6 +184,35 @@ def test_what_is_wrong_with_an_inference_config_is_told(
 def test_an_input_that_cannot_be_converted_is_named(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("infer", inference(trained), "1,0,0,0", "one") == 1
     assert "input 'one' cannot be converted: ValueError: could not convert string" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("sample", "text", "needed"), [
+    (torch.zeros(1, 8, 8), "seven", "a picture is needed, as the path of its file, such as photo.png, and there is no"),
+    (torch.zeros(1, 8, 8), "data.json", "such as photo.png, and 'data.json' is a file of another kind"),
+    (torch.zeros(1, 2, 2), "0.1, 0.5", "4 numbers (1×2×2) are needed, such as 0.1, 0.5; 2 were given"),
+    (torch.zeros(3), "seven", "3 numbers (3) are needed, such as 0.1, 0.5; this is something else"),
+    (3, "seven", "a whole number is needed, such as 3"),
+    (0.5, "seven", "a number is needed, such as 0.5"),
+])  # fmt: skip
+def test_what_an_input_has_to_be_is_said_by_the_samples_of_the_dataset(
+    sample: Any, text: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.json").write_text("{}")
+    converter = _converter_like([(sample, 0)], 0)
+    with pytest.raises(BadArgument, match=f"input '{text}' cannot be converted: .*{re.escape(needed)}.*An input conv"):
+        _convert(text, converter)
+
+
+def test_an_input_is_read_as_a_sample_is_before_its_preprocessors(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (9, 9), "white").save(tmp_path / "white", "png")
+    grey = preprocessed([(image.new("L", (4, 4)), 0)], [ImagePreprocessor()])
+    converter = _converter_like(grey, 0)
+    read = _convert(str(tmp_path / "white"), converter)
+    assert (read.mode, read.size) == ("L", (4, 4))
+    with pytest.raises(BadArgument, match="a picture is needed"):
+        _convert("white", converter)
 
 
 @pytest.mark.parametrize("name", ["needs_labels", "fails"])

@@ -140,7 +140,7 @@ def test_several_pipelines_share_the_line(clock: Any) -> None:
     lanes = {"a": FakeLane(5, {"b loss": 2.0}), "b": FakeLane(9, {"a loss": 1.0})}
     out = Terminal()
     ProgressLines(fake_session(**lanes), out)(StepDone(1, 1, 3, "a", None))
-    assert out.getvalue() == "\rEpoch     1 [a loss 1.0000, b loss 2.0000] ======>.............. 3 / 9"
+    assert out.getvalue() == "\rEpoch     1 [b loss 2.0000, a loss 1.0000] ======>.............. 3 / 9"
 
 
 def test_an_alert_stands_on_a_line_of_its_own(clock: Any) -> None:
@@ -190,15 +190,16 @@ def test_the_whole_of_a_run_off_a_terminal() -> None:
     session, out = small("stages"), io.StringIO()
     assert show(session, session.run(), ProgressLines(session, out)) is None
     text = re.sub(r"-?\d+\.\d{4}", "0.0000", out.getvalue())
-    first = "[error 0.0000, loss 0.0000, max 0.0000, val error 0.0000, val loss 0.0000, val max 0.0000]"
+    first = "[error 0.0000, max 0.0000, loss 0.0000, val error 0.0000, val max 0.0000, val loss 0.0000]"
     assert text.splitlines()[:5] == [
         "Training stage 0 in progress",
-        f"Epoch     1 {first}",
-        f"Epoch     2 {first}",
+        f"Epoch     1 {first} lr 0.01 → 0.007",
+        f"Epoch     2 {first} lr 0.007 → 0.0000",
         "Training stage 0 is completed",
         "Training stage 1 in progress",
     ]
-    assert text.splitlines()[-2:] == ["Training stage 1 is completed", "Training is completed"]
+    ended = "Training stage 1 is completed by EarlyStopping, as its max_epochs is 3"
+    assert text.splitlines()[-2:] == [ended, "Training is completed"]
 
 
 def test_a_run_that_stops_is_not_called_completed(clock: Any) -> None:
@@ -330,8 +331,9 @@ def test_the_live_view_leaves_the_seeds_lines_behind() -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     text = re.sub(r"-?\d+\.\d{4}", "0.0000", text)
     lines = [line for line in text.replace("\r", "\n").splitlines() if line.startswith(("Training", "Epoch"))]
-    values = "[error 0.0000, loss 0.0000, max 0.0000, val error 0.0000, val loss 0.0000, val max 0.0000]"
-    epochs = [f"Epoch {number:5} {values}" for number in range(1, 5)]
+    values = "[error 0.0000, max 0.0000, loss 0.0000, val error 0.0000, val max 0.0000, val loss 0.0000]"
+    rates = [" lr 0.01 → 0.007", " lr 0.007 → 0.0000", "", ""]
+    epochs = [f"Epoch {number:5} {values}{rate}" for number, rate in enumerate(rates, 1)]
     assert lines == [
         "Training stage 0 in progress", *epochs, "Training stage 0 is completed", "Training is completed",
     ]  # fmt: skip

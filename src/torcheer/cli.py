@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from torcheer.commands.json_results import OPTION, OWN, prints_its_own, run_as_json, wants_json
-from torcheer.errors import TorcheerError
+from torcheer.errors import TorcheerError, TorcheerWarning
 from torcheer.stream_text import plain_output
 from torcheer.terminal import add_json, did_you_mean, folded, tell
 
@@ -44,10 +46,11 @@ def _run(command: str, arguments: list[str], *, as_json: bool) -> int:
     module, _ = COMMANDS[command]
     try:
         run = import_module(f"torcheer.{module}").main if module else doctor
-        if as_json:
-            is_own = prints_its_own(command, arguments)
-            return run_as_json(command, lambda: run(command, arguments), is_own=is_own)
-        status: int = run(command, arguments)
+        with plain_warnings():
+            if as_json:
+                is_own = prints_its_own(command, arguments)
+                return run_as_json(command, lambda: run(command, arguments), is_own=is_own)
+            status: int = run(command, arguments)
     except TorcheerError as error:
         notes = getattr(error, "__notes__", ())
         print(folded("\n".join([f"torcheer {command}: {error}", *notes])), file=sys.stderr)
@@ -58,6 +61,22 @@ def _run(command: str, arguments: list[str], *, as_json: bool) -> int:
     except KeyboardInterrupt:
         status = 130
     return status
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print torcheer's own warnings as sentences, without a line of its code: the user of a command has none there."""
+    usual = warnings.formatwarning
+
+    def sentence(message: Warning | str, category: type[Warning], *place: object, **more: object) -> str:
+        is_ours = issubclass(category, TorcheerWarning)
+        return f"torcheer: {message}\n" if is_ours else usual(message, category, *place, **more)  # type: ignore[arg-type]
+
+    warnings.formatwarning = sentence
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def _command_problem(arguments: Sequence[str]) -> str:

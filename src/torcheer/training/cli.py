@@ -72,9 +72,21 @@ def init(chosen: argparse.Namespace) -> int:
     home = built.session.directory
     for note in built.notes:
         print(note)
+    _say_differences(built)
     tell(session_dir=home, notes=built.notes)
     print(f"A session is ready under {home}; train it with: torcheer train {home}")
     return 0
+
+
+def _say_differences(built: Built, said: Sequence[str] = ()) -> None:
+    """Print to stderr what is different from TorchAssistant here, and was not said before."""
+    from torcheer.training.spec.builders.torchassistant_differences import PAGE
+
+    unsaid = [difference for difference in built.differences if difference not in said]
+    if unsaid:
+        tell(differences=unsaid)
+        lines = [f"Different from TorchAssistant here ({PAGE}):", *(f"- {each}" for each in unsaid)]
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str], made_by: str = "torcheer init") -> Built:
@@ -198,8 +210,10 @@ def _train(chosen: argparse.Namespace) -> int:
     built, notes = _open_session(chosen)
     home = built.session.directory
     assert built.session.checkpoints is not None and home is not None
+    said = built.differences
     with built.session.checkpoints.locked():
         notes += built.session.resume()
+        _say_differences(built, said)
         control, problem = open_control(built, is_wanted=not chosen.no_control, is_paused=chosen.paused)
         with control or nullcontext(), run_viewer(chosen, control, home) as viewer:
             status = _train_runs(built, chosen, [*notes, *problem], control)
@@ -262,6 +276,8 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
     results = [name for name in RESULTS if (session.directory / name).is_dir()]
     results.append(f"checkpoints/{session.place.step}")
     tell(session_dir=session.directory, results=results, completed=True, **_place_facts(session))
+    stages = [{"epochs": len(rows), "ended_by": session.end_reason(stage)} for stage, rows in enumerate(session.rows)]
+    tell(stages=stages)
     print(f"Results are under {session.directory}: {', '.join(results)}")
     if chosen.then is not None:
         chosen.then()
@@ -295,6 +311,8 @@ def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     is_new, note = _is_new(home, data.get("copy_to", ""), begins_anew=True)
     if is_new:
         built = _begin(config, changes, chosen.trust, made_by=MADE_BY_TRAIN)
+        if built.session.is_main:
+            _say_differences(built)
         return built, [*_folder_note(path, home), *filter(None, [note]), *built.notes]
     previous = _overridden(home)  # the same command again: its keys may have moved in the session
     new = [change for change in changes if previous.get(change.partition("=")[0]) != change]
@@ -404,7 +422,7 @@ def evaluate(chosen: argparse.Namespace) -> int:
     stages = [name for stage in data["train"]["stages"] for name in stage.get("validation_pipelines", ())]
     pipelines = data.get("validation_pipelines") or list(dict.fromkeys(stages)) or None
     with Progress("evaluating", built.session.batches_in(pipelines), "batches") as progress:
-        values = built.session.evaluate(pipelines, on_progress=progress.add)
+        values = built.session.evaluate(pipelines, batches=data.get("eval_steps"), on_progress=progress.add)
     tell(values=values)
     print(values_text(values))
     return 0

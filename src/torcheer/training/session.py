@@ -57,7 +57,7 @@ from torcheer.training.session_parts import (
     Stage,
 )
 from torcheer.training.simple_session import as_loader, as_measure, check_stage, fill_in_parts, lookup, single_stage
-from torcheer.training.stop_conditions import EpochsCompleted, is_met
+from torcheer.training.stop_conditions import EpochsCompleted, is_met, reason_met
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -450,12 +450,24 @@ class Session:
             if runner.name not in stage.validation:
                 values.update(self._values(runner))
         values.update(self.evaluate(stage.validation, batches=stage.eval_steps))
-        values = dict(sorted(values.items()))
         for name in dict.fromkeys(node.optimizer for runner in runners for node in self.nodes_of(runner.name)):
             schedule = self.schedules.get(name) if name is not None else None
             if schedule is not None and schedule.every == "epoch":
                 schedule.scheduler.step(*([values[schedule.monitor]] if schedule.monitor else []))
         return values
+
+    def learning_rates(self) -> dict[str, float]:
+        """Return the learning rates that schedulers set, by the optimizers' names; of several groups the first's."""
+        groups = {name: schedule.scheduler.optimizer.param_groups for name, schedule in self.schedules.items()}
+        return {name: float(parts[0]["lr"]) for name, parts in groups.items()}
+
+    def changed_rates(self, before: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+        """Return the learning rates before and now, of optimizers whose scheduler has changed it."""
+        return {name: (before[name], now) for name, now in self.learning_rates().items() if now != before[name]}
+
+    def end_reason(self, stage: int) -> str:
+        """Return which stop condition ended a stage, and why; "" where it had a number of epochs."""
+        return reason_met(self.stages[stage].stop, self.rows[stage])
 
     def evaluate(
         self,
@@ -464,7 +476,7 @@ class Session:
         batches: float | Mapping[str, float] | None = None,
         on_progress: ProgressCallback = ignore_progress,
     ) -> dict[str, float]:
-        """Return the columns of pipelines in evaluation mode, with averaged weights if any.
+        """Return the columns of pipelines in evaluation mode, pipeline by pipeline, with averaged weights if any.
 
         pipelines: names, all of them by default. batches: how many batches of each, a float for a share of them; the
         whole data by default. on_progress: called with 1 after each batch. Of several ranks all call this, and get
@@ -480,7 +492,7 @@ class Session:
                 count = batch_limit(batches, runner)
                 evaluate_pipeline(runner, count, self.precision(), on_progress, share)
                 values.update(self._values(runner))
-        return dict(sorted(values.items()))
+        return values
 
     def _values(self, runner: PipelineRunner) -> dict[str, float]:
         """Return a pipeline's columns so far, over all ranks."""

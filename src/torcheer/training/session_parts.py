@@ -30,6 +30,7 @@ class Node:
     outputs: tuple[str, ...]  # names of what forward returns
     optimizer: str | None = None  # None: frozen here, though gradients pass through it
     alias: str = ""  # its name in adapters; empty: the model's name
+    ignores_rest: bool = False  # ignore what forward returns beyond the named outputs, instead of raising
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from torcheer.errors import BadArgument
 from torcheer.runlog.tables.metric_direction import better
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, plural
 
 Rows = Sequence[dict[str, Any]]
 
@@ -56,16 +56,27 @@ class EarlyStopping:
 
     def is_met(self, rows: Rows) -> bool:
         """Return whether to stop."""
-        if self.max_epochs is not None and len(rows) >= self.max_epochs:
-            return True
-        best, since = math.inf, 0
-        for row in rows:
-            value = self._value(row)
-            if value < best - self.min_delta:
-                best, since = value, 0
-            else:
-                since += 1
-        return since > self.patience
+        return self._is_last(rows) or len(rows) - self._best(rows) > self.patience
+
+    def reason(self, rows: Rows) -> str:
+        """Return why it is met."""
+        best = self._best(rows)
+        since = len(rows) - best
+        if since <= self.patience:
+            return f"its max_epochs is {self.max_epochs}" if self._is_last(rows) else ""
+        why = f"{self.monitor} has not improved for {plural(since, 'epoch')}"
+        return f"{why} (best: {rows[best - 1][self.monitor]:.4f} in epoch {rows[best - 1]['epoch']})" if best else why
+
+    def _is_last(self, rows: Rows) -> bool:
+        return self.max_epochs is not None and len(rows) >= self.max_epochs
+
+    def _best(self, rows: Rows) -> int:
+        """Return the number of the best row, from 1; 0 where none was an improvement, as of NaN alone."""
+        best, number = math.inf, 0
+        for each, row in enumerate(rows, 1):
+            if (value := self._value(row)) < best - self.min_delta:
+                best, number = value, each
+        return number
 
     def _value(self, row: dict[str, Any]) -> float:
         """Return the monitored value, with the sign that makes less better."""
@@ -82,6 +93,14 @@ def is_met(stop: Any, rows: Rows) -> bool:
         return bool(stop.is_met(rows))
     history = [{name: value for name, value in row.items() if name != "epoch"} for row in rows]
     return bool(history) and bool(stop(len(history), history))
+
+
+def reason_met(stop: Any, rows: Rows) -> str:
+    """Return by which condition a stage ended, and why; "" of a number of epochs, which says it itself."""
+    if stop is None or isinstance(stop, EpochsCompleted):
+        return ""
+    name = getattr(stop, "__name__", type(stop).__name__)
+    return f"{name}, as {stop.reason(rows)}" if isinstance(stop, EarlyStopping) else str(name)
 
 
 def whole(number: Any, name: str, least: int) -> int:

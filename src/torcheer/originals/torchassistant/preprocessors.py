@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
+from torch.utils.data import Subset
+
+from torcheer.errors import BadArgument
+from torcheer.training import preprocessors
 from torcheer.training.preprocessors import (
     CharTokenizer,
     Identity,
-    ImagePreprocessor,
     NullProcessor,
     OneHot,
     Tokenizer,
@@ -34,6 +38,9 @@ __all__ = [
     "WordTokenizer",
 ]
 
+# more samples than this -> the share of them, drawn at random, that a preprocessor learns from
+SHARES = {10**6: 0.01, 10**4: 0.1, 10**3: 0.5}
+
 
 class SimpleNormalizer(ValuePreprocessor):
     """Divide values by 255."""
@@ -56,7 +63,7 @@ class TrainablePreprocessor(ValuePreprocessor):
         self.fit_index = fit_index
 
     def fit(self, dataset: Any) -> None:
-        for _ in self._do_fit(values_of(dataset, self.fit_index, type(self).__name__)):
+        for _ in self._do_fit(values_of(part_to_fit(dataset), self.fit_index, type(self).__name__)):
             pass
 
     def process(self, value: Any) -> Any:
@@ -64,6 +71,35 @@ class TrainablePreprocessor(ValuePreprocessor):
 
     def _do_fit(self, column: Iterable[Any]) -> Iterator[Any]:
         yield from ()
+
+
+class ImagePreprocessor(preprocessors.ImagePreprocessor):
+    """Convert images to floats, each channel normalised by the means of the images' own means and deviations."""
+
+    def __init__(self, fit_index: int = 0) -> None:
+        super().__init__(fit_index, samples=None)
+
+    def fit(self, dataset: Any) -> None:
+        count, means, deviations = 0, torch.zeros(()), torch.zeros(())
+        for value in values_of(part_to_fit(dataset), self.column, type(self).__name__):
+            rows = self._rows(self._tensor(value))
+            if count and means.shape != rows.shape[1:]:
+                raise BadArgument(f"images of {means.numel()} and of {rows.shape[1]} channels have no common mean")
+            means, deviations, count = means + rows.mean(0), deviations + rows.std(0), count + 1
+        if not count:
+            raise BadArgument("ImagePreprocessor cannot learn a mean from a dataset without images")
+        self.mean, self.deviation = means / count, deviations / count
+        self.deviation[self.deviation == 0] = 1.0  # images of one colour
+
+    @property
+    def mu(self) -> list[float]:
+        """The mean of each channel."""
+        return [] if self.mean is None else self.mean.tolist()
+
+    @property
+    def sd(self) -> list[float]:
+        """What each channel is divided by."""
+        return [] if self.deviation is None else self.deviation.tolist()
 
 
 class TextPreprocessor(Tokenizer):
@@ -76,6 +112,9 @@ class TextPreprocessor(Tokenizer):
 
     def __init__(self, fit_index: int) -> None:
         super().__init__(fit_index)
+
+    def fit(self, dataset: Any) -> None:
+        super().fit(part_to_fit(dataset))
 
     def pieces(self, text: str) -> Sequence[str]:
         return re.findall(r"\w+", text)
@@ -111,3 +150,12 @@ class TextPreprocessor(Tokenizer):
     def decode(self, tokens: Any) -> str:
         """Return the words of all numbers, special ones included."""
         return self.BETWEEN.join(self.decode_token(int(token)) for token in tokens)
+
+
+def part_to_fit(dataset: Any) -> Any:
+    """Return the samples that a preprocessor learns from: of a large dataset, some that are drawn at random."""
+    size = len(dataset) if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") else 0
+    share = next((share for least, share in SHARES.items() if size > least), 1.0)
+    if share == 1.0:
+        return dataset
+    return Subset(dataset, torch.randperm(size)[: int(size * share)].tolist())

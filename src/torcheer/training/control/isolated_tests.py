@@ -71,7 +71,7 @@ def test_all(
                     _pass(session, batch, totals, batch_runner)
                 on_batch((name, number, batch_runner.values()))
             values.update(totals.values())
-    return dict(sorted(values.items()))
+    return values
 
 
 def test_item(session: Session, item: int, around: Callable[[], Any]) -> TestedBatch:

@@ -114,7 +114,7 @@ class SessionTables:
 def columns_of(session: Session, pipelines: Any) -> list[str]:
     """Return the columns of the pipelines of all stages, in the order of the CSV file."""
     names = [name for stage in session.stages for name in pipelines(stage)]
-    return sorted(set(session.columns_of(names)))
+    return list(dict.fromkeys(session.columns_of(names)))
 
 
 def loss_of(pipeline: str, trained: list[str]) -> str:

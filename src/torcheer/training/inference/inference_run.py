@@ -184,6 +184,8 @@ def _convert(text: str, converter: Any) -> Any:
         return text
     try:
         return converter(text)
+    except BadArgument as error:
+        raise BadArgument(f"input {text!r} cannot be converted: {error}") from error
     except Exception as error:  # user code: a missing file, a text that is not a number
         reason = str(error) if isinstance(error, TorcheerError) else f"{type(error).__name__}: {error}".rstrip(": ")
         raise BadArgument(f"input {text!r} cannot be converted: {reason}") from error

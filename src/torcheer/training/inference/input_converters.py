@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from torcheer.training.loop.pipeline_runner import PipelineRunner
     from torcheer.training.spec import Inference
 
+ADVICE = "An input converter (infer: {input: my_code.read}) may take anything"
+
 
 def with_converters(runner: PipelineRunner, inference: Inference, needed: Sequence[str]) -> Inference:
     """Return the settings with a converter for each port that has none, by the value that is needed of a sample."""
@@ -37,12 +40,12 @@ def _converter_like(dataset: Any, place: int) -> Callable[[str], Any] | None:
     """Return a function from a text to the value at this place of a sample; None where it is a text, too."""
     if place == 0 and (reader := _file_reader(source_of(dataset))) is not None:
         return reader
-    if preprocessors_of(dataset):  # they make of a raw value what cannot be seen in a sample
-        return None
+    if preprocessors_of(dataset):  # they take what a sample is before them
+        dataset = source_of(dataset)
     sample = dataset[0] if hasattr(dataset, "__getitem__") else None
     value = sample[place] if isinstance(sample, tuple | list) and len(sample) > place else sample
     if isinstance(value, bool | int | float):
-        return type(value)
+        return partial(_read_number, kind=type(value))
     if hasattr(value, "getbands"):  # a Pillow image
         return partial(_open_image, like=value)
     if isinstance(value, torch.Tensor | np.ndarray):
@@ -60,22 +63,37 @@ def _file_reader(dataset: Any) -> Callable[[str], Any] | None:
     return lambda path: load(path) if transform is None else transform(load(path))
 
 
+def _read_number(text: str, kind: type[float]) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = "a whole number is needed, such as 3" if kind is int else "a number is needed, such as 0.5"
+        raise BadArgument(f"{wanted}. {ADVICE}") from None
+
+
 def _read_numbers(text: str, like: Tensor) -> Tensor:
     """Read a tensor from numbers, or from a picture where there are that many channels."""
-    if like.ndim == 3 and like.shape[0] in IMAGE_MODES and Path(text).suffix:
+    words, numbers = [word for word in re.split(r"[\s,;\[\]()]+", text) if word], list[float]()
+    takes_pictures = like.ndim == 3 and like.shape[0] in IMAGE_MODES
+    with suppress(ValueError):
+        numbers = [float(word) for word in words]
+    if takes_pictures and (len(numbers) != len(words) or Path(text).is_file()):
         picture = _open_image(text).convert(IMAGE_MODES[like.shape[0]]).resize((like.shape[2], like.shape[1]))
         return image_to_tensor(picture).to(like.dtype)
-    numbers = [float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word]
     if len(numbers) != like.numel():
-        raise BadArgument(
-            f"{plural(like.numel(), 'number')} ({human_shape(like.shape)}) are needed, such as 0.1, 0.5; "
-            f"{len(numbers)} were given. An input converter (infer: {{input: my_code.read}}) may take anything"
-        )
+        needed = f"{plural(like.numel(), 'number')} ({human_shape(like.shape)}) are needed, such as 0.1, 0.5"
+        given = f"{len(numbers)} were given" if len(numbers) == len(words) else "this is something else"
+        raise BadArgument(f"{needed}; {given}. {ADVICE}")
     return torch.tensor(numbers, dtype=like.dtype).reshape(like.shape)
 
 
 def _open_image(text: str, like: Any = None) -> Any:
     from PIL import Image
 
-    image = Image.open(text)
-    return image if like is None else image.convert(like.mode).resize(like.size)
+    try:
+        image = Image.open(text)
+        return image if like is None else image.convert(like.mode).resize(like.size)
+    except OSError as error:  # also of what is no picture
+        why = f"{text!r} is a file of another kind" if Path(text).is_file() else f"there is no file {text!r}"
+        wanted = "a picture is needed, as the path of its file, such as photo.png"
+        raise BadArgument(f"{wanted}, and {why}. {ADVICE}") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torcheer.samples import Alert as AlertRecord
@@ -31,6 +32,8 @@ class EpochDone(NamedTuple):
     epoch: int
     values: dict[str, float]  # column -> value
     secs: float
+    # optimizer -> learning rate before and after the epoch, where a scheduler has changed it
+    rates: Mapping[str, tuple[float, float]] = MappingProxyType({})
 
 
 class CheckpointSaved(NamedTuple):
@@ -44,6 +47,7 @@ class StageDone(NamedTuple):
     """A stage's stop condition holds."""
 
     stage: int
+    reason: str = ""  # which condition, and why it holds; empty where the stage had a number of epochs
 
 
 class Alert(NamedTuple):

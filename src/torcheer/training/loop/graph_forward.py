@@ -110,7 +110,7 @@ class ProcessorRunner:
             if len(node.outputs) == 1 and isinstance(output, Tensor):  # the commonest case, in every step
                 outputs[node.outputs[0]] = output
             else:
-                outputs.update(name_outputs(output, node.outputs, name))
+                outputs.update(name_outputs(output, node.outputs, name, ignores_rest=node.ignores_rest))
         result = {**frame, **outputs}
         return result if self._output_adapter is None else self._output_adapter(result)
 
@@ -134,10 +134,11 @@ def infer_with(model: Any, arguments: Sequence[Any]) -> Any:
     return function(*arguments[: len(positional)])
 
 
-def name_outputs(result: Any, outputs: Sequence[str], model: str) -> Frame:
+def name_outputs(result: Any, outputs: Sequence[str], model: str, *, ignores_rest: bool = False) -> Frame:
     """Name what a model returned: a tensor, a list, a tuple or a dict.
 
-    It may return fewer values than there are names, as a decoder that has no hidden state to give when it infers.
+    It may return fewer values than there are names, as a decoder that has no hidden state to give when it infers;
+    `ignores_rest` allows more, too.
     """
     if isinstance(result, Tensor):
         result = (result,)
@@ -148,7 +149,7 @@ def name_outputs(result: Any, outputs: Sequence[str], model: str) -> Frame:
             raise BadArgument(f"{model} returned {', '.join(result)}, and no {error}") from None
     elif not isinstance(result, (tuple, list)):
         result = (result,)
-    if len(result) > len(outputs):
+    if len(result) > len(outputs) and not ignores_rest:
         names = ", ".join(outputs)
         raise BadArgument(f"{model} returned {len(result)} values, and only {names} are named: name the others, too")
     return dict(zip(outputs, result))

@@ -120,12 +120,13 @@ class PipelineRunner:
         return samples if self._has_one_port else count_samples(frame)
 
     def meters(self) -> Iterator[tuple[Term, Mean | StatefulMeter]]:
-        for term, _, meter in (*self.losses, *self.metrics):
+        """Yield what is measured in the order of columns: metrics, then losses."""
+        for term, _, meter in (*self.metrics, *self.losses):
             yield term, meter
 
     def values(self) -> dict[str, float]:
         """Return every column's value so far, by name."""
-        return {term.shown: meter.value() for term, meter in sorted(self.meters(), key=lambda pair: pair[0].shown)}
+        return {term.shown: meter.value() for term, meter in self.meters()}
 
     def merged_values(self, exchange: Callable[[Any], list[Any]]) -> dict[str, float]:
         """Return every column's value over what all ranks have seen; the meters stay as they are."""

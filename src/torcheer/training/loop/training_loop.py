@@ -65,7 +65,7 @@ class TrainingLoop:
                                 return
                         if (yield from self._end_epoch(stage, runners)):
                             return
-                yield StageDone(number)
+                yield StageDone(number, session.end_reason(number))
 
     def _begin(self) -> None:
         """Start the clocks: the session is at the place where this run begins."""
@@ -75,7 +75,7 @@ class TrainingLoop:
     def _begin_epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Generator[Event, None, bool]:
         """Begin the remainder of an epoch; return whether the run was stopped."""
         session = self.session
-        self._epoch_began = time.monotonic()
+        self._epoch_began, self._rates = time.monotonic(), session.learning_rates()
         if self._agreement is not None:
             stop_reason = yield from self._agreement.begin_epoch(self._work)
         else:
@@ -100,7 +100,7 @@ class TrainingLoop:
         values = session.finish_epoch(stage, runners)
         place.epoch, place.round, place.ended = place.epoch + 1, 0, []
         session.add_row(place.epoch, values)
-        yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began)
+        yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began, session.changed_rates(self._rates))
         session.run_debug_pipelines(stage)
         is_done, is_saved, stop_reason = session.is_done(stage), self._is_worth_saving(), session.stop_reason
         if self._agreement is not None:

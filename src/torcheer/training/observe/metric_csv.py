@@ -18,7 +18,7 @@ STEP_COLUMNS = ("step", "epoch", "pipeline", "loss")
 
 
 class EpochTables:
-    """`metrics/<stage>.csv`: the epoch, then the columns by name, floats in full precision."""
+    """`metrics/<stage>.csv`: the epoch, then the columns pipeline by pipeline, floats in full precision."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -73,8 +73,8 @@ def replace_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def columns_of(rows: Rows) -> list[str]:
-    """The columns of some rows: the epoch, then the others by name."""
-    return ["epoch", *sorted({column for row in rows for column in row} - {"epoch"})]
+    """The columns of some rows: the epoch, then the others in their order."""
+    return list(dict.fromkeys(["epoch", *(column for row in rows for column in row)]))
 
 
 def _cells(rows: Rows, columns: Sequence[str]) -> list[list[Any]]:

@@ -163,9 +163,9 @@ def event_text(event: Event) -> str:
     if isinstance(event, StageBegan):
         return f"Training stage {event.stage} in progress"
     if isinstance(event, EpochDone):
-        return f"Epoch {event.epoch:5} {values_text(event.values)}"
+        return f"Epoch {event.epoch:5} {values_text(event.values)}{rates_text(event.rates)}"
     if isinstance(event, StageDone):
-        return f"Training stage {event.stage} is completed"
+        return f"Training stage {event.stage} is completed{f' by {event.reason}' if event.reason else ''}"
     if isinstance(event, Paused):
         return f"Paused after step {event.step:,} by the studio; Ctrl-C saves and ends"
     if isinstance(event, Continued):
@@ -187,6 +187,12 @@ def values_text(values: Mapping[str, float]) -> str:
     return f"[{', '.join(f'{name} {value:.4f}' for name, value in values.items())}]"
 
 
+def rates_text(rates: Mapping[str, tuple[float, float]]) -> str:
+    """ " lr 0.1 → 0.01"; of several optimizers with their names."""
+    named = [(f"{name} " * (len(rates) > 1), *pair) for name, pair in rates.items()]
+    return f" lr {', '.join(f'{name}{before:.4g} → {after:.4g}' for name, before, after in named)}" if named else ""
+
+
 def running_values(session: Session) -> dict[str, float]:
     """Return the current values of the training pipelines, by name.
 
@@ -195,7 +201,7 @@ def running_values(session: Session) -> dict[str, float]:
     values: dict[str, Any] = {}
     for name in session.stages[session.place.stage].training:
         values.update(session.runners[name].values())
-    return dict(sorted(values.items()))
+    return values
 
 
 def rounds_of(session: Session) -> int | None:

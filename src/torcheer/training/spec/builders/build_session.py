@@ -23,6 +23,7 @@ from torcheer.training.spec.builders.build_definitions import MAKERS, base, spli
 from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
 from torcheer.training.spec.builders.static_state import Static, read_static, through_json
 from torcheer.training.spec.builders.torchassistant_defaults import complete_from_data, fill_steps
+from torcheer.training.spec.builders.torchassistant_differences import differences
 from torcheer.training.spec.checks.check_config import code_faults, notify_faults, raise_for, watch_faults
 from torcheer.training.spec.checks.pipeline_checks import pipeline_faults
 from torcheer.training.spec.checks.references import BuildOrder, split_part
@@ -59,6 +60,11 @@ class Built:
     static: Static  # saved, so that a resumed session splits and preprocesses its data the same way
     finder: Finder
     notes: tuple[str, ...] = ()  # messages for the user about the build
+
+    @property
+    def differences(self) -> list[str]:
+        """What the session, as it stands, does otherwise than TorchAssistant would, where it is for its config."""
+        return differences(self.spec, self.session)
 
 
 def build(

@@ -86,10 +86,17 @@ def inference(built: Built) -> Inference:
         pipeline,
         _converters(builder, pipeline),
         tuple(data.get("results", ("y_hat",))),
-        make_part("post_processor") or (None if "output_device" in data else ClassNames.of(built.session, pipeline)),
+        make_part("post_processor") or _class_names(built, pipeline),
         make_part("output_device") or Printer(),
         data.get("batch_size", 1 if spec.is_torchassistants else 32),  # their adapters may expect one sample
     )
+
+
+def _class_names(built: Built, pipeline: str) -> ClassNames | None:
+    """Return what names classes, for people who read them; TorchAssistant hands on the scores."""
+    if "output_device" in built.spec.data or built.spec.is_torchassistants:
+        return None
+    return ClassNames.of(built.session, pipeline)
 
 
 def default_pipeline(built: Built) -> str:

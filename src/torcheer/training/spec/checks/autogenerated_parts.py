@@ -52,12 +52,41 @@ MEASURES: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
 
 
 def name_parts(spec: Spec) -> Spec:
-    """Define split, datasets and loaders of a new TorchAssistant config without loaders; they may be referred to."""
+    """Fill in what a new TorchAssistant config omits and its other parts may refer to, or its users expect by name."""
     completion = Completion(spec)
-    datasets = completion.names("datasets")
-    is_asked = spec.is_torchassistants and completion.is_new and datasets and not completion.names("data_loaders")
-    if not is_asked or len(completion.names("collators")) > 1:
+    if not spec.is_torchassistants or not completion.is_new:
         return spec
+    _time_schedulers(completion)
+    _define_measures(completion)
+    _define_data(completion)
+    return completion.spec if completion.completed else spec
+
+
+def _time_schedulers(completion: Completion) -> None:
+    """Have learning rates change after each update, as they do there."""
+    for definition in completion.spec.definitions("optimizers"):
+        scheduler = definition.spec.get("lr_scheduler")
+        if isinstance(scheduler, dict) and "every" not in scheduler and "monitor" not in scheduler:
+            scheduler["every"] = "step"
+            completion.mark_completed((*definition.path, "lr_scheduler", "every"))
+
+
+def _define_measures(completion: Completion) -> None:
+    """Define the loss and the metric that pipelines refer to by the names that are filled in there."""
+    pipelines = (part(completion.data, PIPELINES) or {}).values()
+    known = {name: options for measures in MEASURES.values() for name, options in measures}
+    for group, key, _ in TERMS:
+        asked = dict.fromkeys(term[key] for pipeline in pipelines for term in pipeline.get(group, ()))
+        for name in asked if not completion.names(group) else ():
+            if name in known:
+                completion.define(group, name, {**known[name], "inputs": ["y_hat", "input_2"]})
+
+
+def _define_data(completion: Completion) -> None:
+    """Define split, datasets and loaders where there are no loaders."""
+    datasets = completion.names("datasets")
+    if not datasets or completion.names("data_loaders") or len(completion.names("collators")) > 1:
+        return
     if len(datasets) == 1 and not completion.names("splits"):
         completion.define("splits", SPLIT, {"dataset_name": datasets[0], "ratio": list(RATIO)})
     splits = completion.names("splits")
@@ -70,7 +99,6 @@ def name_parts(spec: Spec) -> Spec:
         kwargs = {} if "batch_size" in completion.data else {"batch_size": BATCH}
         options = {"dataset": name, **collator, "kwargs": kwargs}
         completion.define("data_loaders", f"{PREFIX}data_loader_for_{name}", options)
-    return completion.spec
 
 
 def links_without_preprocessors(spec: Spec) -> list[dict[str, Any]]:

@@ -66,6 +66,11 @@ def open_spec(directory: Path, changes: Iterable[str] = ()) -> tuple[Spec, list[
     if not path.is_file():
         raise BadConfig(f"{directory}: there is no session here: there is no {FILE} in it")
     config = override(read(path), changes := list(changes))
+    if "source" not in config.data and any(directory.glob("checkpoints/*/checkpoint.pt")):
+        raise BadConfig(
+            f"{directory}: TorchAssistant began this session, and its checkpoints are pickled: reading one may run "
+            "anything. Train it anew in another folder: torcheer train CONFIG session_dir=OTHER"
+        )
     spec, faults = translate(config)
     note_source(spec, config)
     spec, faults = complete_and_check(spec, faults)

@@ -20,6 +20,7 @@ checks. Partial configs, as for evaluation and inference, are translated in the 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from torcheer.config import Config, where
@@ -60,6 +61,7 @@ class Translation:
         ShortForm(self, data, short, saved).expand()
         self.spec = Spec(data, self.places)
         self._lift_device(data)
+        self.faults += self._own_processors()
 
     def _unknown_keys(self, saved: Spec | None) -> list[str]:
         """Return the keys at the top of a file that TorchAssistant would ignore; here a warning says so."""
@@ -119,6 +121,17 @@ class Translation:
                 for number, item in enumerate(items):
                     definitions.append(self.value(item, (*inside, len(definitions)), (*start, number)))
         return {**notes[0], "options": definitions} if notes[0] else definitions
+
+    def _own_processors(self) -> Iterator[Fault]:
+        """Yield the faults of batch processors that are of a class, as TorchAssistant's may be."""
+        for definition in self.spec.definitions("batch_processors"):
+            for key in ("class", "factory_fn"):
+                if key in definition.spec and "neural_graph" not in definition.spec:
+                    message = (
+                        "a batch processor runs the models of its neural_graph, and has no class: name this one as the "
+                        "output_adapter of the processor before it, or leave out optimizer_name to freeze a model"
+                    )
+                    yield Fault((*definition.path, key), message)
 
     def _lift_device(self, data: dict[str, Any]) -> None:
         """Move the device of batch processors to the session.

@@ -452,6 +452,12 @@ LATER: Table = {
         example=["validation"],
         otherwise="those of the stages",
     ),
+    "eval_steps": Key(
+        Either(STEPS, of_map=MapOf(STEPS)),
+        "Evaluation: batches to evaluate on, or their share; or a mapping of pipelines to either",
+        example=0.1,
+        otherwise="all of them",
+    ),
     "inference_pipeline": Key(
         Ref("pipelines"),
         "Inference: the pipeline whose graph runs",
