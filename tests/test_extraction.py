@@ -559,7 +559,7 @@ def test_the_plan_says_what_it_is(ready: Extraction) -> None:
 def test_it_says_how_far_it_is_where_nobody_watches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.terminal.LINE_SECS", 0.0)
+    monkeypatch.setattr("torcheer.terminal.progress.LINE_SECS", 0.0)
     run(tmp_path / "x", progress=True)
     assert "8 of 50 samples" in capsys.readouterr().err
 

@@ -99,7 +99,7 @@ def test_a_transform_is_named(tmp_path: Path, config: Any) -> None:
 def test_workers_find_what_stands_beside_the_config(
     tmp_path: Path, config: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.terminal.wants_progress", lambda *_: False)  # it comes after two seconds
+    monkeypatch.setattr("torcheer.terminal.progress.wants_progress", lambda *_: False)  # it comes after two seconds
     assert run(tmp_path, {**config, "workers": 2, "shard_samples": 8}) == 0
     assert len(open_extraction(tmp_path / "out")) == 20 and not capsys.readouterr().err
 

@@ -522,7 +522,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 
 def test_what_earlier_runs_did_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     path = begun(tmp_path / "x")
-    monkeypatch.setattr("torcheer.terminal.LINE_SECS", 0.0)
+    monkeypatch.setattr("torcheer.terminal.progress.LINE_SECS", 0.0)
     run(path, Failing(fails_at=None), progress=True)
     assert "32 of 50 samples, " in capsys.readouterr().err
 

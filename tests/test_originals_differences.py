@@ -14,7 +14,6 @@ from children import run_python
 from torch import nn
 
 import torcheer as tl
-from torcheer import terminal
 from torcheer.autograd import init, tracer
 from torcheer.autograd import nn as tnn
 from torcheer.etorch.compat import eplot, etable, etensor, etor, etorch, go, netview, prjn, rand
@@ -25,6 +24,7 @@ from torcheer.originals.pytorch_inspector import met_differences as inspector_di
 from torcheer.originals.torchlens.older_attributes import COUNTED
 from torcheer.originals.torchtrace import met_differences as torchtrace_differences
 from torcheer.runlog.table_records import Column, TableHead
+from torcheer.terminal import notices
 
 pytestmark = [pytest.mark.originals, pytest.mark.usefixtures("no_handler_left")]
 
@@ -34,7 +34,7 @@ PAGES = Path(__file__).parents[1] / "docs" / "migration"
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in which no difference was met."""
-    monkeypatch.setattr(terminal, "_differences", set())
+    monkeypatch.setattr(notices, "_differences", set())
     monkeypatch.setattr(torchtrace_differences, "_waiting", {})
     monkeypatch.setattr(torchtrace_differences, "_known", [])
 

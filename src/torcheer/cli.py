@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from torcheer.commands.json_results import OPTION, OWN, prints_its_own, run_as_json, wants_json
 from torcheer.errors import TorcheerError, TorcheerWarning
-from torcheer.stream_text import plain_output
 from torcheer.terminal import add_json, did_you_mean, folded, tell
+from torcheer.terminal.streams import plain_output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

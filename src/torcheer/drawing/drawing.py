@@ -25,8 +25,8 @@ from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.records import garbage_collection_off
-from torcheer.stream_text import encodable
 from torcheer.terminal import plural
+from torcheer.terminal.streams import encodable
 
 DIRECTIONS = ("auto", "down", "right")
 

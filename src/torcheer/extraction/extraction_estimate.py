@@ -9,8 +9,8 @@ from itertools import islice
 from torcheer.extraction.batches import Batch, Batches
 from torcheer.extraction.values.batch_values import LayerReader
 from torcheer.extraction.values.value_rows import BatchValues
-from torcheer.stream_text import encodable
 from torcheer.terminal import human_bytes, human_secs, human_shape
+from torcheer.terminal.streams import encodable
 
 TRIAL_BATCHES = 4  # batches that a dry run measures
 

@@ -16,7 +16,7 @@ from torcheer.history.program_structure import structural_hash
 from torcheer.history.text.comparison_text import describe
 from torcheer.history.value_arrays import to_numpy
 from torcheer.records import COMPILED_AS_EAGER
-from torcheer.stream_text import encodable
+from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

@@ -15,7 +15,7 @@ from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
 from torcheer.records import Op, RunInfo
 from torcheer.selection import Layers
-from torcheer.stream_text import encodable
+from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
     from torcheer.history.compare import Comparison

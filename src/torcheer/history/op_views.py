@@ -12,8 +12,8 @@ from torcheer.history.call_values import Arguments, op_arguments
 from torcheer.history.doors import older_attribute
 from torcheer.history.text import op_text
 from torcheer.records import BackwardStep, Edge, ModuleCall, Op, Source, Stored, TensorMeta
-from torcheer.stream_text import encodable
 from torcheer.terminal import plural
+from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

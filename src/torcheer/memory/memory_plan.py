@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from torcheer.stream_text import encodable
 from torcheer.terminal import format_table, human_bytes, human_count, line_width, plural
+from torcheer.terminal.streams import encodable
 
 # Kind -> its heading. What each is: docs/memory.md.
 KINDS: dict[str, str] = {

@@ -31,7 +31,6 @@ from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert
-from torcheer.stream_text import encodable
 from torcheer.tap.device_memory import device_memory
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
@@ -40,6 +39,7 @@ from torcheer.tap.sample_sender import Sender
 from torcheer.tap.sending.byte_limits import fair_bytes
 from torcheer.tap.step_schedule import Every
 from torcheer.terminal import folded, warn_or_print
+from torcheer.terminal.streams import encodable
 from torcheer.wire.notify.notifier import Notifier
 
 __all__ = ["Every", "Transport", "Watch", "watch"]

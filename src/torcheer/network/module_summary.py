@@ -10,8 +10,8 @@ from torcheer.history import ModelHistory, op_table
 from torcheer.network.module_tree import tree_of
 from torcheer.network.pass_fold import fold_pass
 from torcheer.records import garbage_collection_off
-from torcheer.stream_text import encodable
 from torcheer.terminal import format_table, human_bytes, human_flops, human_secs
+from torcheer.terminal.streams import encodable
 
 
 @dataclass(frozen=True, slots=True)

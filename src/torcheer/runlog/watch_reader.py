@@ -26,8 +26,8 @@ from torcheer.runlog.volume.log_chunks import is_chunk
 from torcheer.runlog.watched_values import Columns, WatchedValues
 from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
-from torcheer.stream_text import encodable
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
+from torcheer.terminal.streams import encodable
 
 Array = NDArray[Any]
 WRITER = "watch"

@@ -17,8 +17,8 @@ from torcheer.autograd.tape.nodes import FREED_TEXT, Node
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
 from torcheer.history.text.latex_text import latex_to_text
-from torcheer.stream_text import encodable
 from torcheer.terminal import is_terminal, line_width
+from torcheer.terminal.streams import encodable
 
 ARROW = "↘︎ "
 MAX_SHAPES = 6  # in a row

@@ -21,7 +21,7 @@ from torcheer.history import ModelHistory
 from torcheer.history.op_views import OpList, OpView
 from torcheer.history.text.latex_text import latex_to_text
 from torcheer.records import BackwardStep, Op
-from torcheer.stream_text import encodable
+from torcheer.terminal.streams import encodable
 
 
 def explain(loss: Tensor, gradient: Tensor | None = None) -> Explanation:

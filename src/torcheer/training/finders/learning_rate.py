@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.disk import write_file
 from torcheer.errors import BadArgument
-from torcheer.stream_text import encodable
 from torcheer.terminal import Progress, plot_text
+from torcheer.terminal.streams import encodable
 from torcheer.training.finders.curve_picture import curve_svg
 from torcheer.training.finders.trial_steps import TrialPipeline, on_trial
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torcheer.stream_text import encodable
 from torcheer.terminal import Progress, plot_text
+from torcheer.terminal.streams import encodable
 from torcheer.training.finders.trial_steps import on_trial
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from torcheer.stream_text import encodable
 from torcheer.terminal import can_redraw, is_notebook, is_terminal, line_width
+from torcheer.terminal.streams import encodable
 from torcheer.training.loop.events import (
     Alert,
     Continued,

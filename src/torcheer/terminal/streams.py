@@ -1,14 +1,18 @@
-"""Text in the characters that a stream has: Windows writes files and pipes in a code page without "→" or "─"."""
+"""What a stream can show: lines drawn again, and which characters.
+
+Windows writes files and pipes in a code page without "→" or "─".
+"""
 
 from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, TextIO
 
 PLAIN: Final = "torcheer.plain"  # how an encoding handles what it cannot write, as "strict" or "replace"
 
@@ -24,6 +28,22 @@ _INSTEAD: Final = {
     "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "θ": "theta", "λ": "lambda", "μ": "mu",
     "σ": "sigma", "ω": "omega", "²": "^2", "³": "^3",
 }  # fmt: skip
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person sees this stream on a terminal."""
+    return stream is not None and stream.isatty()
+
+
+def is_notebook() -> bool:
+    """Return whether this runs in a notebook cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def can_redraw(stream: TextIO | None) -> bool:
+    """Return whether the stream is a terminal on which lines can be drawn again."""
+    return is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def encodable(text: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from children import run_python
 
 from torcheer import cli
-from torcheer.stream_text import encodable, plain_output
+from torcheer.terminal.streams import encodable, plain_output
 
 PRINTED = """
 import torch
