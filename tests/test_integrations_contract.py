@@ -327,7 +327,7 @@ def surfaces() -> dict[str, tuple[set[str], Any]]:
 
     import torcheer.integrations.wandb as ours
     from torcheer.integrations.tensorboard import SummaryWriter
-    from torcheer.integrations.wandb_run import Run, RunFacts
+    from torcheer.integrations.wandb_parts.wandb_run import Run, RunFacts
 
     run = Run(None, RunFacts("a", "a", "a"), {})
     return {
@@ -384,7 +384,7 @@ def test_every_parameter_of_the_real_functions_is_taken() -> None:
 
     import torcheer.integrations.wandb as ours
     from torcheer.integrations.tensorboard import SummaryWriter
-    from torcheer.integrations.wandb_run import Run
+    from torcheer.integrations.wandb_parts.wandb_run import Run
 
     pairs = [(getattr(RealWriter, name), getattr(SummaryWriter, name)) for name in public(RealWriter)]
     pairs += [(RealWriter.__init__, SummaryWriter.__init__), (wandb.init, ours.init)]

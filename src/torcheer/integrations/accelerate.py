@@ -15,7 +15,7 @@ from typing import Any
 from torcheer.errors import BadArgument
 from torcheer.integrations.loop_run import published
 from torcheer.integrations.outside_run import OutsideRun
-from torcheer.integrations.wandb_values import pixels
+from torcheer.integrations.wandb_parts.wandb_values import pixels
 from torcheer.runlog.media.media_types import Image, TableOf, Text
 
 __all__ = ["TorcheerTracker"]

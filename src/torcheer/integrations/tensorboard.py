@@ -13,7 +13,7 @@ import numpy as np
 
 from torcheer.errors import BadArgument, WrongInputs
 from torcheer.integrations.outside_run import OutsideRun
-from torcheer.integrations.wandb_values import VIDEO_NOTE, channels_first, figure_pixels, frame_grid
+from torcheer.integrations.wandb_parts.wandb_values import VIDEO_NOTE, channels_first, figure_pixels, frame_grid
 from torcheer.runlog.media.media_types import Audio, Image, TableOf, Text
 from torcheer.terminal import did_you_mean, human_shape, short_repr
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from torcheer.integrations import wandb_errors as errors
 from torcheer.integrations.outside_run import OutsideRun, say
-from torcheer.integrations.wandb_errors import CommError, Error, UsageError
-from torcheer.integrations.wandb_files import Artifact
-from torcheer.integrations.wandb_names import INSTEAD, NO_EFFECT
-from torcheer.integrations.wandb_run import Run, RunFacts
-from torcheer.integrations.wandb_settings import Config
-from torcheer.integrations.wandb_values import Audio, Histogram, Html, Image, Plots, Table, Video
+from torcheer.integrations.wandb_parts import wandb_errors as errors
+from torcheer.integrations.wandb_parts.wandb_errors import CommError, Error, UsageError
+from torcheer.integrations.wandb_parts.wandb_files import Artifact
+from torcheer.integrations.wandb_parts.wandb_names import INSTEAD, NO_EFFECT
+from torcheer.integrations.wandb_parts.wandb_run import Run, RunFacts
+from torcheer.integrations.wandb_parts.wandb_settings import Config
+from torcheer.integrations.wandb_parts.wandb_values import Audio, Histogram, Html, Image, Plots, Table, Video
 from torcheer.terminal import did_you_mean
 
 __all__ = [

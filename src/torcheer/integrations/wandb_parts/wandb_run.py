@@ -18,11 +18,11 @@ from torch import nn
 from torcheer.integrations.loop_settings import plain_settings
 from torcheer.integrations.metric_judge import is_number
 from torcheer.integrations.outside_run import OutsideRun
-from torcheer.integrations.wandb_errors import Error, UsageError, WrongType
-from torcheer.integrations.wandb_files import Artifact, SavedFiles, find_artifact
-from torcheer.integrations.wandb_names import NO_EFFECT, RUN_INSTEAD
-from torcheer.integrations.wandb_settings import Config, Summary
-from torcheer.integrations.wandb_values import Histogram, Value, logged_value
+from torcheer.integrations.wandb_parts.wandb_errors import Error, UsageError, WrongType
+from torcheer.integrations.wandb_parts.wandb_files import Artifact, SavedFiles, find_artifact
+from torcheer.integrations.wandb_parts.wandb_names import NO_EFFECT, RUN_INSTEAD
+from torcheer.integrations.wandb_parts.wandb_settings import Config, Summary
+from torcheer.integrations.wandb_parts.wandb_values import Histogram, Value, logged_value
 from torcheer.studio.runs.run_notes import RunNotes, write_notes
 from torcheer.terminal import did_you_mean, warn_or_print
 

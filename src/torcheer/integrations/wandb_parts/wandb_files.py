@@ -16,7 +16,7 @@ from typing import Any, Final
 from torcheer.disk import write_file
 from torcheer.errors import BadArgument
 from torcheer.integrations.loop_settings import plain_settings
-from torcheer.integrations.wandb_errors import Error
+from torcheer.integrations.wandb_parts.wandb_errors import Error
 from torcheer.terminal import did_you_mean, first_names
 
 ARTIFACTS: Final = "artifacts"  # in the run's folder

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from torcheer.integrations.wandb_errors import Error, WrongType
-from torcheer.integrations.wandb_names import PLOT_INSTEAD
+from torcheer.integrations.wandb_parts.wandb_errors import Error, WrongType
+from torcheer.integrations.wandb_parts.wandb_names import PLOT_INSTEAD
 from torcheer.runlog.media import media_types
 from torcheer.terminal import did_you_mean, human_shape
 

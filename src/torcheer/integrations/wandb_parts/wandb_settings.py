@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any
 
 from torcheer.integrations.loop_settings import plain_settings
-from torcheer.integrations.wandb_errors import ConfigError, NoSuchSetting
+from torcheer.integrations.wandb_parts.wandb_errors import ConfigError, NoSuchSetting
 from torcheer.terminal import did_you_mean, short_repr
 
 
