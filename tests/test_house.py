@@ -27,7 +27,6 @@ COMMON = {
     "safetensors_header",
     "errors",
     "terminal",
-    "stream_text",
     "disk",
     "lazy_names",
     "ranks",
@@ -40,7 +39,6 @@ ROOMS = {
     "safetensors_header": set(),
     "samples": set(),
     "terminal": set(),
-    "stream_text": set(),
     "disk": {"ranks"},
     "remote": {"wire"},
     "ranks": set(),
@@ -127,7 +125,7 @@ LATE_FILES = {PACKAGE / "tap" / "reduction" / "triton_programs.py"}
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = (
-    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "stream_text", "disk", "ranks",
+    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "ranks",
     "config", "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "modelfiles",
 )  # fmt: skip
 VERBS = (
