@@ -13,8 +13,10 @@ from torcheer import cli
 from torcheer.disk import lock_folder
 from torcheer.runlog.run_tables import logs
 from torcheer.training import Loader, Options, Session
+from torcheer.training.checkpoints.run_directory import forget_untrained
 from torcheer.training.datasets import ImageFolder, Merged, Split
 from torcheer.training.inference.input_converters import _converter_like
+from torcheer.training.observe.training_log import TrainingLog
 from torcheer.training.postprocessors import ClassNames
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -160,6 +162,21 @@ def test_what_was_trained_or_prepared_or_is_being_trained_is_never_begun_anew(
     finally:
         lock.close()
     assert (folder / "busy/spec.json").exists()
+
+
+@pytest.mark.parametrize("chosen", ["nothing", "another run", "a parameter"])
+def test_what_was_chosen_on_a_page_before_the_first_step_is_kept(folder: Path, chosen: str) -> None:
+    write_code(folder, CODE.replace("WIDTH = 3", "WIDTH = 5"))
+    with pytest.raises(RuntimeError):
+        cli.main(["train", "config.yaml", "seed=6"])
+    if chosen == "another run":  # as Init leaves it: the seed of this one is not the config's
+        (folder / "run/earlier/1").mkdir(parents=True)
+    elif chosen == "a parameter":
+        log = TrainingLog(folder / "run")
+        log.replace("changes", [(0, {"Epoch": 1, "name": "sgd.lr", "before": "0.1", "after": "0.3"})])
+        log.close()
+    assert forget_untrained(folder / "run") == (chosen == "nothing")
+    assert (folder / "run/spec.json").exists() == (chosen != "nothing")
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------

@@ -15,9 +15,11 @@ from torcheer.remote import RemoteFolder, open_url
 from torcheer.runlog.log_reader import RunLog
 from torcheer.terminal import Progress, human_bytes, plural
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST, verify_checkpoint
+from torcheer.training.checkpoints.earlier_runs import run_number
 
 _CHECKPOINTS: Final = "checkpoints"
 _RUN, _SPEC = "run.json", "spec.json"
+_TRAINED: Final = frozenset(("train_step", "train_epoch", "changes"))  # tables of a log
 _BEGUN: Final = ".fetching"  # is there until all of a run was fetched
 
 
@@ -38,10 +40,11 @@ def locked(directory: Path) -> Iterator[None]:
 def forget_untrained(directory: Path) -> bool:
     """Remove a session in which not one step was made, so that it can be begun anew; return whether it was one.
 
-    The caller holds the lock. Nothing but what `torcheer train` had written before its first step is removed.
+    The caller holds the lock. Nothing but what `torcheer train` had written before its first step is removed. What
+    was chosen on its page is kept: parameters that were changed, and the seed of a run after the first.
     """
     steps = [path.name for path in (directory / _CHECKPOINTS).glob("[0-9]*")]
-    if set(steps) - {"0"} or {"train_step", "train_epoch"} & set(RunLog(directory).tables()):
+    if set(steps) - {"0"} or _TRAINED & RunLog(directory).tables().keys() or run_number(directory) > 1:
         return False
     for folder in (directory / _CHECKPOINTS, directory / "log"):
         shutil.rmtree(folder, ignore_errors=True)
