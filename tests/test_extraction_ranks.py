@@ -68,7 +68,8 @@ def test_under_torchrun_a_killed_rank_starts_again_and_the_bytes_are_the_same(
     (gates / "kill1").touch()
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--max-restarts", 1, "--standalone"]
     done = run_python(*torchrun, SCRIPT, tmp_path / "x", gates)
-    assert done.stdout.count("done") == 2 and (gates / "held1").exists()
+    # The other rank may have done it all, and said so, before torchrun notices the kill and starts both again.
+    assert done.stdout.count("done") in (2, 3) and (gates / "held1").exists()
     assert files_of(tmp_path / "x") == whole
 
 
