@@ -19,7 +19,8 @@ from waiting import wait_until
 
 from torcheer.archive import Archive, Writer
 from torcheer.disk import lock_folder
-from torcheer.errors import CannotWrite
+from torcheer.errors import BadArgument, CannotWrite
+from torcheer.extraction.extraction_plan import ExtractionPlan, write_or_match
 from torcheer.records import Sample
 
 pytestmark = [
@@ -28,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(bool(faulty_mounts.MISSING), reason=faulty_mounts.MISSING or "-"),
 ]
 Mount = Callable[[str, float], Path]
+PLAN = ExtractionPlan("Net", 1, ("0",), 4, 8, 2, None, 2, "raw", 0)
 
 
 @pytest.fixture
@@ -70,6 +72,25 @@ def test_ranks_on_two_machines_without_locks_that_see_each_other_late_write_the_
         first_line = both[0].error_text.splitlines()[0]
     assert "is on storage without locks (No locks available): a second process" in first_line
     assert files_of(tmp_path / "server" / "x") == whole
+
+
+def test_a_machine_that_remembers_that_there_was_no_plan_joins_the_extraction(mount: Mount) -> None:
+    here, there = mount("first", 0) / "x", mount("second", 600.0) / "x"
+    here.mkdir()
+    assert not (there / "extraction.json").exists()  # which that machine remembers for ten minutes
+    assert write_or_match(here, PLAN) == PLAN
+    (here / "LOCK").touch()
+    assert not (there / "extraction.json").exists()
+    assert write_or_match(there, PLAN) == PLAN
+
+
+def test_a_folder_with_other_files_is_refused_on_network_storage_at_once(mount: Mount) -> None:
+    folder = mount("first", 600.0) / "x"
+    folder.mkdir()
+    (folder / "thesis.tex").touch()
+    with pytest.raises(BadArgument, match="is not empty and holds no extraction"):
+        write_or_match(folder, PLAN)
+    assert [file.name for file in folder.iterdir()] == ["thesis.tex"]
 
 
 def test_a_run_on_storage_without_locks_says_so_first(faults: Path, mount: Mount) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torcheer import remote
-from torcheer.disk import explain_write_errors, read_json, write_file, write_once
+from torcheer.disk import explain_write_errors, patiently, read_json, write_file, write_once
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.terminal import short_repr
 
@@ -100,12 +101,12 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
     if not file.exists():
         with explain_write_errors(path, KEPT):
             path.mkdir(parents=True, exist_ok=True)
-            other_files = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]  # of killed ones
-            if other_files and not file.exists():  # it exists if another process has just started
+            names = {name for name in os.listdir(path) if not name.startswith(".")}  # hidden: of killed processes
+            if names and file.name not in names:  # it is the first file that another process writes
                 raise BadArgument(f"{path} is not empty and holds no extraction; give another folder")
             write_once(file, _checked_text({"format": FORMAT, "version": VERSION, "plan": asdict(plan)}))
             remote.publish_once(file)
-    stored = read_plan(path)
+    stored = patiently(lambda: read_plan(path), path)  # NFS may remember for a while that there was no such file
     for field in fields(ExtractionPlan):
         old, new = getattr(stored, field.name), getattr(plan, field.name)
         if old != new and field.name not in ("batches_per_shard", "lanes"):
