@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from children import RUN_SECS, run_python
+from faulty_mounts import see_through
 from torch import nn
 
 from torcheer.training import Clip, EpochsCompleted, Loader, Options, Session, Stage
@@ -173,7 +174,11 @@ def seen(folder: Path) -> Counter[int]:
 
 
 def fork_ranks(count: int, folder: Path, settings: dict[str, Any]) -> None:
-    """Fork so many ranks, that have imported torch already; end as they do."""
+    """Fork so many ranks, that have imported torch already; end as they do.
+
+    With the setting `machines`, a mount for each rank, they find that at `folder`.
+    """
+    machines = settings.pop("machines", ())
     with socket.socket() as free:  # a port that nobody has
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -188,6 +193,8 @@ def fork_ranks(count: int, folder: Path, settings: dict[str, Any]) -> None:
                 "MASTER_PORT": str(port),
             }
             try:
+                if machines:
+                    see_through(Path(machines[rank]), folder)
                 main(folder, settings)
             except BaseException:
                 traceback.print_exc()

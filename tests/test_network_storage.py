@@ -5,14 +5,17 @@ An NFS client is part of the kernel, and not every kernel has one; what it does 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import extraction_ranks
 import faulty_mounts
 import numpy as np
 import pytest
+import rank_cases
 from children import Child, run_python
 from test_extraction_ranks import SCRIPT, files_of
 from waiting import wait_until
@@ -72,6 +75,31 @@ def test_ranks_on_two_machines_without_locks_that_see_each_other_late_write_the_
         first_line = both[0].error_text.splitlines()[0]
     assert "is on storage without locks (No locks available): a second process" in first_line
     assert files_of(tmp_path / "server" / "x") == whole
+
+
+@pytest.mark.parametrize(
+    ("has_locks", "settings"),
+    [(True, {}), (False, {"parallel": {"shard": ["0", "2"]}})],
+    ids=["DDP", "FSDP2 without locks"],
+)
+def test_ranks_on_two_machines_that_see_each_other_late_train_stop_and_go_on_as_on_one(
+    tmp_path: Path, faults: Path, mount: Mount, has_locks: bool, settings: dict[str, Any]
+) -> None:
+    if not has_locks:
+        (faults / "nolocks").touch()
+    folder, server = tmp_path / "shared", tmp_path / "server"
+    folder.mkdir()
+    machines = [str(mount("first", 0.2)), str(mount("second", 60.0))]
+    for stop_step in (5, None):
+        text = json.dumps({**settings, "dropout": True, "machines": machines, "stop_step": stop_step})
+        run_python(rank_cases.__file__, folder, text, 2, env={"OMP_NUM_THREADS": "1"})
+    whole = rank_cases.train(tmp_path / "whole", 2, dropout=True, **settings)
+    told = [json.loads((server / f"told{rank}.json").read_text()) for rank in range(2)]
+    assert [facts["weights"] for facts in told] == [facts["weights"] for facts in whole]
+    for name in ("0.csv", "steps.csv"):
+        file = Path("run", "metrics", name)
+        assert (server / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    assert not list((server / "run" / "checkpoints").glob(".*"))
 
 
 def test_a_machine_that_remembers_that_there_was_no_plan_joins_the_extraction(mount: Mount) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -108,7 +107,8 @@ class CheckpointStore:
         state, ranks = session.state(), session.ranks
         packed = pack_checkpoint(state)
         path = self.folder / str(state["place"]["step"])
-        part, is_main = self.folder / f".tmp-{path.name}-{os.getpid()}", ranks is None or ranks.is_main
+        # A new name each time: of an old one, another machine would remember what it was renamed to.
+        part, is_main = self.folder / f".tmp-{path.name}-{time.time_ns()}", ranks is None or ranks.is_main
         with self.locked() if is_main else nullcontext(), explain_write_errors(path, AS_THEY_WERE):
             if is_main:
                 self.log.add_all(state["place"], state["rows"], waits=waits)

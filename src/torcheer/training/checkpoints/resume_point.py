@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torcheer.disk import patiently
 from torcheer.training.batches.excluded_samples import newly_left_out
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint
 from torcheer.training.checkpoints.checkpoint_folders import NewestCheckpoint
@@ -26,7 +27,8 @@ def shared_state_to_resume(session: Session, ranks: SessionRanks) -> tuple[dict[
     state, path, problems = _find(session) if ranks.is_main else (None, None, [])
     found = ranks.from_main(None if state is None else {"path": str(path), "rows": state["rows"]})
     if found is not None and state is None:
-        state = {**read_checkpoint(Path(found["path"])), "rows": found["rows"]}
+        path = Path(found["path"])
+        state = {**patiently(lambda: read_checkpoint(path), path), "rows": found["rows"]}
     ranks.wait()  # rank 0 removes checkpoints when it saves
     return state, problems
 
