@@ -14,11 +14,6 @@ from torcheer import autograd
 from torcheer.capture.record.tensor_trees import leaves
 from torcheer.errors import BadArgument, MissingRule
 
-pytest.importorskip("expecttest", reason="torch's own table asks for it")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal.common_methods_invocations import op_db
-
 MOST = 4  # samples of one operation, spread over all it has
 LARGE = 1000  # elements: as much can be learned from fewer
 OTHER_NUMBERS = (
@@ -33,13 +28,6 @@ OTHER_NUMBERS = (
     "masked.",
     "jiterator",
 )
-OPERATIONS = {
-    f"{info.name}.{info.variant_test_name}".rstrip("."): info
-    for info in op_db
-    if info.supports_autograd
-    and torch.float64 in info.supported_dtypes("cpu")
-    and not info.name.startswith(OTHER_NUMBERS)
-}
 # At zero, torch's second order is no number; ours is zero.
 BETTER = {"linalg.norm.subgradients_at_zero"}
 # Torch says that a gradient of zero comes back through these; we, that none does.
@@ -50,9 +38,37 @@ ROUNDED = {"nn.functional.hardsigmoid": 1e-6, "nn.functional.rrelu": 1e-6}  # to
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in NO_GRADIENT | BETTER])
-def test_values_and_gradients_of_both_orders_equal_torchs(name: str) -> None:
-    for call, tensors in calls(OPERATIONS[name]):
+def test_values_and_gradients_of_both_orders_equal_torchs() -> None:
+    """One test for all operations: to import torch's table takes seconds, in every process that looks for tests."""
+    pytest.importorskip("expecttest", reason="torch's own table asks for it")
+    checked, wrong = 0, {}
+    for name, info in operations().items():
+        checked += 1
+        try:
+            check(info, ROUNDED.get(name, 1e-9))
+        except Exception as error:
+            wrong[name] = error
+    assert not wrong
+    assert checked > 400
+
+
+def operations() -> dict[str, Any]:
+    """The operations of torch's table that have gradients, by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    named = {
+        f"{info.name}.{info.variant_test_name}".rstrip("."): info
+        for info in op_db
+        if info.supports_autograd
+        and torch.float64 in info.supported_dtypes("cpu")
+        and not info.name.startswith(OTHER_NUMBERS)
+    }
+    return {name: info for name, info in named.items() if name not in NO_GRADIENT | BETTER}
+
+
+def check(info: Any, within: float) -> None:
+    for call, tensors in calls(info):
         try:
             with autograd.record():
                 found = gradients(call, tensors)
@@ -64,7 +80,7 @@ def test_values_and_gradients_of_both_orders_equal_torchs(name: str) -> None:
             continue  # torch has none itself
         assert len(found) >= len(expected)
         for mine, other in zip(found, expected):
-            assert_equal(mine, other, ROUNDED.get(name, 1e-9))
+            assert_equal(mine, other, within)
 
 
 def calls(info: Any) -> Iterator[tuple[Callable[[], Any], list[Tensor]]]:
