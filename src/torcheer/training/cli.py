@@ -609,7 +609,12 @@ _SESSION = {"type": _local_folder, "metavar": "SESSION_DIR", "help": "a run dire
 _CHANGES = {"changes": {"nargs": "*", "default": [], "metavar": "KEY=VALUE", "help": "override a config value: seed=3"}}
 _TRUST = {"--trust": {"action": "append", "default": [], "metavar": "PACKAGE", "help": "allow classes of this package"}}
 _DEVICE = {"--device": {"metavar": "NAME", "default": "", "help": "auto, cpu, cuda or cuda:1"}}
-_BEST = {"--best": {"action": "store_true", "help": "use the checkpoint that keep_best kept, not the newest"}}
+_BEST = {
+    "--best": {
+        "action": "store_true",
+        "help": "use the best checkpoint by keep_best (of equals the first), not the newest",
+    }
+}
 _STUDIO: dict[str, dict[str, Any]] = {
     "--studio": {"action": "store_true", "help": "open the studio; its URL is printed first"},
     "--port": {"type": int, "default": 0, "metavar": "N", "help": "port of the studio; by default a free one"},
