@@ -123,7 +123,7 @@ class _ObjectBuilder:
         if mismatch := bind(target, kwargs, args) or downloads(target, kwargs):
             raise problem(self._config, (key, "kwargs") if kwargs else (key,), f"{name}: {mismatch}")
         for path, number in misplaced_texts(signature_parameters(target), args, kwargs):
-            message = f"{name} takes a number here, and this is a text. Write {number}"
+            message = f"{name} takes a number here, and this is a string. Write {number}"
             raise problem(self._config, (key, *path), message)
         return target(*args, **kwargs)
 

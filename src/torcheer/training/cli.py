@@ -471,7 +471,7 @@ def _reopen(chosen: argparse.Namespace) -> Built:
         config = override(read(path), changes)
         home = config.data.get("session_dir")
         if not isinstance(home, str):
-            raise BadConfig(f"{path}: session_dir, the folder of the session, is missing or no text")
+            raise BadConfig(f"{path}: session_dir, the folder of the session, is missing or not a string")
         built = reopen(home, config, trusted=chosen.trust)
     built.session.restore_weights(_state(built.session.checkpoints, chosen.best))
     return built
