@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -188,7 +189,9 @@ def _convert(text: str, converter: Any) -> Any:
         raise BadArgument(f"input {text!r} cannot be converted: {error}") from error
     except Exception as error:  # user code: a missing file, a text that is not a number
         reason = str(error) if isinstance(error, TorcheerError) else f"{type(error).__name__}: {error}".rstrip(": ")
-        raise BadArgument(f"input {text!r} cannot be converted: {reason}") from error
+        kind = converter if hasattr(converter, "__qualname__") else type(converter)
+        by = "" if kind is partial else f" by {kind.__module__}.{kind.__qualname__}"  # ours are partial
+        raise BadArgument(f"input {text!r} cannot be converted{by}: {reason}") from error
 
 
 def _preprocess(item: Any, steps: Sequence[Any]) -> Any:
