@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import default_collate
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.terminal import tell_item
+from torcheer.terminal import folded, tell_item
 from torcheer.training.collators import ColumnWiseCollator
 from torcheer.training.datasets import Steps, preprocessors_of
 from torcheer.training.inference.input_converters import with_converters
@@ -55,7 +55,7 @@ def answer_lines(session: Session, inference: Inference, lines: Iterable[str]) -
         try:
             infer(session, inference, [line.strip()] if count == 1 else shlex.split(line))
         except (TorcheerError, ValueError) as error:
-            print(error, file=sys.stderr)
+            print(folded(str(error)), file=sys.stderr)
             is_answered = False
     return is_answered
 
