@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import threading
+import warnings
 
 import pytest
 import torch
@@ -259,3 +260,40 @@ def test_a_garbage_collector_that_never_runs_by_itself_stays_so() -> None:
             assert gc.get_threshold()[0] == 0
     finally:
         gc.set_threshold(*before)
+
+
+class Careless(nn.Module):
+    """Its two lines are warned of alike."""
+
+    def forward(self, x):
+        x = nn.functional.softmax(x)
+        return nn.functional.softmax(x)
+
+
+def places(run):
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        run()
+    return [(warning.filename, warning.lineno) for warning in shown]
+
+
+def test_a_warning_of_torch_shows_the_line_of_the_model_that_it_shows_without_a_capture():
+    x = torch.rand(2, 3)
+    plain = places(lambda: Careless()(x))
+    assert len(plain) == 2 and {name for name, _ in plain} == {__file__}
+    assert places(lambda: tl.log_forward_pass(Careless(), x)) == plain
+
+
+def test_a_warning_that_was_shown_is_not_repeated_by_a_capture():
+    x = torch.rand(2, 3)
+    shown = places(lambda: [tl.log_forward_pass(Careless(), x), Careless()(x), tl.log_forward_pass(Careless(), x)])
+    assert len(shown) == 2
+
+
+def test_filters_by_module_hold_in_a_capture():
+    def run():
+        warnings.filterwarnings("ignore", module=f"{__name__}$")
+        tl.log_forward_pass(Careless(), torch.rand(2, 3))
+
+    before = warnings.showwarning
+    assert places(run) == [] and warnings.showwarning is before

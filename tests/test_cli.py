@@ -19,6 +19,13 @@ from torcheer.commands.json_results import run_as_json
 from torcheer.errors import ConfigWarning, TorcheerWarning
 
 
+class Screen(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_version_is_the_packages_own(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["--version"])
@@ -114,6 +121,17 @@ def test_a_wrong_option_is_an_error_in_the_document_too(command: str, capsys: py
     document = json.loads(out)
     assert (document["command"], document["status"], document["kind"]) == (command, 2, "UsageError")
     assert document["error"] and document["error"] in err
+
+
+def test_an_error_that_a_terminal_folds_is_whole_in_the_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Screen()
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", shown)
+    assert cli.main(["doctor", "--json", "--no-such-option", "and", "some", "more"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "unrecognized arguments: --no-such-option and some more"
+    assert max(map(len, shown.getvalue().splitlines())) <= 40
 
 
 @pytest.mark.parametrize("arguments", [["plan", "nowhere.yaml"], ["watch", "nowhere"], ["mcp", "nowhere"]])
@@ -251,7 +269,11 @@ def test_warnings_have_a_category_of_their_own() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a terminal of its own")
-@pytest.mark.parametrize("arguments", [[], ["trian"], ["evaluate", "nowhere"], ["watch", "run"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["trian"], ["evaluate", "nowhere"], ["watch", "run"], ["archive", "ls", "a", "--colours", "of each layer"]],
+    ids=" ".join,
+)
 def test_on_a_narrow_terminal_lines_end_between_words(arguments: list[str], tmp_path: Path) -> None:
     from terminals import Terminal
 
@@ -270,6 +292,20 @@ def test_on_a_narrow_terminal_lines_end_between_words(arguments: list[str], tmp_
     assert max(map(len, shown.splitlines())) <= 40
     words = (whole.stdout + whole.stderr).partition("error: ")[2] or whole.stdout + whole.stderr
     assert set(words.split()) <= set(shown.split())
+
+
+def test_notices_and_warnings_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, text = Screen(), "a sentence that is longer than forty characters in one line"
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", shown)
+    terminal.notice("disk", text)
+    with cli.plain_warnings(), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown.write(warnings.formatwarning(text, ConfigWarning, "dialects.py", 56))
+        warnings.simplefilter("error")
+        terminal.warn_or_print(text)
+    lines = ["torcheer: a sentence that is longer than", "  forty characters in one line"]
+    assert shown.getvalue().splitlines() == lines * 3
 
 
 def test_what_goes_to_a_file_is_not_folded() -> None:

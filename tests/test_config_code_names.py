@@ -295,7 +295,7 @@ def test_an_attack_is_refused(name, arguments, folder) -> None:
 
 @pytest.mark.parametrize("name", [None, 3, ["torch.nn.Linear"], {"a": 1}, b"torch.nn.Linear", True])
 def test_a_name_that_is_no_text_is_refused(name) -> None:
-    assert refused(name).startswith("a name of code is a text such as 'torch.nn.Linear', not")
+    assert refused(name).startswith("a name of code is a string such as 'torch.nn.Linear', not")
 
 
 @pytest.mark.parametrize(

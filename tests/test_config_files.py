@@ -226,7 +226,7 @@ def test_what_json_loads_refuses_is_refused(write, text) -> None:
 @given(documents)
 @example({"": "0E0"})
 @example({"a": ["1e-3", "1:30", "0o7", "2024-01-31", "=", "on", "~", "1_0"], "b": 90.5})
-@pytest.mark.filterwarnings("ignore:.*is a text")
+@pytest.mark.filterwarnings("ignore:.*is a string")
 def test_yaml_that_pyyaml_writes_is_read_back(write, document) -> None:
     try:
         text = yaml.safe_dump(document, allow_unicode=True)
@@ -320,7 +320,7 @@ def test_toml_texts_of_all_quotes_end_where_they_end(write, text) -> None:
         ("!!float 1e5", 100000.0),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*is a text")
+@pytest.mark.filterwarnings("ignore:.*is a string")
 def test_an_unquoted_word_of_yaml_is_read_as_pyyaml_reads_it(write, text, value) -> None:
     found = write("config.yaml", f"a: {text}").data["a"]
     assert (type(found), found) == (type(value), value)
@@ -335,7 +335,7 @@ WORDS = """yes Yes YES no on On off y N true True tRUE false null Null NULL ~ .i
     inf Infinity - + . _""".split()
 
 
-@pytest.mark.filterwarnings("ignore:.*is a text")
+@pytest.mark.filterwarnings("ignore:.*is a string")
 def test_a_thousand_bare_words_are_read_as_pyyaml_reads_them(write) -> None:
     """All in one file each way: what both loaders make of every word."""
     words = [sign + base + end for sign in SIGNS for base in BASES for end in ENDS] + WORDS
@@ -355,7 +355,7 @@ def test_a_thousand_bare_words_are_read_as_pyyaml_reads_them(write) -> None:
 @example("0E0")
 @example("1e-3")
 @example("1:30")
-@pytest.mark.filterwarnings("ignore:.*is a text")
+@pytest.mark.filterwarnings("ignore:.*is a string")
 def test_any_bare_word_is_read_as_pyyaml_reads_it(write, word) -> None:
     try:
         expected = yaml.safe_load(f"a: {word}")
@@ -380,7 +380,9 @@ def test_any_bare_word_is_read_as_pyyaml_reads_it(write, word) -> None:
     ],
 )
 def test_a_text_that_looks_like_a_number_is_remarked_on(write, text, number) -> None:
-    with pytest.warns(UserWarning, match=f"config.yaml:2:5: {text} is a text.*Write {number} for".replace("+", r"\+")):
+    with pytest.warns(
+        UserWarning, match=f"config.yaml:2:5: {text} is a string.*Write {number} for".replace("+", r"\+")
+    ):
         assert write("config.yaml", f"a:\n  - {text}\n").data == {"a": [text]}
     assert isinstance(yaml.safe_load(number), float)
 
@@ -432,7 +434,7 @@ def test_a_yaml_value_that_is_not_of_its_type_is_named(write, text) -> None:
 
 @pytest.mark.parametrize("key", ["1", "true", "on", "null", "1.5", "[a]", "{a: 1}", "? [a, b]"])
 def test_a_yaml_key_that_is_no_text_is_refused(write, key) -> None:
-    assert "a key is a text, and this one is read as" in complaint(write, "config.yaml", f"{key}: 1")
+    assert "a key is a string, and this one is read as" in complaint(write, "config.yaml", f"{key}: 1")
 
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -554,7 +556,7 @@ def test_a_hundred_levels_are_read(write) -> None:
         ("a.json", "3", "a.json: at the top there is a number; a config is a mapping of keys to values"),
         ("a.json", "null", "a.json: at the top there is nothing; a config is a mapping of keys to values"),
         ("a.yaml", "- a", "a.yaml: at the top there is a list; a config is a mapping of keys to values"),
-        ("a.yaml", "text", "a.yaml: at the top there is a text; a config is a mapping of keys to values"),
+        ("a.yaml", "text", "a.yaml: at the top there is a string; a config is a mapping of keys to values"),
         ("a.yaml", "# nothing", "a.yaml: at the top there is nothing; a config is a mapping of keys to values"),
         ("a.json", "", "a.json: the file is empty; a config is a mapping of keys to values"),
         ("a.yaml", " \n\n", "a.yaml: the file is empty; a config is a mapping of keys to values"),

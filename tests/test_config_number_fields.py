@@ -25,7 +25,7 @@ from torcheer.config.number_fields import (
 from torcheer.errors import BadConfig
 from torcheer.training.spec import assemble, check, understand
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore:.*is a text")]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore:.*is a string")]
 
 MORE = '''
 
@@ -79,8 +79,8 @@ WRONG = {  # what is changed -> key, what is written, what should be
     "batch size": (put("training_loader", kwargs={"batch_size": "1e2"}), "batch_size = '1e2'", "100"),
     "user's model": (put("net", kwargs={"width": "1e2"}), "kwargs.width = '1e2': Net takes a number", "100"),
     "annotated": (put("net", class_="toys.Named", kwargs={"name": "a", "share": "1e-1"}), "share = '1e-1'", "1.0e-1"),
-    "split": (put("split", ratio=["9e-1", 0.1]), "ratio.0 = '9e-1': this is a text", "9.0e-1"),
-    "seed": (lambda data: data.update(seed="1e2"), "seed = '1e2': this is a text", "100"),
+    "split": (put("split", ratio=["9e-1", 0.1]), "ratio.0 = '9e-1': this is a string", "9.0e-1"),
+    "seed": (lambda data: data.update(seed="1e2"), "seed = '1e2': this is a string", "100"),
     "rule": (
         lambda data: data.update(watch={"rules": {"frozen_layer": {"share": "1e-1"}}}),
         "watch.rules.frozen_layer.share = '1e-1': rule frozen_layer: share='1e-1' is not a number",
@@ -114,7 +114,7 @@ def test_check_and_training_refuse_a_text_where_a_number_is_wanted(project: Proj
 def test_what_a_users_optimizer_hands_on_is_looked_at_where_it_ends(project: Project) -> None:
     config = read(written(put("sgd", class_="toys.Slow", kwargs={"lr": "1e-3"})))
     (found,) = check(config, trusted=["toys"], imports=True)
-    assert "kwargs.lr = '1e-3': Slow takes a number here, and this is a text. Write 1.0e-3." in found
+    assert "kwargs.lr = '1e-3': Slow takes a number here, and this is a string. Write 1.0e-3." in found
     with pytest.raises(BadConfig, match=r"Write 1\.0e-3"):
         assemble(understand(config), trusted=["toys"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,16 @@ def test_a_loop_that_begins_paused_waits_for_its_first_viewer(monkeypatch: pytes
         control.pause()
         host.close()
         assert control.wait(0.01) == "nobody can look on any more" and not control.is_paused
+
+
+def test_orders_that_a_loop_leaves_are_there_for_the_next_time() -> None:
+    with Host() as host, Viewer(host) as viewer:
+        control, taken = control_of(host), list[Any]()
+        for action in ("stop", "train", "step_run"):
+            viewer.press(action)
+        wait_until(lambda: control.is_stop_waiting(), "the first order")
+        wait_until(lambda: (taken.extend(islice(control.orders(), 1)), len(taken) == 3)[1], "the others")
+        assert [order.action for order in taken] == ["stop", "train", "step_run"]
 
 
 def test_a_goal_that_is_replaced_is_forgotten() -> None:

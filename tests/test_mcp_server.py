@@ -155,6 +155,18 @@ def test_a_run_with_a_name_of_its_own_is_opened_by_its_path(tmp_path: Path) -> N
     assert tools.metrics(listed["path"], "metric")["columns"]["loss"] == [1.0]
 
 
+def test_an_empty_cell_of_the_metrics_is_null_and_a_nan_that_was_logged_says_so(tmp_path: Path) -> None:
+    from torcheer.integrations import OutsideRun
+    from torcheer.mcp_server.run_tools import RunTools
+
+    with OutsideRun(tmp_path / "a", made_by="a test", system_secs=0) as run:
+        run.log({"loss": 1.0, "tokens": 512}, 0)
+        run.log({"loss": float("nan"), "rate": 0.5}, 1)
+    columns = RunTools(tmp_path).metrics("a", "metric")["columns"]
+    assert columns["loss"] == [1.0, "nan"]
+    assert (columns["tokens"], columns["rate"]) == ([512, None], [None, 0.5])
+
+
 def test_every_tool_explains_broken_input(folder: Path) -> None:
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("metrics", {"run": "run", "table": "train_epoch", "last": -3}, "last=-3: it is how many rows"),

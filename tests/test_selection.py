@@ -47,7 +47,7 @@ def test_a_config_refuses_what_it_cannot_hold(verb: str) -> None:
         (True, BadArgument, "True names no layer"),
         (lambda name, module: True, BadArgument, "a predicate receives one layer and reads layer.label"),
         ({"a": 1}, BadArgument, "a mapping has no meaning here"),
-        ("lambda layer: True", BadArgument, "is a text; give the function itself"),
+        ("lambda layer: True", BadArgument, "is a string; give the function itself"),
     ],
 )  # fmt: skip
 def test_what_names_no_layer_is_refused_with_what_works(key: Any, error: type[Exception], text: str) -> None:

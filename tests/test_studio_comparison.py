@@ -19,6 +19,7 @@ from torcheer.errors import BadArgument
 from torcheer.history.alignment.array_difference import difference, measure
 from torcheer.studio.comparison.comparison_source import ComparisonSource
 from torcheer.studio.comparison.open_comparison import open_comparison
+from torcheer.studio.comparison.run_checkpoints import choose_checkpoint
 from torcheer.studio.comparison.tensor_pairs import pair_names
 from torcheer.studio.connections.messages import AskSlice, AskStatistics
 from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
@@ -160,6 +161,11 @@ def test_a_run_is_its_newest_checkpoint_or_the_one_that_is_named(tmp_path: Path)
     ]
     assert cells(source, "head.weight")["Max"] == pytest.approx(0.2, rel=1e-4)
     assert compared(f"{run}@best", run / "checkpoints" / "20").comparison.first_difference == ""  # type: ignore[union-attr]
+
+
+def test_of_equally_good_checkpoints_the_first_is_the_best(tmp_path: Path) -> None:
+    run = run_with_checkpoints(tmp_path / "a", {10: 0.5, 20: 0.1, 30: 0.1})
+    assert choose_checkpoint(run, "best").step == 20
 
 
 def test_errors_say_which_checkpoints_there_are(tmp_path: Path) -> None:

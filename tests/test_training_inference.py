@@ -12,7 +12,7 @@ import torch
 from test_training_cli import config_of, definition, project, run  # noqa: F401
 
 from torcheer.errors import BadArgument
-from torcheer.training.datasets import preprocessed
+from torcheer.training.datasets import ImageFolder, preprocessed
 from torcheer.training.inference.inference_run import _convert
 from torcheer.training.inference.input_converters import _converter_like
 from torcheer.training.preprocessors import ImagePreprocessor
@@ -183,13 +183,15 @@ def test_what_is_wrong_with_an_inference_config_is_told(
 
 def test_an_input_that_cannot_be_converted_is_named(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("infer", inference(trained), "1,0,0,0", "one") == 1
-    assert "input 'one' cannot be converted: ValueError: could not convert string" in capsys.readouterr().err
+    said = "input 'one' cannot be converted by my_inputs.numbers: ValueError: could not convert string"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("sample", "text", "needed"), [
     (torch.zeros(1, 8, 8), "seven", "a picture is needed, as the path of its file, such as photo.png, and there is no"),
     (torch.zeros(1, 8, 8), "data.json", "such as photo.png, and 'data.json' is a file of another kind"),
-    (torch.zeros(1, 2, 2), "0.1, 0.5", "4 numbers (1×2×2) are needed, such as 0.1, 0.5; 2 were given"),
+    (torch.zeros(1, 2, 2), "0.1, 0.5",
+     "4 numbers (1×2×2) are needed, such as 0.1, 0.5, or a picture, as the path of its file; there are 2"),
     (torch.zeros(3), "seven", "3 numbers (3) are needed, such as 0.1, 0.5; this is something else"),
     (3, "seven", "a whole number is needed, such as 3"),
     (0.5, "seven", "a number is needed, such as 0.5"),
@@ -201,6 +203,21 @@ def test_what_an_input_has_to_be_is_said_by_the_samples_of_the_dataset(
     Path("data.json").write_text("{}")
     converter = _converter_like([(sample, 0)], 0)
     with pytest.raises(BadArgument, match=f"input '{text}' cannot be converted: .*{re.escape(needed)}.*An input conv"):
+        _convert(text, converter)
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("seven", "there is no file 'seven'"), ("data.json", "'data.json' is a file of another kind"),
+])  # fmt: skip
+def test_an_input_that_a_dataset_of_files_cannot_read_is_told_so(
+    text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.json").write_text("{}")
+    Path("pictures", "cat").mkdir(parents=True)
+    pytest.importorskip("PIL.Image").new("L", (2, 2)).save("pictures/cat/1.png")
+    converter = _converter_like(ImageFolder("pictures", size=2), 0)
+    with pytest.raises(BadArgument, match=f"a file is needed that the dataset reads, as its path, and {why}. An input"):
         _convert(text, converter)
 
 

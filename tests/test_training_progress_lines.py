@@ -73,6 +73,20 @@ def an_epoch(clock: Any, steps: int = 20, secs: float = 0.05, pipeline: str = "t
 # the seed's lines
 
 
+def test_an_alert_on_a_narrow_terminal_ends_between_words_and_leaves_nothing_of_the_drawn_line(
+    clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = Terminal()
+    lines = ProgressLines(fake_session(t=FakeLane()), out)
+    lines(StepDone(1, 1, 1, "t", None))
+    drawn = out.getvalue().removeprefix("\r")
+    lines(Alert("exploding_gradient at step 1: the norm of the gradients is 1e9"))
+    first, second = out.getvalue().removeprefix(f"\r{drawn}\r").splitlines()
+    assert first == "exploding_gradient at step 1: the norm".ljust(len(drawn))
+    assert second == "  of the gradients is 1e9"
+
+
 def test_the_lines_are_the_seeds_to_the_letter(clock: Any) -> None:
     out = Terminal()
     lines = ProgressLines(fake_session(t=FakeLane()), out)

@@ -114,7 +114,7 @@ def test_a_config_names_the_variable_that_holds_the_address(project: Path, monke
     ("notify", "words"),
     [
         ({"url": "https://hooks.example/secret"}, "the name of an environment variable that holds the address"),
-        ({"command": "rm -rf /"}, "this is a text, and a list is needed here"),
+        ({"command": "rm -rf /"}, "this is a string, and a list is needed here"),
         ({"command": ["rm", "-rf"]}, "a command of a config runs only if you trust it: run with --trust rm"),
         ([{"command": ["rm"]}], "run with --trust rm"),
         ({"url": "$A", "command": ["b"]}, "has one of the keys 'url' or 'command'"),

@@ -228,7 +228,7 @@ def test_the_log_of_a_sessions_watch_keeps_within_its_bytes(tmp_path: Path) -> N
     [
         (
             {"ranks": "evry"},
-            "watch.ranks = 'evry': this is a text, and a rank such as 0, a list of ranks, or 'all', is",
+            "watch.ranks = 'evry': this is a string, and a rank such as 0, a list of ranks, or 'all', is",
         ),
         ({"ranks": [0, -1]}, "watch.ranks.1 = -1: this is a number, and a whole number of 0 or more is needed here"),
         ({"log_bytes": 10}, "watch.log_bytes = 10: this is a number, and a number of bytes from 100,000 on, such as"),

@@ -141,7 +141,7 @@ ERRORS = {
     "split: [0.5, 0.2]": "training.yaml:4: split: the shares of a split add up to 1, and these to 0.7",
     "metrics: [Acuracy]": "metrics.0 = 'Acuracy': there is no metric 'Acuracy'",
     "metrics: [{kwargs: {}}]": "metrics.0: this names no class",
-    "epochs: two": "epochs = 'two': this is a text, and a whole number of 1 or more is needed here.",
+    "epochs: two": "epochs = 'two': this is a string, and a whole number of 1 or more is needed here.",
     "models: {other: toys.Net}": "'model' and 'models' are both given",
     "lr_scheduler: StepLR": "lr_scheduler = 'StepLR': the optimizer 'optimizer' has an lr_scheduler of its own",
     "stop_condition: {class: EpochsCompleted, num_epochs: 3}": "epochs = 2: every stage has a stop_condition",
@@ -181,7 +181,7 @@ def test_short_keys_change_a_session_that_is_there() -> None:
     session = reopen("run", changes=["optimizer.lr=0.5", "epochs=7", "model.width=4"]).session
     assert session.optimizers["optimizer"].param_groups[0]["initial_lr"] == 0.5
     assert session.stages[0].stop.num_epochs == 7
-    with pytest.raises(BadConfig, match=r"spec.json \(overridden\): epochs = 'two': this is a text"):
+    with pytest.raises(BadConfig, match=r"spec.json \(overridden\): epochs = 'two': this is a string"):
         reopen("run", changes=["epochs=two"])
 
 

@@ -110,7 +110,7 @@ MISTAKES = {
     ),
     "a text for a number": (
         lambda data: data.update(accumulate="4"),
-        "accumulate = '4': this is a text, and a whole number of 1 or more is needed here.",
+        "accumulate = '4': this is a string, and a whole number of 1 or more is needed here.",
     ),
     "a device that is none": (
         lambda data: data.update(device="gpu"),
@@ -245,7 +245,7 @@ MISTAKES = {
     ),
     "a mode that is none": (
         lambda data: stage(data).update(mode="interleaved"),
-        "mode = 'interleaved': this is a text, and 'interleave' is needed here. Did you mean 'interleave'?",
+        "mode = 'interleaved': this is a string, and 'interleave' is needed here. Did you mean 'interleave'?",
     ),
     "steps of a pipeline that is not evaluated": (
         lambda data: stage(data).update(eval_steps={"training": 3}),
@@ -311,7 +311,7 @@ def test_a_name_in_a_misspelt_group_is_no_second_mistake(project) -> None:
 def test_an_overridden_value_is_said_to_be_so(project) -> None:
     config = override(project.config(WHOLE), ["train.stages.0.mode=serial"])
     assert check(config) == [
-        "training.json (overridden): train.stages.0.mode = 'serial': this is a text, and 'interleave' is needed here."
+        "training.json (overridden): train.stages.0.mode = 'serial': this is a string, and 'interleave' is needed here."
     ]
 
 

@@ -144,7 +144,8 @@ def test_there_has_to_be_a_session(project) -> None:
 def test_a_misspelt_session_dir_is_named(project) -> None:
     config = project.config({"sesion_dir": "run", "validation_pipelines": []}, name="evaluation.json")
     assert check(config) == [
-        "evaluation.json:1: session_dir: the folder of the session is missing, or no text. Did you mean 'session_dir'?"
+        "evaluation.json:1: session_dir: the folder of the session is missing, or not a string. Did you mean "
+        "'session_dir'?"
     ]
 
 

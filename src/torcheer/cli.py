@@ -14,12 +14,13 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from torcheer.commands.json_results import OPTION, OWN, prints_its_own, run_as_json, wants_json
 from torcheer.errors import TorcheerError, TorcheerWarning
 from torcheer.terminal import add_json, did_you_mean, folded, tell
+from torcheer.terminal.command_parser import CommandParser
 from torcheer.terminal.streams import plain_output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    parser = argparse.ArgumentParser(prog="torcheer", description="See, train and understand any PyTorch model.")
+    parser = CommandParser(prog="torcheer", description="See, train and understand any PyTorch model.")
     parser.add_argument("--version", action="version", version=f"torcheer {version('torcheer')}")
     parser.epilog = "Every command has --help and --json. Exit codes and environment variables: docs/cli.md."
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
@@ -30,8 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problem := _command_problem(plain):
         if as_json:
             return run_as_json(plain[0] if plain else "", lambda: parser.error(problem))
-        prefix = "torcheer: error: "  # argparse's own
-        parser.error(folded(prefix + problem).removeprefix(prefix))
+        parser.error(problem)
     if as_json and plain[0].startswith("-"):  # --help and --version of torcheer itself
         return run_as_json("", lambda: int(parser.parse_args(plain) is None))
     options, remaining = parser.parse_known_args(plain)
@@ -70,7 +70,9 @@ def plain_warnings() -> Iterator[None]:
 
     def sentence(message: Warning | str, category: type[Warning], *place: object, **more: object) -> str:
         is_ours = issubclass(category, TorcheerWarning)
-        return f"torcheer: {message}\n" if is_ours else usual(message, category, *place, **more)  # type: ignore[arg-type]
+        if is_ours:
+            return folded(f"torcheer: {message}") + "\n"
+        return usual(message, category, *place, **more)  # type: ignore[arg-type]
 
     warnings.formatwarning = sentence
     try:
@@ -108,7 +110,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command, for its help and for shells."""
     module, summary = COMMANDS[command]
     if not module:
-        parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=f"{summary[0].upper()}{summary[1:]}.")
+        parser = CommandParser(prog=f"torcheer {command}", description=f"{summary[0].upper()}{summary[1:]}.")
         add_json(parser)
         return parser
     parser = import_module(f"torcheer.{module}").make_parser(command)

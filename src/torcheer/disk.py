@@ -144,7 +144,7 @@ _PATH_OF_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/")
 def is_url(path: object) -> bool:
     """Return whether a path is a URL, such as s3://bucket/run."""
     if isinstance(path, os.PathLike) and _PATH_OF_URL.match(str(path)):
-        raise BadArgument(f"{str(path)!r} was a URL: as a Path it has lost a slash, give it as a text")
+        raise BadArgument(f"{str(path)!r} was a URL: as a Path it has lost a slash, give it as a string")
     return isinstance(path, str) and _URL.match(path) is not None
 
 

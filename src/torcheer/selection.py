@@ -225,7 +225,7 @@ def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
         return Selector(key, "module", key)
     if re.match(r"lambda\b", key):
         raise BadArgument(refusal(verb, "predicate", key) if "predicate" in REFUSALS[verb] else
-                          f"{verb}: {key!r} is a text; give the function itself")  # fmt: skip
+                          f"{verb}: {key!r} is a string; give the function itself")  # fmt: skip
     address, _, call = key.rpartition(":") if ":" in key else (key, "", "")
     if address in modules and call.isdecimal():
         return Selector(key, "module", address, call=int(call))

@@ -27,6 +27,7 @@ from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.selection import matches_value
 from torcheer.terminal import Progress, add_json, human_bytes, line_width, plural, tell_item
+from torcheer.terminal.command_parser import CommandParser
 
 _UNSEALED = " (never sealed: it is being written, or its writer was killed)"
 _REPAIR_HINT = "`torcheer archive repair {}` writes what can be trusted to a new one"
@@ -47,7 +48,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(prog=f"torcheer {command}", description="Inspect, convert and repair archives.")
+    parser = CommandParser(prog=f"torcheer {command}", description="Inspect, convert and repair archives.")
     add_json(parser)
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     for name, (run, summary, arguments) in ACTIONS.items():

@@ -12,6 +12,7 @@ from torcheer.config.config_files import PARSERS
 from torcheer.config.overrides import parse_override
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, tell
+from torcheer.terminal.command_parser import CommandParser
 
 ENDINGS = (".svg", ".png", ".pdf", ".html", ".dot", ".txt")
 
@@ -34,7 +35,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Draw a model, run once with random input or a sample of a config's data.",
         epilog="MODEL is a config or a session directory, whose data is used; a file (.onnx, .pt2); a saved history; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
@@ -45,8 +46,9 @@ class _Echo:
 
     @property
     def usage_error(self) -> str:
-        """The last line, without the name of the program."""
-        return self.end.strip().rpartition("\n")[2].partition("error: ")[2]
+        """The last message, without the name of the program, in one line: on a terminal it is folded."""
+        _, *messages = re.split(r"(?m)^torcheer[^:\n]*: error: ", self.end)
+        return " ".join(messages[-1].split()) if messages else ""
 
 
 def wants_json(arguments: list[str]) -> tuple[bool, list[str]]:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from torcheer.terminal import add_json, tell
+from torcheer.terminal.command_parser import CommandParser
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = {
@@ -26,7 +27,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Print a completion script for commands, options and files.",
         epilog="\n".join(INSTALL.values()),

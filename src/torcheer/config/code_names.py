@@ -287,7 +287,7 @@ def is_tensor_function(target: Any) -> bool:
 def find_syntax_problem(name: Any) -> str:
     """Return what is wrong with the syntax of a name; "" if nothing is."""
     if not isinstance(name, str):
-        return f"a name of code is a text such as 'torch.nn.Linear', not {short_repr(name)}"
+        return f"a name of code is a string such as 'torch.nn.Linear', not {short_repr(name)}"
     words = name.split(".")
     if len(name) > MAX_NAME_LENGTH:
         return f"{short_repr(name)}: a name of {len(name)} characters is no name"

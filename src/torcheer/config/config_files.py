@@ -110,4 +110,4 @@ def suggest_file(path: Path) -> str:
 
 
 def describe_kind(value: Any) -> str:
-    return {type(None): "nothing", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
+    return {type(None): "nothing", list: "a list", str: "a string", bool: "true or false"}.get(type(value), "a number")

@@ -1,6 +1,6 @@
 """Detection of texts where numbers are expected.
 
-YAML reads `1e-3` as a text, rarely on purpose.
+YAML reads `1e-3` as a string, rarely on purpose.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def misplaced_texts(
     for path, value, parameter in arguments:
         if parameter is not None and (words := number_types(parameter)):
             for inner, text in _iterate_texts(value):
-                # Without an annotation, a quoted '2012' may be meant as a text.
+                # Without an annotation, a quoted '2012' may be meant as a string.
                 is_intended_text = parameter.annotation is parameter.empty and "e" not in text.lower()
                 if not is_intended_text and (number := format_number(text, whole=words <= _INTEGER_WORDS)):
                     yield (*path, *inner), number

@@ -18,7 +18,7 @@ from torcheer.terminal import short_repr
 def override(config: Config, changes: Iterable[str]) -> Config:
     """Return a config with each `key.path=value` applied.
 
-    A value is parsed as JSON, or else is a text.
+    A value is parsed as JSON, or else is a string.
 
     `override(config, ["train.epochs=3", "models.0.class=my_module.Net"])`
     """

@@ -1,8 +1,8 @@
 """YAML parser: plain values only, and the line of each.
 
-An unquoted word is read as PyYAML's safe loader reads it, so that PyYAML's own output round-trips. So `1e-3` is a text,
-which is rarely intended, and a warning says so. Dates stay texts, as they would in JSON. A tag that would build an
-object is refused, and so are aliases that expand to far more than the file holds.
+An unquoted word is read as PyYAML's safe loader reads it, so that PyYAML's own output round-trips. So `1e-3` is a
+string, which is rarely intended, and a warning says so. Dates stay strings, as they would in JSON. A tag that would
+build an object is refused, and so are aliases that expand to far more than the file holds.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class YamlWalker:
         if node.end_mark.index - node.start_mark.index != len(text):  # quoted, or tagged
             return
         explanation = (
-            "is a text: in YAML the digits of a number with an exponent have a point, and the exponent has a sign"
+            "is a string: in YAML the digits of a number with an exponent have a point, and the exponent has a sign"
         )
-        message = f"{text} {explanation}. Write {number} for the number, '{text}' for the text"
+        message = f"{text} {explanation}. Write {number} for the number, '{text}' for the string"
         self.line_map.warn(message, node.start_mark.index)
 
     def pairs(self, node: Any) -> dict[str, tuple[Any, Any]]:
@@ -121,7 +121,7 @@ class YamlWalker:
     def name(self, key: Any) -> str:
         if key.id != "scalar" or key.tag not in (TAG + "str", TAG + "merge"):
             kind = short_tag(key.tag)
-            raise self.fault(f"a key is a text, and this one is read as {kind}: put it in quotes", key)
+            raise self.fault(f"a key is a string, and this one is read as {kind}: put it in quotes", key)
         return str(key.value)
 
     def count(self, node: Any) -> None:

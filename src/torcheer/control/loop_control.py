@@ -7,7 +7,8 @@ finished (`reached`), and between two trials lets it execute the orders of a pag
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from torcheer.control.control_records import Act, Change, Order, State
@@ -58,7 +59,7 @@ class LoopControl:
         self._can, self._act, self._settings, self._changed, self._counters = can, act, settings, changed, counters
         self._unit, self._left = "", 0  # the goal: how many trials, epochs or runs are left; "": none
         self._alone_since: float | None = None
-        self._deferred: list[Order] = []  # orders that arrived during a test
+        self._waiting = deque[Order]()  # orders that are not executed yet
 
     # -- the buttons -------------------------------------------------------------------------------------------------
 
@@ -84,15 +85,16 @@ class LoopControl:
 
     # -- orders ------------------------------------------------------------------------------------------------------
 
-    def orders(self) -> list[Order]:
-        """Take the waiting orders, oldest first."""
-        deferred, self._deferred = self._deferred, []
-        return deferred + self.host.orders()
+    def orders(self) -> Iterator[Order]:
+        """Take the waiting orders one by one, oldest first; those that are not taken go on waiting."""
+        self._waiting += self.host.orders()
+        while self._waiting:
+            yield self._waiting.popleft()
 
     def is_stop_waiting(self) -> bool:
         """True where Stop was pressed meanwhile, for tests that take long; orders are executed after them."""
-        self._deferred = self.orders()
-        return any(isinstance(order, Act) and order.action == "stop" for order in self._deferred)
+        self._waiting += self.host.orders()
+        return any(isinstance(order, Act) and order.action == "stop" for order in self._waiting)
 
     def execute(self, order: Order) -> str:
         """Execute an order; return why it is refused, or "". A refusal is an alert on the page."""

@@ -13,6 +13,7 @@ from torcheer.disk import has_unix
 from torcheer.errors import BadArgument
 from torcheer.runlog.watch_reader import logs_in, open_watch
 from torcheer.terminal import add_json, format_table, plural
+from torcheer.terminal.command_parser import CommandParser
 
 FOLDER = "torcheer-demo"
 DATA = "ABOUT-THE-DIGITS.txt"
@@ -44,7 +45,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Train a small convolutional network on real handwritten digits, from a config file, with\n"
         "the studio, a watch that raises alerts, a capture of layers in each epoch, a video and a drawing of the\n"

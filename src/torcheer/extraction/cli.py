@@ -14,6 +14,7 @@ from torcheer.config.number_fields import misplaced_texts, signature_parameters
 from torcheer.remote import is_url
 from torcheer.selection import config_fault
 from torcheer.terminal import add_json, tell
+from torcheer.terminal.command_parser import CommandParser
 
 REQUIRED_KEYS = ("model", "data", "layers", "to")
 EXTRACT_KEYS = (
@@ -55,7 +56,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Run a model over a dataset and store layers of every sample; resumes if run again.",
         epilog="CONFIG is JSON, YAML or TOML; docs/extraction.md shows one.",
@@ -123,7 +124,7 @@ class _ObjectBuilder:
         if mismatch := bind(target, kwargs, args) or downloads(target, kwargs):
             raise problem(self._config, (key, "kwargs") if kwargs else (key,), f"{name}: {mismatch}")
         for path, number in misplaced_texts(signature_parameters(target), args, kwargs):
-            message = f"{name} takes a number here, and this is a text. Write {number}"
+            message = f"{name} takes a number here, and this is a string. Write {number}"
             raise problem(self._config, (key, *path), message)
         return target(*args, **kwargs)
 

@@ -336,4 +336,4 @@ def _check_ids(ids: Sequence[Any] | None, batches: Batches) -> None:
     if len(ids) != batches.length:
         raise BadArgument(f"{len(ids)} ids for {batches.length} samples")
     if not all(type(sample_id) in (str, int) for sample_id in ids):
-        raise BadArgument("ids are texts or whole numbers")
+        raise BadArgument("ids are strings or whole numbers")

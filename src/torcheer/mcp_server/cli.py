@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from torcheer.terminal.command_parser import CommandParser
+
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer mcp …` and return its exit status."""
@@ -27,7 +29,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Serve the runs, histories and model files of a folder to an assistant or an editor, by the Model "
         "Context Protocol: tools that read, and change nothing. Over stdin and stdout, or with --port over HTTP.",

@@ -13,6 +13,7 @@ import numpy as np
 from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.history import ModelHistory
+from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
@@ -56,18 +57,18 @@ class RunTools:
         """
         if last < 1:
             raise BadArgument(f"last={last}: it is how many rows are returned, from the end")
-        tables = self._run(run).tables
+        tables = RunLog(self._run(run).path).tables()  # whose empty cells are None
         if not table:
-            return {"tables": {name: {"rows": len(rows), "columns": rows.columns} for name, rows in tables.items()}}
+            return {"tables": {name: {"rows": rows.count, "columns": [*rows.columns]} for name, rows in tables.items()}}
         if table not in tables:
             raise UnknownLayer(f"{run} has no table {table!r}.{_there_are(table, tables)}")
         shown = tables[table]
         for column in columns:
             if column not in shown.columns:
                 raise UnknownLayer(f"{table} has no column {column!r}.{_there_are(column, shown.columns)}")
-        first = max(0, len(shown) - min(last, MOST_ROWS))
-        rows = {name: _plain(shown[name][first:]) for name in columns or shown.columns}
-        return {"rows": len(shown), "first_row": first, "columns": rows}
+        first = max(0, shown.count - min(last, MOST_ROWS))
+        rows = {name: _plain(shown.columns[name][first:]) for name in columns or shown.columns}
+        return {"rows": shown.count, "first_row": first, "columns": rows}
 
     def alerts(self, run: str) -> dict[str, Any]:
         """Return what was found wrong in a run: rule, layer, step, since when, what it is, what to try."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torcheer.terminal import human_bytes
+from torcheer.terminal.command_parser import CommandParser
 
 if TYPE_CHECKING:
     from torcheer.memory.memory_plan import Plan
@@ -34,7 +35,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Predict the memory of a config's training step, by layer, without a GPU or weights.",
     )

@@ -16,6 +16,7 @@ import numpy as np
 from torcheer.runlog.media.logged_samples import LoggedSample
 from torcheer.runlog.watch_reader import Series, Watched, logs_in, open_watch
 from torcheer.terminal import folded, format_table, human_number, line_width, printable
+from torcheer.terminal.command_parser import CommandParser
 
 _DROPPED = ("looks", "min", "max", "last mean", "variable")  # left out in this order on a narrow terminal
 
@@ -38,7 +39,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     description = "Print the log of a watch: last, minimum and maximum of every value, alerts, drops."
-    parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=description)
+    parser = CommandParser(prog=f"torcheer {command}", description=description)
     path = "folder of a watch or a training run"
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER", help=path)
     parser.add_argument("--alerts", action="store_true", help="only alerts, one per line")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, tell_now
+from torcheer.terminal.command_parser import CommandParser
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -33,7 +34,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Open a run, a folder of runs or a recording in the browser; attach to a training run. Or "
         "open a model file (.safetensors, .gguf, .onnx, .pt2, .pt), without executing it. Two of the same kind are "

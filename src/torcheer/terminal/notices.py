@@ -8,6 +8,7 @@ import warnings
 from contextlib import suppress
 
 from torcheer.errors import TorcheerWarning
+from torcheer.terminal.text_tables import folded
 
 
 def warn_or_print(text: str, *, stacklevel: int = 1) -> None:
@@ -16,7 +17,7 @@ def warn_or_print(text: str, *, stacklevel: int = 1) -> None:
         warnings.warn(text, TorcheerWarning, stacklevel=stacklevel + 2)
     except RuntimeWarning:
         try:
-            print(text if text.startswith("torcheer") else f"torcheer: {text}", file=sys.stderr)
+            print(folded(text if text.startswith("torcheer") else f"torcheer: {text}"), file=sys.stderr)
         except (OSError, ValueError):  # stderr is closed
             return
 
@@ -54,4 +55,4 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, ValueError, AttributeError):
-            print(f"torcheer: {record.getMessage()}", file=sys.stderr, flush=True)
+            print(folded(f"torcheer: {record.getMessage()}"), file=sys.stderr, flush=True)

@@ -18,7 +18,8 @@ from torcheer.disk import is_url, require_unix, shown
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.history.error_notes import annotate
 from torcheer.ranks import world_size
-from torcheer.terminal import add_json, is_terminal, tell
+from torcheer.terminal import add_json, folded, is_terminal, tell
+from torcheer.terminal.command_parser import CommandParser
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -43,7 +44,7 @@ def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] |
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     _, summary, epilog, options = COMMANDS[command]
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=epilog,
@@ -86,7 +87,7 @@ def _say_differences(built: Built, said: Sequence[str] = ()) -> None:
     if unsaid:
         tell(differences=unsaid)
         lines = [f"Different from TorchAssistant here ({PAGE}):", *(f"- {each}" for each in unsaid)]
-        print("\n".join(lines), file=sys.stderr, flush=True)
+        print(folded("\n".join(lines)), file=sys.stderr, flush=True)
 
 
 def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str], made_by: str = "torcheer init") -> Built:
@@ -408,7 +409,7 @@ def _say_stopped(session: Session, reason: str) -> int:
         text = f"{saved_text(session)} Go on with: {go_on}"
     tell(session_dir=session.directory, completed=False, reason=reason, **_place_facts(session))
     with suppress(OSError):
-        print(f"Stopped: {reason}. {text}", file=sys.stderr)
+        print(folded(f"Stopped: {reason}. {text}"), file=sys.stderr)
     return STOPPED
 
 
@@ -471,7 +472,7 @@ def _reopen(chosen: argparse.Namespace) -> Built:
         config = override(read(path), changes)
         home = config.data.get("session_dir")
         if not isinstance(home, str):
-            raise BadConfig(f"{path}: session_dir, the folder of the session, is missing or no text")
+            raise BadConfig(f"{path}: session_dir, the folder of the session, is missing or not a string")
         built = reopen(home, config, trusted=chosen.trust)
     built.session.restore_weights(_state(built.session.checkpoints, chosen.best))
     return built
@@ -496,7 +497,7 @@ def _state(store: Any, best: bool) -> dict[str, Any]:
         )
     tell(checkpoint=path)
     for line in (*problems, f"Using {path}"):
-        print(line, file=sys.stderr)
+        print(folded(line), file=sys.stderr)
     return state
 
 
@@ -609,7 +610,12 @@ _SESSION = {"type": _local_folder, "metavar": "SESSION_DIR", "help": "a run dire
 _CHANGES = {"changes": {"nargs": "*", "default": [], "metavar": "KEY=VALUE", "help": "override a config value: seed=3"}}
 _TRUST = {"--trust": {"action": "append", "default": [], "metavar": "PACKAGE", "help": "allow classes of this package"}}
 _DEVICE = {"--device": {"metavar": "NAME", "default": "", "help": "auto, cpu, cuda or cuda:1"}}
-_BEST = {"--best": {"action": "store_true", "help": "use the checkpoint that keep_best kept, not the newest"}}
+_BEST = {
+    "--best": {
+        "action": "store_true",
+        "help": "use the best checkpoint by keep_best (of equals the first), not the newest",
+    }
+}
 _STUDIO: dict[str, dict[str, Any]] = {
     "--studio": {"action": "store_true", "help": "open the studio; its URL is printed first"},
     "--port": {"type": int, "default": 0, "metavar": "N", "help": "port of the studio; by default a free one"},

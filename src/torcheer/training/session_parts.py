@@ -154,7 +154,8 @@ class Options:
     deterministic: bool = False  # torch refuses what is not
     compile: bool = False  # the models, by torch.compile
     keep_last: int = 2  # newest checkpoints that are kept
-    # The column whose best checkpoint is kept; "-x" where more is better and the name does not say so (acc, f1 do).
+    # The column whose best checkpoint is kept, the first of equally good ones; "-x" where more is better and the name
+    # does not say so (acc, f1 do).
     keep_best: str = ""
     copy_to: str = ""  # a URL, to which log and checkpoints are copied with every checkpoint: "s3://bucket/run"
     checkpoint_secs: float = 60.0  # a crash loses at most this much work

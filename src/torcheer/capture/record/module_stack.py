@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -28,6 +29,7 @@ from torcheer.capture.record.forward_calls import calls_forward
 from torcheer.capture.record.function_twins import FUSED_MODULES, forward_of
 from torcheer.capture.record.module_values import add_outputs, argument_refs, find_assigned_buffers, note_replacement
 from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.record.source_lines import at_user_line
 from torcheer.capture.special_cases import distributed_tensors, fused_attention, gathered_weights
 from torcheer.capture.special_cases.generator_forward import scoped_generator
 from torcheer.capture.torch_state import (
@@ -301,6 +303,7 @@ _CAPTURES = Swaps(
     "record module calls",
     _TRACED_CALL,
     (torch, "compile", lambda _: _watched_compile),
+    (warnings, "showwarning", at_user_line),
     *((kind, "forward", _watched_fused.get) for kind in FUSED_MODULES),  # None where other code replaced it
     hooks=[_ParameterHook],
 )

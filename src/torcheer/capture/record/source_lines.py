@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import warnings
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -42,6 +45,31 @@ def _is_recognisable(code: CodeType) -> bool:
         return False
     DIRECT[id(code)] = code
     return True
+
+
+def at_user_line(show: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `warnings.showwarning` that issues warnings of our frames anew where the user's code called torch.
+
+    The user's filters by module and once for each line hold as they do without a capture.
+    """
+
+    def show_at_user_line(message: Any, category: Any, filename: str, lineno: int, *more: Any, **named: Any) -> None:
+        frame: FrameType | None = sys._getframe(1) if filename.startswith(_OURS) else None
+        while frame is not None and (frame.f_code.co_filename, frame.f_lineno) != (filename, lineno):
+            frame = frame.f_back
+        user = user_frame(frame) if frame is not None else frame
+        if frame is None or user is None or user is frame:
+            show(message, category, filename, lineno, *more, **named)
+            return
+        frame.f_globals.pop("__warningregistry__", None)  # where it counts as shown for every line of the user
+        getattr(warnings, "onceregistry", {}).pop((str(message), category), None)
+        names = user.f_globals
+        registry = names.setdefault("__warningregistry__", {})
+        warnings.warn_explicit(
+            message, category, user.f_code.co_filename, user.f_lineno, names.get("__name__"), registry
+        )  # fmt: skip
+
+    return show_at_user_line
 
 
 def is_user_code(code: CodeType) -> bool:

@@ -80,11 +80,11 @@ def _check(name: str, setting: str, value: Any, default: Any) -> None:
     elif isinstance(default, float):
         is_valid, expected = type(value) in (int, float) and 0 <= value < float("inf"), "a number from 0 on"
     elif isinstance(default, str):
-        is_valid, expected = isinstance(value, str), "text"
+        is_valid, expected = isinstance(value, str), "a string"
     else:
         is_valid, expected = (
             isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value),
-            "a list of text",
+            "a list of strings",
         )
     if not is_valid:
         raise BadArgument(f"rule {name}: {setting}={value!r} is not {expected}; its default is {default!r}")

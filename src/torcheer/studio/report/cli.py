@@ -9,6 +9,7 @@ from pathlib import Path
 from torcheer.errors import BadArgument
 from torcheer.studio.report.report import MOST_BYTES, write_report
 from torcheer.terminal import add_json, tell
+from torcheer.terminal.command_parser import CommandParser
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -25,7 +26,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Write a run, a recording or a saved history as one HTML file: its graph, its values in 3D, plots, "
         "tables, alerts, summary and config. It opens from disk in any browser, and asks the network for nothing.",

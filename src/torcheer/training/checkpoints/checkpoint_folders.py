@@ -195,7 +195,7 @@ class CheckpointStore:
         return None, None, []
 
     def best(self) -> Path | None:
-        """Return the checkpoint with the best value of the `keep_best` column.
+        """Return the checkpoint with the best value of the `keep_best` column, the first of equally good ones.
 
         None where there is none.
         """

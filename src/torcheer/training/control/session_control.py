@@ -183,10 +183,9 @@ class Control:
     # -- orders ------------------------------------------------------------------------------------------------------
 
     def _execute_orders(self) -> Iterator[Event]:
-        """Execute the waiting orders; yield what is to be said about them."""
-        for order in self.buttons.orders():
-            if self._is_stopping():
-                return
+        """Execute the waiting orders; yield what is to be said about them. Those after Init are the next run's."""
+        orders = self.buttons.orders()
+        while not self._is_stopping() and (order := next(orders, None)) is not None:
             if refusal := self.buttons.execute(order):
                 self._send_state(self.host.state.status, refusal)
             while self._messages:

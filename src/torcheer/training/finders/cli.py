@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, tell
+from torcheer.terminal.command_parser import CommandParser
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -28,7 +29,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=SUMMARIES[command])
+    parser = CommandParser(prog=f"torcheer {command}", description=SUMMARIES[command])
     parser.add_argument("path", metavar="SESSION_DIR|CONFIG", help="a config, or a session (its newest weights)")
     parser.add_argument("changes", nargs="*", default=[], metavar="KEY=VALUE", help="override a config value: seed=3")
     parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="allow classes of this package")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import torch
 from torch.utils.data import default_collate
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.terminal import tell_item
+from torcheer.terminal import folded, tell_item
 from torcheer.training.collators import ColumnWiseCollator
 from torcheer.training.datasets import Steps, preprocessors_of
 from torcheer.training.inference.input_converters import with_converters
@@ -54,7 +55,7 @@ def answer_lines(session: Session, inference: Inference, lines: Iterable[str]) -
         try:
             infer(session, inference, [line.strip()] if count == 1 else shlex.split(line))
         except (TorcheerError, ValueError) as error:
-            print(error, file=sys.stderr)
+            print(folded(str(error)), file=sys.stderr)
             is_answered = False
     return is_answered
 
@@ -188,7 +189,9 @@ def _convert(text: str, converter: Any) -> Any:
         raise BadArgument(f"input {text!r} cannot be converted: {error}") from error
     except Exception as error:  # user code: a missing file, a text that is not a number
         reason = str(error) if isinstance(error, TorcheerError) else f"{type(error).__name__}: {error}".rstrip(": ")
-        raise BadArgument(f"input {text!r} cannot be converted: {reason}") from error
+        kind = converter if hasattr(converter, "__qualname__") else type(converter)
+        by = "" if kind is partial else f" by {kind.__module__}.{kind.__qualname__}"  # ours are partial
+        raise BadArgument(f"input {text!r} cannot be converted{by}: {reason}") from error
 
 
 def _preprocess(item: Any, steps: Sequence[Any]) -> Any:

@@ -56,11 +56,18 @@ def _converter_like(dataset: Any, place: int) -> Callable[[str], Any] | None:
 def _file_reader(dataset: Any) -> Callable[[str], Any] | None:
     """Return how a dataset of files reads one of them: torcheer's ImageFolder, and torchvision's."""
     if callable(read := getattr(dataset, "read", None)):
-        return read  # type: ignore[no-any-return]
+        return partial(_read_file, read=read)
     load, transform = getattr(dataset, "loader", None), getattr(dataset, "transform", None)
     if not callable(load) or not hasattr(dataset, "transform"):
         return None
-    return lambda path: load(path) if transform is None else transform(load(path))
+    return partial(_read_file, read=lambda path: load(path) if transform is None else transform(load(path)))
+
+
+def _read_file(text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except OSError as error:  # Pillow's, too, of what is no picture
+        raise _refusal("a file is needed that the dataset reads, as its path", text) from error
 
 
 def _read_number(text: str, kind: type[float]) -> float:
@@ -82,7 +89,8 @@ def _read_numbers(text: str, like: Tensor) -> Tensor:
         return image_to_tensor(picture).to(like.dtype)
     if len(numbers) != like.numel():
         needed = f"{plural(like.numel(), 'number')} ({human_shape(like.shape)}) are needed, such as 0.1, 0.5"
-        given = f"{len(numbers)} were given" if len(numbers) == len(words) else "this is something else"
+        needed += ", or a picture, as the path of its file" if takes_pictures else ""
+        given = f"there are {len(numbers)}" if len(numbers) == len(words) else "this is something else"
         raise BadArgument(f"{needed}; {given}. {ADVICE}")
     return torch.tensor(numbers, dtype=like.dtype).reshape(like.shape)
 
@@ -94,6 +102,9 @@ def _open_image(text: str, like: Any = None) -> Any:
         image = Image.open(text)
         return image if like is None else image.convert(like.mode).resize(like.size)
     except OSError as error:  # also of what is no picture
-        why = f"{text!r} is a file of another kind" if Path(text).is_file() else f"there is no file {text!r}"
-        wanted = "a picture is needed, as the path of its file, such as photo.png"
-        raise BadArgument(f"{wanted}, and {why}. {ADVICE}") from error
+        raise _refusal("a picture is needed, as the path of its file, such as photo.png", text) from error
+
+
+def _refusal(needed: str, text: str) -> BadArgument:
+    why = f"{text!r} is a file of another kind" if Path(text).is_file() else f"there is no file {text!r}"
+    return BadArgument(f"{needed}, and {why}. {ADVICE}")

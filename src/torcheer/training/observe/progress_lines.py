@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from torcheer.terminal import can_redraw, is_notebook, is_terminal, line_width
+from torcheer.terminal import can_redraw, folded, is_notebook, is_terminal, line_width
 from torcheer.terminal.streams import encodable
 from torcheer.training.loop.events import (
     Alert,
@@ -127,10 +127,10 @@ class ProgressLines:
         self._out = io.StringIO()
 
     def say(self, text: str) -> None:
-        """Print a permanent line in place of the one being redrawn."""
+        """Print a permanent line, or several, in place of the one being redrawn."""
+        first, *others = folded(encodable(text), self._out).split("\n")
         start = "\r" if self._drawn else ""
-        text = encodable(text)
-        print(f"{start}{text.ljust(self._drawn)}" if start else text, file=self._out, flush=True)
+        print(f"{start}{first.ljust(self._drawn)}", *others, sep="\n", file=self._out, flush=True)
         self._drawn = 0
 
     def _draw(self, event: StepDone) -> None:

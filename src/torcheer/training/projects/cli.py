@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, tell
+from torcheer.terminal.command_parser import CommandParser
 from torcheer.training.projects.new_project import KINDS, new_project
 
 
@@ -30,7 +31,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     kinds = "\n".join(f"  {kind:<12} {meaning}" for kind, meaning in KINDS.items())
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Create a commented config and a data file that train as they are.",
         epilog=f"kinds:\n{kinds}",

@@ -12,6 +12,7 @@ from torcheer.config import Config, read
 from torcheer.disk import explain_write_errors, lock_folder, require_unix
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, plural, tell
+from torcheer.terminal.command_parser import CommandParser
 from torcheer.training.sweep.sweep_folder import FAILED, SweepFolder
 from torcheer.training.sweep.sweep_grid import Trial, parse_axes, trials_of
 from torcheer.training.sweep.trial_process import trial_arguments
@@ -44,7 +45,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"torcheer {command}",
         description="Train a config once for each combination of values, each in its own run directory.",
         epilog="Run it again to resume: finished trials are skipped, killed ones resume from their checkpoint. "

@@ -242,7 +242,7 @@ def parameters_of_code(code: Code, finder: Finder, *, imports: bool) -> list[ins
 
 def text_for_number(taker: str, number: str) -> str:
     """Return the message for a text where a number is expected."""
-    return f"{taker} takes a number here, and this is a text. Write {number}"
+    return f"{taker} takes a number here, and this is a string. Write {number}"
 
 
 def argument_path(code: Code, message: str) -> KeyPath:

@@ -57,7 +57,7 @@ def saved_spec(config: Config) -> tuple[Spec, list[Fault]]:
     directory = config.data.get("session_dir")
     if not isinstance(directory, str):
         near = next(filter(None, (did_you_mean(key, ["session_dir"]) for key in config.data)), "")
-        raise problem(config, ("session_dir",), f"the folder of the session is missing, or no text.{near}")
+        raise problem(config, ("session_dir",), f"the folder of the session is missing, or not a string.{near}")
     return merge(*open_spec(Path(directory)), config)
 
 

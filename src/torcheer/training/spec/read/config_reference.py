@@ -54,7 +54,7 @@ _INTROS = {
 MAKER_TITLE = "A class and its arguments"
 # Messages speak to whoever writes a config; the reference is read by programmers.
 TYPES = {
-    "a whole number of 1 or more": "integer ≥ 1", "a whole number of 0 or more": "integer ≥ 0", "a text": "string",
+    "a whole number of 1 or more": "integer ≥ 1", "a whole number of 0 or more": "integer ≥ 0", "a string": "string",
     "a number of 0 or more": "number ≥ 0", "a number above 0": "number > 0", "a list, each": "list of",
     "a mapping of names, each to a": "mapping of names to a", "list of a value": "list",
     "list of string": "list of strings", "list of the name of one of the": "names of", "the name of": "name of",

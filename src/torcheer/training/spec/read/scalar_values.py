@@ -42,8 +42,8 @@ class LocalFolder(Value):
 
 
 ANYTHING = Value("a value", {})
-TEXT = Value("a text", {"type": "string", "pattern": r"\S"})
-LOCAL_FOLDER = LocalFolder("a text", {"type": "string", "pattern": r"\S"})
+TEXT = Value("a string", {"type": "string", "pattern": r"\S"})
+LOCAL_FOLDER = LocalFolder("a string", {"type": "string", "pattern": r"\S"})
 FLAG = Value("true or false", {"type": "boolean"})
 NUMBER = Value("a number", {"type": "number"})
 POSITIVE = Value("a number above 0", {"type": "number", "exclusiveMinimum": 0})

@@ -318,7 +318,8 @@ _FIELDS: tuple[tuple[str, Kind, str, Any], ...] = (
     (
         "keep_best",
         Value("the name of a column", {"type": "string"}),
-        "Column whose best checkpoint is kept; `-NAME` where more is better and the name does not say so",
+        "Column whose best checkpoint is kept (of equals the first); `-NAME` where more is better and the name does "
+        "not say so",
         "val loss",
     ),
     ("checkpoint_secs", SHARE, "Seconds between two checkpoints: the most work that a crash can lose", 300),

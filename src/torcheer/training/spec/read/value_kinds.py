@@ -226,7 +226,7 @@ class MapOf(Kind):
             return
         for name, item in value.items():
             if not name.strip():
-                yield Fault((*path, name), "a name is a text that is not empty")
+                yield Fault((*path, name), "a name is a string that is not empty")
             yield from self.item.walk(item, (*path, name))
 
     def json_schema(self, *, partial: bool = False) -> JsonSchema:
@@ -331,9 +331,9 @@ class Either(Kind):
 
 def describe_value(value: Any) -> str:
     """Describe the type of a JSON value in words."""
-    words = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    words = {dict: "a mapping", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     if value == "" and isinstance(value, str):
-        return "an empty text"
+        return "an empty string"
     return words.get(type(value), "a number")
 
 
