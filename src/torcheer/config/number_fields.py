@@ -32,9 +32,8 @@ _NON_NUMBER_WORDS = {
     "PathLike",
     "bytes",
 }
-_CONTAINER_WORDS = set(
-    "Optional Union None NoneType tuple Tuple list List Sequence Iterable typing collections abc torch numbers bool".split()
-)
+_CONTAINER_WORDS = {"tuple", "Tuple", "list", "List", "Sequence", "Iterable"}
+_OTHER_WORDS = {"Optional", "Union", "None", "NoneType", "typing", "collections", "abc", "torch", "numbers", "bool"}
 _MAX_DIGITS = 400  # a float has no more digits
 _MAX_EXACT_INT = 2**53  # a float holds every whole number up to it
 
@@ -122,7 +121,7 @@ def number_types(parameter: inspect.Parameter) -> set[str]:
 
 def _takes_only_numbers(parameter: inspect.Parameter) -> bool:
     words = _annotation_words(parameter)
-    return bool(words & _NUMBER_WORDS) and words <= _NUMBER_WORDS | _CONTAINER_WORDS
+    return bool(words & _NUMBER_WORDS) and words <= _NUMBER_WORDS | _CONTAINER_WORDS | _OTHER_WORDS
 
 
 def _annotation_words(parameter: inspect.Parameter) -> set[str]:

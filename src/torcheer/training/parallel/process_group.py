@@ -19,11 +19,14 @@ from torcheer.training.parallel.session_ranks import SessionRanks
 _PATIENCE = timedelta(days=30)  # a pause; that a rank has died, gloo notices by its connection
 
 
-_joined: dict[int, SessionRanks] = {}  # by the identity of the default group
+_words: dict[int, Any] = {}  # groups for what ranks tell each other, by the identity of the default group
 
 
 def join_ranks(device: str = "auto") -> SessionRanks | None:
-    """Join the other ranks of this run, once; None for one process alone."""
+    """Return the ranks of a session, which join each other once; None for one process alone.
+
+    Each session has its own: how it splits layers and samples among ranks ends with it.
+    """
     if world_size() == 1:
         return None
     if not distributed.is_available():
@@ -37,10 +40,9 @@ def join_ranks(device: str = "auto") -> SessionRanks | None:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         distributed.init_process_group(backend, store=_store(), rank=rank_of()[0], world_size=world_size())
     key = id(distributed.group.WORLD)
-    if key not in _joined:
-        words = distributed.new_group(backend="gloo", timeout=_PATIENCE)
-        _joined[key] = SessionRanks(distributed.get_rank(), distributed.get_world_size(), words)
-    return _joined[key]
+    if key not in _words:
+        _words[key] = distributed.new_group(backend="gloo", timeout=_PATIENCE)
+    return SessionRanks(distributed.get_rank(), distributed.get_world_size(), _words[key])
 
 
 def _store() -> Any:
@@ -59,8 +61,8 @@ def _store() -> Any:
     except distributed.DistError as error:  # type: ignore[attr-defined]
         reason = str(error).splitlines()[0]
         raise BadArgument(
-            f"rank {rank_of()[0]} of {world_size()} cannot meet the others at MASTER_ADDR {address}, MASTER_PORT {port}: "
-            f"{reason}. A port that is taken, or where only some ranks arrive: set another, the same for all"
+            f"rank {rank_of()[0]} of {world_size()} cannot meet the others at MASTER_ADDR {address}, MASTER_PORT "
+            f"{port}: {reason}. A port that is taken, or where only some ranks arrive: set another, the same for all"
         ) from None
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return distributed.PrefixStore(f"torcheer/{attempt}", store)  # type: ignore[attr-defined]
