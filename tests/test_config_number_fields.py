@@ -73,6 +73,7 @@ WRONG = {  # what is changed -> key, what is written, what should be
     "in a list": (put("sgd", class_="Adam", kwargs={"betas": ["9e-1", 0.99]}), "kwargs.betas.0 = '9e-1'", "9.0e-1"),
     "whole": (put("sgd", kwargs={"lr": 0.1}, lr_scheduler=STEP), "step_size = '1e2': StepLR takes a number", "100"),
     "quoted": (put("sgd", kwargs={"lr": "0.001"}), "kwargs.lr = '0.001': SGD takes a number", "0.001"),
+    "no number": (put("sgd", kwargs={"lr": "1e-x"}), "lr = '1e-x': SGD takes a number", "a number, such as 0.001"),
     "loss": (put("loss", kwargs={"label_smoothing": "1e-1"}), "label_smoothing = '1e-1'", "1.0e-1"),
     "weights of a loss": (put("loss", kwargs={"weight": ["1e0", 2.0]}), "kwargs.weight.0 = '1e0'", "1.0e+0"),
     "loader": (put("training_loader", kwargs={"batch_size": 6, "timeout": "1e2"}), "timeout = '1e2'", "1.0e+2"),
@@ -188,6 +189,7 @@ def test_nothing_is_found_in_arguments_that_nobody_describes() -> None:
         list(misplaced_texts(signature_parameters(years), [], {"year": "2012"})) == []
     )  # it may make a number of it itself
     assert list(misplaced_texts(signature_parameters(years), [], {"width": "2012"})) == [(("kwargs", "width"), "2012")]
+    assert list(misplaced_texts(signature_parameters(years), [], {"year": "now", "width": "inf"})) == []
     texts = dict.fromkeys(("scale", "rate", "mode", "either", "flag"), "1e5")
     assert list(misplaced_texts(signature_parameters(anything), ["1e5"], {"rate": "1e5"})) == []
     assert list(misplaced_texts(signature_parameters(unclear), [], texts)) == []

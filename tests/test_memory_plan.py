@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import torcheer as tl
-from torcheer import cli
 from torcheer.errors import BadArgument, NotAModel, UnknownLayer, WrongInputs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -340,63 +339,3 @@ def test_mistakes_are_said(call: Any, error: type[Exception], text: str) -> None
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
-
-
-# The command
-
-CODE = """
-import torch
-from torch import nn
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-    def __getitem__(self, index):
-        return torch.zeros(256), index % 4
-
-class Net(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Linear(256, 4096), nn.ReLU(), nn.Linear(4096, 4))
-"""
-CONFIG = """
-session_dir: run
-batch_size: 16
-initialize:
-  definitions:
-  - {group: datasets, name: rows, spec: {class: code_of_plan.Rows}}
-  - {group: models, name: net, spec: {class: code_of_plan.Net}}
-  - {group: optimizers, name: adam, spec: {class: Adam, kwargs: {lr: 0.01}, model: net}}
-"""
-
-
-@pytest.fixture(name="config")
-def _config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "code_of_plan.py").write_text(CODE)
-    (tmp_path / "training.yaml").write_text(CONFIG)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "training.yaml"
-
-
-def test_the_command_plans_the_step_of_a_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["plan", str(config), "--json", "--device", "cpu"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    weights = 4 * (257 * 4096 + 4097 * 4)
-    assert told["phases"][0]["kinds"]["parameter"] == weights
-    assert told["phases"][0]["kinds"]["state"] == 2 * weights
-    assert not (config.parent / "run").exists()
-    assert not any("loss" in text for text in told["assumptions"]), "it is the config's"
-
-    def activations(*change: str) -> int:
-        cli.main(["plan", str(config), *change, "--json", "--no-savings", "--device", "cpu"])
-        return json.loads(capsys.readouterr().out)["phases"][0]["kinds"]["activation"]
-
-    assert activations("batch_size=32") == pytest.approx(2 * activations(), rel=0.01)
-
-
-def test_the_command_says_whether_it_fits(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["plan", str(config), "--memory", "1GB"]) == 0
-    assert "It fits into 1.0 GB" in capsys.readouterr().out
-    assert cli.main(["plan", str(config), "--memory", "1MB"]) == 1
-    assert "It does not fit into 1.0 MB" in capsys.readouterr().out
-    assert cli.main(["plan", str(config.with_name("other.yaml"))]) == 1
-    assert "other.yaml" in capsys.readouterr().err

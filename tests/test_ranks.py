@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from torcheer.errors import BadArgument
 from torcheer.ranks import is_main, local_rank, rank_of, world_size
 
 needs_group = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
@@ -26,6 +27,28 @@ def test_before_there_is_a_group_torchrun_says_which_it_is(monkeypatch: pytest.M
         monkeypatch.setenv(name, value)
     assert rank_of() == (5, 8)
     assert (is_main(), world_size(), local_rank()) == (False, 8, 1)
+
+
+def test_a_rank_without_a_world_is_a_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("RANK", "1")
+    assert rank_of() == (0, 1) and is_main()
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "text"),
+    [
+        ("x", "2", "RANK='x' in the environment: torchrun sets a whole number of 0 or more there"),
+        ("0", "0", "WORLD_SIZE='0' in the environment: torchrun sets a whole number of 1 or more there"),
+        ("2", "2", "RANK is 2 and WORLD_SIZE 2: ranks are counted from 0, up to 1"),
+    ],
+)
+def test_a_rank_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, rank: str, world: str, text: str) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", world)
+    with pytest.raises(BadArgument) as caught:
+        rank_of()
+    assert str(caught.value) == text
 
 
 @needs_group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 import torch
 from rank_cases import BATCH, EPOCHS, SAMPLES, main, seen, train
 
+from torcheer.errors import BadArgument
 from torcheer.inspector import open_watch
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.parallel.batch_shares import Share
 from torcheer.training.parallel.launch import first_host
+from torcheer.training.parallel.process_group import join_ranks
 from torcheer.training.parallel.session_ranks import Decision, SessionRanks
-from torcheer.training.parallel.torchrun_agent import describe_end
+from torcheer.training.parallel.torchrun_agent import LOST_STATUS, describe_cause, describe_end
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 
@@ -142,3 +145,24 @@ def test_the_first_host_of_a_slurm_job_is_where_ranks_meet(hosts: str, first: st
 )
 def test_how_a_rank_ended_is_a_sentence(status: int, text: str) -> None:
     assert describe_end(status) == text
+
+
+@pytest.mark.parametrize(
+    ("statuses", "text"),
+    [
+        ({0: LOST_STATUS, 1: 1, 2: -15}, "rank 1 ended with status 1, its own message is above"),
+        ({0: LOST_STATUS, 1: -15}, "why is above"),
+        ({0: 2, 1: 1}, "rank 0 ended with status 2, its own message is above"),
+    ],
+)
+def test_the_rank_that_is_named_is_not_one_that_ended_because_of_another(statuses: dict[int, int], text: str) -> None:
+    assert describe_cause(statuses, first=0) == text
+
+
+def test_a_port_that_is_taken_is_said_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for name, value in {"WORLD_SIZE": 2, "RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(BadArgument, match=rf"rank 0 of 2 cannot meet the others .* MASTER_PORT {port}: .*in use"):
+            join_ranks("cpu")

@@ -118,6 +118,7 @@ def test_a_short_name_means_the_one_field_that_ends_with_it(config: Path) -> Non
         ("lr=", "write it as KEY=VALUE,VALUE"),
         ("lr=1,,2", "write it as KEY=VALUE,VALUE"),
         ("lr=1,1", "1 is given twice"),
+        ("lr=0.1,1e-1", "1e-1 is given twice"),
         ("session_dir=a,b", "session_dir cannot be varied"),
     ],
 )
@@ -160,6 +161,7 @@ def test_the_best_epoch_counts_and_nan_never_does(text: str, best: float | None)
         (["lr=1", "--jobs", "0"], "at least one trial"),
         (["lr=1", "--scheduler", "asha"], "is Ray's: add --engine ray"),
         (["batch_size=many,few"], "batch_size"),
+        (["lr=1e-3,1e-x"], "lr = '1e-x': SGD takes a number here, and this is a text"),
         (["lr=1", "--monitor", "val loss", "--to", "/dev/null/x"], "/dev/null"),
         (["lr=1", "--monitor", "val los"], "Did you mean 'val loss'?"),
         (["lr=1", "--monitor=-nothing"], "no stage has a column 'nothing'"),
@@ -195,7 +197,7 @@ def test_a_stopped_sweep_goes_on_and_its_runs_are_in_the_studios_list(
         assert "gate=none: done in" in lines[2] and lines[3].startswith("[2/2] gate=") and lines[3].endswith(": begins")
         wait_until(lambda: list(folder.glob("gate=*gate-*/checkpoints/[4-9]")), "a checkpoint of the second trial")
         sweep.send_signal(signal.SIGINT)
-        assert sweep.line() == "SIGINT was received: 1 trial that run save and end"
+        assert sweep.line() == "SIGINT was received: 1 running trial saves and ends"
         gate.unlink()  # only now can the step end that it waits in
         assert sweep.line().endswith("stopped, with everything saved")
         rest = sweep.stdout.read()  # type: ignore[union-attr]

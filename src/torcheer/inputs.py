@@ -52,7 +52,8 @@ def check_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
         return WrongInputs(
             f"{type(model).__name__}.forward({taken}): {count}{words}: {reason}{f'; {hint}' if hint else ''}"
         )
-    if len(args) == 1 and not kwargs and isinstance(args[0], tuple):
+    takes_more = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values())
+    if len(args) == 1 and not kwargs and isinstance(args[0], tuple) and not takes_more:
         return WrongInputs(
             f"{type(model).__name__}.forward({taken}): {len(args[0])} were given, as one tuple, since it takes a "
             f"single argument; it does not take a tuple"

@@ -32,7 +32,21 @@ def rank_of() -> tuple[int, int]:
     distributed = getattr(torch, "distributed", None)  # without it there is no group
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    count = from_environment("WORLD_SIZE", 1, least=1)
+    if count == 1:
+        return 0, 1  # whatever RANK says, which other programs set too
+    rank = from_environment("RANK", 0)
+    if rank >= count:
+        raise BadArgument(f"RANK is {rank} and WORLD_SIZE {count}: ranks are counted from 0, up to {count - 1}")
+    return rank, count
+
+
+def from_environment(name: str, otherwise: int, least: int = 0) -> int:
+    """A number that torchrun sets, or `otherwise`."""
+    text = os.environ.get(name, str(otherwise))
+    if not text.isdecimal() or int(text) < least:
+        raise BadArgument(f"{name}={text!r} in the environment: torchrun sets a whole number of {least} or more there")
+    return int(text)
 
 
 def is_main() -> bool:
@@ -47,7 +61,7 @@ def world_size() -> int:
 
 def local_rank() -> int:
     """The place of this process among those of its machine: the index of its GPU."""
-    return int(os.environ.get("LOCAL_RANK", 0))
+    return from_environment("LOCAL_RANK", 0)
 
 
 def acts(ranks: Ranks) -> bool:

@@ -32,6 +32,8 @@ _NON_NUMBER_WORDS = {
     "PathLike",
     "bytes",
 }
+_CONTAINER_WORDS = {"tuple", "Tuple", "list", "List", "Sequence", "Iterable"}
+_OTHER_WORDS = {"Optional", "Union", "None", "NoneType", "typing", "collections", "abc", "torch", "numbers", "bool"}
 _MAX_DIGITS = 400  # a float has no more digits
 _MAX_EXACT_INT = 2**53  # a float holds every whole number up to it
 
@@ -61,9 +63,9 @@ def format_number(text: str, *, whole: bool = False) -> str:
 def misplaced_texts(
     parameters: Sequence[inspect.Parameter], args: Sequence[Any], kwargs: Mapping[str, Any], skipped: int = 0
 ) -> Iterator[tuple[KeyPath, str]]:
-    """Find texts that look like numbers where numbers are expected.
+    """Find texts where numbers are expected.
 
-    Yield the path and the corrected form.
+    Yield the path and the corrected form; "" for a text that is no number, where the annotation allows nothing else.
 
     `skipped`: how many positional arguments come before those of the config.
     """
@@ -83,8 +85,14 @@ def misplaced_texts(
             for inner, text in _iterate_texts(value):
                 # Without an annotation, a quoted '2012' may be meant as a string.
                 is_intended_text = parameter.annotation is parameter.empty and "e" not in text.lower()
-                if not is_intended_text and (number := format_number(text, whole=words <= _INTEGER_WORDS)):
+                number = format_number(text, whole=words <= _INTEGER_WORDS)
+                if (number and not is_intended_text) or (_takes_only_numbers(parameter) and not _is_float(text)):
                     yield (*path, *inner), number
+
+
+def text_for_number(taker: str, number: str) -> str:
+    """Return the message for a text where a number is expected, with its corrected form if it has one."""
+    return f"{taker} takes a number here, and this is a string. Write {number or 'a number, such as 0.001'}"
 
 
 def _iterate_texts(value: Any) -> Iterator[tuple[KeyPath, str]]:
@@ -103,15 +111,32 @@ def number_types(parameter: inspect.Parameter) -> set[str]:
     if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
         return set()
     if parameter.annotation is not parameter.empty:
-        annotation = parameter.annotation
-        words = set(
-            re.findall(r"\w+", annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
-        )
+        words = _annotation_words(parameter)
         if words & (_NUMBER_WORDS | _NON_NUMBER_WORDS):
             return set() if words & _NON_NUMBER_WORDS else words & _NUMBER_WORDS
     default = parameter.default if isinstance(parameter.default, tuple | list) else [parameter.default]
     numbers = [type(value).__name__ for value in default if isinstance(value, Number) and not isinstance(value, bool)]
     return set(numbers) if numbers and len(numbers) == len(default) else set()
+
+
+def _takes_only_numbers(parameter: inspect.Parameter) -> bool:
+    words = _annotation_words(parameter)
+    return bool(words & _NUMBER_WORDS) and words <= _NUMBER_WORDS | _CONTAINER_WORDS | _OTHER_WORDS
+
+
+def _annotation_words(parameter: inspect.Parameter) -> set[str]:
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return set()
+    return set(re.findall(r"\w+", annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)))
+
+
+def _is_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True  # also "inf" and "nan", which JSON cannot write as numbers
 
 
 def signature_parameters(target: Any) -> list[inspect.Parameter]:

@@ -50,7 +50,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--autocast", metavar="TYPE", help="plan under torch.autocast, such as bfloat16")
     parser.add_argument("--dtype", metavar="TYPE", help="plan models of this dtype, such as bfloat16")
     parser.add_argument(
-        "--checkpoint", action="append", metavar="LAYERS", help="layers to checkpoint (activations are recomputed)"
+        "--checkpoint", action="append", metavar="LAYERS", help="layers to recompute, as in activation_checkpointing"
     )
     parser.add_argument("--world-size", type=int, default=1, metavar="N", help="FSDP over N devices")
     parser.add_argument(
@@ -66,13 +66,12 @@ def _plan(chosen: argparse.Namespace) -> Plan:
     from torcheer.memory.config_step import config_steps
     from torcheer.memory.planning import make_settings, plan_step
 
-    steps = config_steps(chosen.config, chosen.changes, chosen.trust)
+    steps = config_steps(chosen.config, chosen.changes, chosen.trust, chosen.checkpoint)
     best: tuple[Plan, int] | None = None
     settings = [
         make_settings(
             autocast=chosen.autocast or step.autocast or None, dtype=chosen.dtype,
-            checkpoint=chosen.checkpoint or step.checkpoint,
-            accumulate=step.accumulate, world_size=chosen.world_size, device=chosen.device,
+            checkpoint=step.checkpoint, accumulate=step.accumulate, world_size=chosen.world_size, device=chosen.device,
         )
         for step in steps
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from torcheer.config import override, read
-from torcheer.errors import BadArgument, reason_of
+from torcheer.errors import BadArgument, UnknownLayer, reason_of
 from torcheer.memory.planned_step import Step
 from torcheer.tap.module_selection import choose
 from torcheer.training.loop.pipeline_runner import PipelineRunner
@@ -27,7 +27,7 @@ class ConfigStep:
     step: Step
     autocast: str
     accumulate: int
-    checkpoint: list[str] | None  # paths of the layers that the config has recomputed
+    checkpoint: list[str] | None  # paths of the layers that are recomputed
 
 
 class PipelineLoss(nn.Module):
@@ -46,25 +46,41 @@ class PipelineLoss(nn.Module):
         return self.runner.loss(frames, samples)[0]
 
 
-def config_steps(path: Path, changes: Sequence[str], trusted: Sequence[str]) -> list[ConfigStep]:
-    """Return a step for each pipeline that the first stage of a config trains; nothing is written."""
+def config_steps(
+    path: Path, changes: Sequence[str], trusted: Sequence[str], checkpoint: Sequence[str] | None = None
+) -> list[ConfigStep]:
+    """Return a step for each pipeline that the first stage of a config trains; nothing is written.
+
+    checkpoint: layers that are recomputed, named as in the config's `activation_checkpointing`, which it replaces.
+    """
     spec = understand(override(read(path), changes))
     session = assemble(spec, trusted=trusted, is_new=True, on_meta=True).session
     stage = session.stages[0]
     with session.training(stage) as runners:
-        return [_step(session, runner, spec.data.get("activation_checkpointing")) for runner in runners]
+        paths = _recomputed(session, checkpoint or spec.data.get("activation_checkpointing"))
+        return [_step(session, runner, paths) for runner in runners]
 
 
-def _step(session: Session, runner: PipelineRunner, recomputed: Any) -> ConfigStep:
+def _recomputed(session: Session, layers: Any) -> list[str]:
+    """Paths in a `PipelineLoss` of the layers that the models have; raise where none has any."""
+    if layers is None:
+        return []
+    paths, unknown = list[str](), None
+    for name, model in session.models.items():
+        try:
+            paths += [f"{_plain(name)}.{path}" for path in choose(model, layers, "checkpoint").modules]
+        except UnknownLayer as error:
+            unknown = error
+    if not paths and unknown is not None:
+        raise unknown
+    return paths
+
+
+def _step(session: Session, runner: PipelineRunner, paths: list[str]) -> ConfigStep:
     nodes = session.nodes_of(runner.name)
     optimizers = [session.optimizers[name] for name in dict.fromkeys(node.optimizer for node in nodes) if name]
     fresh = runner.fresh()
     step = Step(PipelineLoss(session.models, fresh), _first_batches(fresh), {}, optimizers, loss=lambda loss: loss)
-    paths = [
-        f"{_plain(name)}.{path}"
-        for name, model in session.models.items()
-        for path in (choose(model, recomputed, "checkpoint").modules if recomputed is not None else ())
-    ]
     return ConfigStep(runner.name, step, session.options.autocast, session.options.accumulate, paths or None)
 
 

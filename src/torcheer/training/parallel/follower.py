@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torcheer.training.loop.stop_signals import stop_on_signals
+from torcheer.training.parallel.torchrun_agent import LOST_STATUS
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -47,4 +48,4 @@ def is_lost_rank(error: BaseException) -> bool:
 def end_after_loss(rank: int, leave: Callable[[int], object]) -> None:
     """Say that another rank is gone, and end: torchrun starts all of them again, if it was told to."""
     print(f"torcheer train: rank {rank} ends, as another rank has ended", file=sys.stderr, flush=True)
-    leave(1)
+    leave(LOST_STATUS)

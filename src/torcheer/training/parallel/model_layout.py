@@ -47,7 +47,10 @@ def read_layout(settings: Any) -> Layout:
             )
     if tensor and not plan:
         raise BadArgument("parallel.tensor: there is no plan; such as {'blocks.*.up': 'colwise'}")
-    return Layout(settings.get("shard"), int(tensor.get("size", 0)) if tensor else 1, plan)
+    size = tensor.get("size", 0)
+    if not isinstance(size, int) or size < 0:
+        raise BadArgument(f"parallel.tensor.size: {size!r} is no number of ranks; 0 is all of them")
+    return Layout(settings.get("shard"), size if tensor else 1, plan)
 
 
 def _check_keys(name: str, settings: Any, keys: Sequence[str]) -> None:
@@ -103,15 +106,37 @@ def lay_out(
 
 def _split(model: nn.Module, plan: Mapping[str, str], mesh: Any) -> None:
     """Split linear and embedding layers over the ranks of a mesh."""
+    from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
-    parts = {
-        name: styles[style]()
-        for layers, style in plan.items()
-        for name in layers_of(model, layers, "parallel.tensor.plan")
-    }
+    parts: dict[str, Any] = {}
+    for layers, style in plan.items():
+        chosen = layers_of(model, layers, "parallel.tensor.plan")
+        _check_tied(model, chosen, "parallel.tensor.plan")
+        for name, module in chosen.items():
+            if not isinstance(module, nn.Linear | nn.Embedding):
+                raise BadArgument(
+                    f"parallel.tensor.plan: {layers!r} means {name}, a {type(module).__name__}: only Linear and "
+                    "Embedding layers can be split"
+                )
+            if style == "colwise":
+                parts[name] = ColwiseParallel()
+            else:  # every rank has all indices of an embedding, but only a part of what a colwise layer returned
+                parts[name] = RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else None)
     parallelize_module(model, mesh, parts, src_data_rank=None)  # all ranks have rank 0's weights already
+
+
+def _check_tied(model: nn.Module, layers: Mapping[str, nn.Module], setting: str) -> None:
+    """Refuse layers that share a parameter with a layer outside of them: each would train its own from then on."""
+    for name, module in layers.items():
+        inside, shared = set(module.modules()), set(module.parameters())
+        for other, owner in model.named_modules():
+            key = next((key for key, value in owner.named_parameters(recurse=False) if value in shared), None)
+            if owner not in inside and key is not None:
+                raise BadArgument(
+                    f"{setting}: {name} has the same parameter as {other} ({other}.{key}), and would get one of its "
+                    f"own: name neither of them"
+                )
 
 
 def _shard(model: nn.Module, layers: Any, mesh: Any) -> None:
@@ -119,9 +144,10 @@ def _shard(model: nn.Module, layers: Any, mesh: Any) -> None:
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
     chosen = layers_of(model, layers, "parallel.shard") if layers not in (True, "all") else {}
-    for module in outermost(chosen).values():
-        if module is not model:
-            fully_shard(module, mesh=mesh)
+    units = {name: module for name, module in outermost(chosen).items() if module is not model}
+    _check_tied(model, units, "parallel.shard")
+    for module in units.values():
+        fully_shard(module, mesh=mesh)
     fully_shard(model, mesh=mesh)
     for module in model.modules():
         if isinstance(module, FSDPModule):

@@ -13,17 +13,20 @@ import torch.distributed as distributed
 
 from torcheer.data_workers import end_with_parent
 from torcheer.errors import BadArgument
-from torcheer.ranks import local_rank, world_size
+from torcheer.ranks import from_environment, is_main, local_rank, rank_of, world_size
 from torcheer.training.parallel.session_ranks import SessionRanks
 
 _PATIENCE = timedelta(days=30)  # a pause; that a rank has died, gloo notices by its connection
 
 
-_joined: dict[int, SessionRanks] = {}  # by the identity of the default group
+_words: dict[int, Any] = {}  # groups for what ranks tell each other, by the identity of the default group
 
 
 def join_ranks(device: str = "auto") -> SessionRanks | None:
-    """Join the other ranks of this run, once; None for one process alone."""
+    """Return the ranks of a session, which join each other once; None for one process alone.
+
+    Each session has its own: how it splits layers and samples among ranks ends with it.
+    """
     if world_size() == 1:
         return None
     if not distributed.is_available():
@@ -35,16 +38,11 @@ def join_ranks(device: str = "auto") -> SessionRanks | None:
         if on_gpu:
             torch.cuda.set_device(local_rank() % max(torch.cuda.device_count(), 1))
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        distributed.init_process_group(backend, store=_store(), rank=_rank(), world_size=world_size())
+        distributed.init_process_group(backend, store=_store(), rank=rank_of()[0], world_size=world_size())
     key = id(distributed.group.WORLD)
-    if key not in _joined:
-        words = distributed.new_group(backend="gloo", timeout=_PATIENCE)
-        _joined[key] = SessionRanks(distributed.get_rank(), distributed.get_world_size(), words)
-    return _joined[key]
-
-
-def _rank() -> int:
-    return int(os.environ["RANK"])
+    if key not in _words:
+        _words[key] = distributed.new_group(backend="gloo", timeout=_PATIENCE)
+    return SessionRanks(distributed.get_rank(), distributed.get_world_size(), _words[key])
 
 
 def _store() -> Any:
@@ -56,13 +54,16 @@ def _store() -> Any:
             "torcheer train CONFIG --nproc N"
         )
     by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = distributed.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        world_size(),
-        is_master=not by_agent and _rank() == 0,
-        multi_tenant=True,
-    )
+    address, port = os.environ["MASTER_ADDR"], from_environment("MASTER_PORT", 0)
+    is_master = not by_agent and is_main()
+    try:
+        store = distributed.TCPStore(address, port, world_size(), is_master, multi_tenant=True)  # type: ignore[attr-defined]
+    except distributed.DistError as error:  # type: ignore[attr-defined]
+        reason = str(error).splitlines()[0]
+        raise BadArgument(
+            f"rank {rank_of()[0]} of {world_size()} cannot meet the others at MASTER_ADDR {address}, MASTER_PORT "
+            f"{port}: {reason}. A port that is taken, or where only some ranks arrive: set another, the same for all"
+        ) from None
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return distributed.PrefixStore(f"torcheer/{attempt}", store)  # type: ignore[attr-defined]
 

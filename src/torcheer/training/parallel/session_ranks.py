@@ -58,6 +58,16 @@ class SessionRanks:
         """Return the values of all ranks that have other samples."""
         return self.exchange(value)[:: self._copies]
 
+    @property
+    def splits_layers(self) -> bool:
+        """Whether several ranks have the same samples."""
+        return self._copies > 1
+
+    def exchange_copies(self, value: Any) -> list[Any]:
+        """Return the values of the ranks that have the same samples as this one."""
+        first = self.rank - self.rank % self._copies
+        return self.exchange(value)[first : first + self._copies]
+
     def exchange(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank: tensors (on the CPU), numbers, text, lists, dicts. No pickle."""
         data = torch.frombuffer(bytearray(_to_bytes(value)), dtype=torch.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 
+# Of layers that a plan splits.
+_PARTS = "a colwise layer leaves each rank a part of its output, which a rowwise layer has to take"
+
+
 class SharedUpdate(Update):
     """An update that adds the gradients of all ranks, each loss weighted by its items.
 
@@ -36,7 +41,7 @@ class SharedUpdate(Update):
         # Parameters of layers that are split and not sharded: neither DDP nor FSDP adds their gradients.
         parameters: list[Any] = [] if self._group is None else self._parameters
         self._split = {id(value) for value in parameters if is_sharded(value) and _is_only_split(value)}
-        self._plain = False
+        self._plain, self._is_checked = False, not ranks.splits_layers
         self._counts: Tensor | None = None  # items and the sum of losses, of all ranks
         # DDP takes the mean over ranks: losses are multiplied by their number, so that it is the sum.
         self._means = 1 if replica is None else ranks.share.count
@@ -45,6 +50,28 @@ class SharedUpdate(Update):
 
     def run_step(self, forward: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Run the forward pass of a step; the last one before an update synchronizes gradients."""
+        if self._is_checked:
+            return self._run(forward)
+        try:
+            results = self._run(forward)
+        except Exception as error:
+            error.add_note(f"parallel.tensor: {_PARTS}")
+            raise
+        self._check_copies(float(results[2].detach()))
+        return results
+
+    def _check_copies(self, loss: float) -> None:
+        """Refuse a plan with which ranks that have the same samples have different losses."""
+        self._is_checked = True
+        losses = self._ranks.exchange_copies(loss)
+        if not any(map(math.isnan, losses)) and not math.isclose(min(losses), max(losses), rel_tol=1e-3):
+            shown = ", ".join(f"{value:.6g}" for value in losses)
+            raise BadArgument(
+                f"parallel.tensor.plan: the ranks that split layers have different losses for the same samples, "
+                f"{shown}: {_PARTS}; with seed: null, ranks draw different dropout"
+            )
+
+    def _run(self, forward: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         if self._replica is None:
             return forward()
         results: list[tuple[Any, ...]] = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+LOST_STATUS = 75  # exit status of a rank that ends because another has ended
 STOPPED_BY = 128  # plus the number of a signal: the exit status of a process that it ended
 
 
@@ -26,10 +27,23 @@ def main(arguments: Sequence[str]) -> int:
     except SignalException as error:
         return STOPPED_BY + int(error.sigval)
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        print(f"torcheer train: all ranks have ended: rank {rank} {describe_end(failure.exitcode)}", file=sys.stderr)
+        first, _ = error.get_first_failure()
+        statuses = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        print(f"torcheer train: all ranks have ended: {describe_cause(statuses, first)}", file=sys.stderr)
         return 1
     return 0
+
+
+def describe_cause(statuses: Mapping[int, int], first: int) -> str:
+    """Say which rank ended, and how, from the exit statuses by rank; `first`: the one that torchrun noticed first.
+
+    A rank that lost its connection to another may end before it, and torchrun ends the rest by SIGTERM.
+    """
+    causes = [rank for rank, status in statuses.items() if status not in (LOST_STATUS, -signal.SIGTERM)]
+    if not causes:
+        return "why is above"
+    rank = first if first in causes else causes[0]
+    return f"rank {rank} {describe_end(statuses[rank])}"
 
 
 def describe_end(status: int) -> str:

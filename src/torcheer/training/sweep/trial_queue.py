@@ -108,7 +108,8 @@ class TrialQueue:
         for running in self._running:
             running.child.popen.terminate()
         if self._running:
-            self._say(f"{self.stop_reason or 'stopped'}: {plural(len(self._running), 'trial')} that run save and end")
+            end = "saves and ends" if len(self._running) == 1 else "save and end"
+            self._say(f"{self.stop_reason or 'stopped'}: {plural(len(self._running), 'running trial')} {end}")
         deadline = time.monotonic() + _SAVE_SECS
         try:
             for running in self._running:

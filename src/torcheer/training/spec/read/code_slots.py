@@ -19,7 +19,12 @@ from torch.utils.data import DataLoader
 from torcheer.config import bind, describe, downloads, find
 from torcheer.config.folder_modules import find_in_folder
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.number_fields import misplaced_texts, signature_parameters, source_parameters
+from torcheer.config.number_fields import (
+    misplaced_texts,
+    signature_parameters,
+    source_parameters,
+    text_for_number,
+)
 from torcheer.errors import BadConfig, TorcheerError
 from torcheer.terminal import did_you_mean
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
@@ -216,7 +221,7 @@ def argument_problem(code: Code, target: Any) -> str:
 
 
 def number_faults(code: Code, finder: Finder, *, imports: bool) -> Iterator[Fault]:
-    """Yield faults of texts that look like numbers where numbers are expected."""
+    """Yield faults of texts where numbers are expected."""
     try:
         parameters = parameters_of_code(code, finder, imports=imports)
     except TorcheerError:
@@ -238,11 +243,6 @@ def parameters_of_code(code: Code, finder: Finder, *, imports: bool) -> list[ins
     module, _, name = code.name.rpartition(".")
     files = (find_in_folder(module, folder) for folder in finder.folders if module)
     return next((source_parameters(file, name) for file in files if file is not None and file.suffix == ".py"), [])
-
-
-def text_for_number(taker: str, number: str) -> str:
-    """Return the message for a text where a number is expected."""
-    return f"{taker} takes a number here, and this is a string. Write {number}"
 
 
 def argument_path(code: Code, message: str) -> KeyPath:
