@@ -142,3 +142,37 @@ def test_live_and_show_act_on_rank_0_and_nothing_collides_or_hangs(tmp_path: Pat
     assert folders == ["every", "every@rank1", "first"]
     for folder in folders:
         assert len(tl.load(tmp_path / folder).tables["train_step"]["loss"]) == 3
+
+
+def test_a_rank_that_waits_for_another_is_not_called_slow(tmp_path: Path) -> None:
+    """Passes of FSDP2, tensor parallel and DDP with buffers wait for the other ranks."""
+    run(
+        tmp_path,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        def build(kind):
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8) if kind == "ddp" else nn.ReLU(), nn.Linear(8, 3))
+            if kind == "tp":
+                plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+                return parallelize_module(model, init_device_mesh("cpu", (2,)), plan)
+            return DistributedDataParallel(model) if kind == "ddp" else fully_shard(model)
+        for kind in ("ddp", "tp", "fsdp"):
+            for late in ("optimizer", "data"):
+                model = build(kind)
+                optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
+                with tl.watch(model, every=1, to=f"{kind}-{late}", ranks="all"):
+                    for number in range(7):
+                        model(torch.rand(5, 6)).pow(2).sum().backward()
+                        time.sleep(0.4 * (rank == 1 and late == "optimizer"))
+                        optimizer.step()
+                        time.sleep(0.4 * (rank == 1 and late == "data"))
+        tell()
+        """,
+        ranks=2,
+    )
+    for kind in ("ddp", "tp", "fsdp"):
+        waiting, _ = open_watch(tmp_path / f"{kind}-optimizer").board.rows
+        assert not waiting.is_slow and (waiting.forward_secs or 0.0) < 0.5 * waiting.step_secs
+        watched = open_watch(tmp_path / f"{kind}-data")
+        assert [alert.variable for alert in watched.alerts if alert.rule == "straggler"] == ["rank 1"]

@@ -189,15 +189,24 @@ def test_no_message_shows_a_password(store: fsspec.AbstractFileSystem) -> None:
 def test_a_url_without_anything_and_one_of_no_storage_say_so(store: fsspec.AbstractFileSystem) -> None:
     with pytest.raises(NotAnArchive, match="memory://bucket/nothing holds nothing that is complete"):
         tl.load("memory://bucket/nothing")
-    with pytest.raises(BadArgument, match="Protocol not known: s4"):
+    with pytest.raises(BadArgument, match=r"s4://bucket/x: fsspec knows no storage 's4'\. Did you mean 's3'\?"):
         tl.load("s4://bucket/x")
+    with pytest.raises(BadArgument, match=r"knows no storage 'MEMORY'\. Did you mean 'memory'\?"):
+        tl.load("MEMORY://bucket/x")
+
+
+def extract_one(to: object) -> None:
+    tl.extract(torch.nn.Sequential(torch.nn.Flatten()), torch.rand(1, 2), layers=["0"], to=to)  # type: ignore[arg-type]
 
 
 def test_a_path_is_no_url_and_a_url_is_no_path(tmp_path: Path) -> None:
     assert not remote.is_url(tmp_path) and not remote.is_url("a/b") and not remote.is_url("C:/x")
     assert remote.local_folder(tmp_path) == tmp_path
-    with pytest.raises(BadArgument, match="has lost a slash"):
-        tl.load(Path("s3://bucket/x"))
+    history = tl.log_forward_pass(torch.nn.Linear(2, 2), torch.rand(1, 2))
+    for lost in (Path("s3://bucket/x"), "s3:/bucket/x"):
+        for use in (tl.load, history.save, extract_one):
+            with pytest.raises(BadArgument, match="'s3:/bucket/x' is a URL that has lost a slash.* give 's3://bucket/x'"):
+                use(lost)
 
 
 def test_the_local_folder_of_a_url_is_gone_with_its_process(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from test_extraction_ranks import SCRIPT, files_of, ranks
 from training_spec_cases import WHOLE, Project, epochs
 
 import torcheer as tl
-from torcheer.errors import CannotRead, ValueUnavailable
+from torcheer.errors import CannotRead, CannotWrite, NotAnArchive, ValueUnavailable
 from torcheer.extraction import open_extraction
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
@@ -242,6 +242,20 @@ def newest_weights(run: Path) -> dict[str, torch.Tensor]:
     state, _, problems = CheckpointStore(run).newest(with_rows=False)
     assert state is not None and not problems
     return dict(next(iter(state["models"].values())))
+
+
+def test_a_bucket_that_is_not_there_is_said_and_not_made(store: s3fs.S3FileSystem) -> None:
+    model, url = extraction_ranks.make_model(), "s3://buckett/x"
+    for write in (
+        tl.log_forward_pass(model, torch.rand(4, 16)).save,
+        lambda to: tl.extract(model, torch.rand(4, 16), layers=["0"], to=to, progress=False),
+    ):
+        with pytest.raises(CannotWrite, match="s3://buckett/x: there is no bucket 'buckett'; create it"):
+            write(url)
+    with pytest.raises(NotAnArchive, match="s3://buckett/x holds nothing that is complete"):
+        tl.load(url)
+    store.invalidate_cache()
+    assert store.ls("") == ["bucket"]
 
 
 def test_a_bucket_that_may_not_be_read_says_so_without_the_secret(

@@ -132,6 +132,21 @@ def test_a_rank_for_which_the_others_wait_is_named(tmp_path: Path) -> None:
     assert [row.is_slow for row in watched.board.rows] == [False, True, False]
 
 
+def test_ranks_that_wait_for_each_other_in_the_forward_pass_are_compared_by_their_waiting_for_data(
+    tmp_path: Path,
+) -> None:
+    logs = [RankLog(tmp_path, rank, 3) for rank in range(3)]
+    for step in range(6):
+        for rank, log in enumerate(logs):
+            log.look(step, {}, step_secs=0.5, wait_secs=0.4 if rank == 1 else 0.01)
+    for log in logs:
+        log.close()
+    watched = open_watch(tmp_path)
+    (alert,) = watched.alerts
+    assert alert.what == "it takes 0.4 s a step to wait for data, where the other ranks take 0.01 s: they wait for it"
+    assert [row.is_slow for row in watched.board.rows] == [False, True, False]
+
+
 def test_the_command_prints_a_line_for_each_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_ranks(tmp_path)
     assert main("watch", [str(tmp_path)]) == 0
@@ -141,6 +156,15 @@ def test_the_command_prints_a_line_for_each_rank(tmp_path: Path, capsys: pytest.
         ["0", "4", "0.1", "s"],
         ["1", "4", "0.1", "s"],
     ]
+
+
+def test_a_rank_without_a_step_has_no_number_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = [RankLog(tmp_path, rank, 2) for rank in (0, 1)]
+    logs[0].look(0, {OUTPUT: np.ones(2)})
+    for log in logs:
+        log.close()
+    assert main("watch", [str(tmp_path)]) == 0
+    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()[-2:]] == [["0", "0", "–"], ["1", "–", "–"]]
 
 
 def test_a_missing_shard_is_said_plainly(tmp_path: Path) -> None:

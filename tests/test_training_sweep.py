@@ -161,7 +161,7 @@ def test_the_best_epoch_counts_and_nan_never_does(text: str, best: float | None)
         (["lr=1", "--jobs", "0"], "at least one trial"),
         (["lr=1", "--scheduler", "asha"], "is Ray's: add --engine ray"),
         (["batch_size=many,few"], "batch_size"),
-        (["lr=1e-3,1e-x"], "lr = '1e-x': SGD takes a number here, and this is a text"),
+        (["lr=1e-3,1e-x"], "lr = '1e-x': SGD takes a number here, and this is a string"),
         (["lr=1", "--monitor", "val loss", "--to", "/dev/null/x"], "/dev/null"),
         (["lr=1", "--monitor", "val los"], "Did you mean 'val loss'?"),
         (["lr=1", "--monitor=-nothing"], "no stage has a column 'nothing'"),

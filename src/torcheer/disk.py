@@ -137,15 +137,19 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
             sync_folder(path.parent)
 
 
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+://")
-_PATH_OF_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/(/)?", re.IGNORECASE)
 
 
 def is_url(path: object) -> bool:
-    """Return whether a path is a URL, such as s3://bucket/run."""
-    if isinstance(path, os.PathLike) and _PATH_OF_URL.match(str(path)):
-        raise BadArgument(f"{str(path)!r} was a URL: as a Path it has lost a slash, give it as a string")
-    return isinstance(path, str) and _URL.match(path) is not None
+    """Return whether a path is a URL, such as s3://bucket/run; raise for one that has lost a slash."""
+    match = _URL.match(str(path)) if isinstance(path, str | os.PathLike) else None
+    if match is not None and not match[1]:
+        name = str(path)
+        raise BadArgument(
+            f"{name!r} is a URL that has lost a slash, as in a Path: give {name.replace(':/', '://', 1)!r} as a text, "
+            f"or for a folder of this name {f'./{name}'!r}"
+        )
+    return match is not None
 
 
 def shown(url: str) -> str:

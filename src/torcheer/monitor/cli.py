@@ -67,7 +67,7 @@ def _ranks(watched: Watched) -> list[str]:
             for secs in (row.step_secs, row.forward_secs, row.wait_secs)
         )
         note = ", ".join(filter(None, (row.differs, "the others wait for it" if row.is_slow else "")))
-        rows.append((str(row.rank), f"{row.step:,}", *times, printable(note)))
+        rows.append((str(row.rank), f"{row.step:,}" if row.step >= 0 else "–", *times, printable(note)))
     return format_table(rows, left=0, width=line_width()) if len(rows) > 1 else []
 
 

@@ -7,6 +7,7 @@ killed, a reader finds an older state or the whole, and checksums are those of t
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from torcheer.disk import LOCK, replacing, shown, write_at, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotRead, CannotWrite, TorcheerError
+from torcheer.terminal import did_you_mean
 
 _LAZY: Final = ".data"  # the suffix of files whose ranges are fetched when they are read: the values of an archive
 _ORDER: Final = (_LAZY, ".index", ".seal")  # what is copied after all else of a folder, and before what completes it
@@ -80,9 +82,7 @@ class RemoteFolder:
 
     def fetch_tree(self) -> None:
         """Fetch the files of all folders, values and checkpoints left out."""
-        with self._explained("read"):
-            names = self.fs.find(self._root)
-        inner = (name.removeprefix(f"{self._root}/").rpartition("/")[0] for name in names)
+        inner = (name.rpartition("/")[0] for name in self.files())
         for folder in sorted({name for name in inner if name.partition("/")[0] not in _LEFT_AT_HOME}):
             self.fetch_folder(self.place(folder))
 
@@ -238,8 +238,15 @@ class RemoteFolder:
         except FileNotFoundError:  # storage with folders
             if not file.exists():
                 raise
+            self._check_bucket()
             self.fs.makedirs(key.rpartition("/")[0], exist_ok=True)
             copy()
+
+    def _check_bucket(self) -> None:
+        """Raise where there is no bucket: `makedirs` would make one, in the account of whoever misspelt its name."""
+        bucket = self._root.partition("/")[0]  # "" of storage that has folders from its root on
+        if bucket and not self.fs.exists(bucket):
+            raise CannotWrite(errno.ENOENT, f"{self.shown}: there is no bucket {bucket!r}; create it, or give another")
 
     def publish_once(self, file: Path) -> None:
         """Copy a file unless there is one; then fetch that one in its place, where the storage can tell."""
@@ -325,5 +332,9 @@ def _open(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise TorcheerError(f"{shown(url)}: {error}") from None
     except ValueError as error:
-        raise BadArgument(f"{shown(url)}: {_plain(error, url)}") from None
+        scheme, known = url.partition("://")[0], fsspec.available_protocols()
+        if scheme in known:
+            raise BadArgument(f"{shown(url)}: {_plain(error, url)}") from None
+        hint = did_you_mean(scheme, known) or " Storage such as file, s3, gs, az or sftp can be used."
+        raise BadArgument(f"{shown(url)}: fsspec knows no storage {scheme!r}.{hint}") from None
     return found

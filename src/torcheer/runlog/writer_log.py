@@ -220,6 +220,8 @@ def note_frame(board: RankBoard, rank: int, frame: Frame) -> None:
     """Give the times and the hashes in a frame to a board."""
     for row in rows_of(frame["about"].get("rows", {}).get(METRICS, NO_ROWS)):
         board.note_metrics(rank, row.step, row.cells)
+    if frame["about"].get("values"):
+        board.note_step(rank, frame["step"])
     if hashes := hashes_of(frame):
         board.note_hashes(rank, frame["step"], frame["about"]["values"], hashes)
 

@@ -40,7 +40,7 @@ class Probes:
         steps = self._steps = steps_of(model)
         self._outputs = LayerOutputs(selection.modules, what, sender, model)
         self._weights = WeightTracker(selection.parameters, what, sender, steps.optimizers, gradient_names)
-        self._timing, self._parts = Timing(sender), PartsInPlace(model)
+        self._timing, self._parts = Timing(sender, model), PartsInPlace(model)
         self._following: Following | None = None
         self._updates_pending = False  # whether the optimizer's next step has values to send
         self.watched_step, self.watched_count = -1, 0

@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 import torch
+from torch import nn
 
-from torcheer.ranks import rank_of
+from torcheer.ranks import rank_of, shard_of
 from torcheer.tap.sample_sender import Sender
 
 
@@ -18,16 +19,30 @@ class Timing:
     waits for its loss (`loss.item()`) does not wait for data.
     """
 
-    def __init__(self, sender: Sender) -> None:
-        self._sender, self._device = sender, torch.device("cpu")
+    def __init__(self, sender: Sender, model: nn.Module) -> None:
+        self._sender, self._model, self._device = sender, model, torch.device("cpu")
         self._step, self._marks = -1, list[Any]()
-        self.marks_pass = rank_of()[1] > 1  # of several ranks, who computes longer than the others?
+        # Of several ranks, who computes longer than the others? A pass that waits for them cannot tell.
+        self.marks_pass = rank_of()[1] > 1 and not _waits_in_pass(model)
+        self._entered: Any = None  # where the forward pass begins
         self._passed: Any = None
 
     def begin(self, step: int, device: torch.device) -> None:
         """Mark the beginning of a watched step."""
         self._step, self._device = step, device
         self._marks, self._passed = [self._mark()], None
+        self._entered = self._marks[0]
+        if self.marks_pass and isinstance(self._model, nn.parallel.DistributedDataParallel):
+            self._enter_after_buffers(self._model.module)
+
+    def _enter_after_buffers(self, module: nn.Module) -> None:
+        """Mark the forward pass from the module on that DDP wraps: before it, DDP waits for rank 0's buffers."""
+
+        def mark(*_: Any) -> None:
+            handle.remove()
+            self._entered = self._mark()
+
+        handle = module.register_forward_pre_hook(mark)
 
     def passed(self) -> None:
         """Mark the end of the forward pass, before gradients wait for other ranks."""
@@ -50,8 +65,8 @@ class Timing:
             return
         last, step = self._mark(), self._step
         spans = {"step_secs": (*marks,), "wait_secs": (marks[1], last)}
-        if self._passed is not None:
-            spans["forward_secs"] = (marks[0], self._passed)
+        if self._passed is not None and self._entered is not None:
+            spans["forward_secs"] = (self._entered, self._passed)
         if self._device.type != "cuda":
             self._send(step, {name: end - start for name, (start, end) in spans.items()})
         elif last is not None:
@@ -74,3 +89,9 @@ class Timing:
         event = cuda.Event(enable_timing=True)
         event.record(cuda.current_stream(self._device))
         return event
+
+
+def _waits_in_pass(model: nn.Module) -> bool:
+    """Return whether a forward pass waits for other ranks: for shards of weights, or for sums of their batches."""
+    is_sharded = any(shard_of(parameter) is not None for parameter in model.parameters())
+    return is_sharded or any(isinstance(module, nn.SyncBatchNorm) for module in model.modules())

@@ -48,9 +48,14 @@ class _Rank:
 
     @property
     def own_secs(self) -> float | None:
-        """How long it computes and waits for data before it needs the others; None if too little is known."""
-        parts = [self.typical(name) for name in ("forward_secs", "wait_secs") if len(self.times[name]) >= _LEAST_LOOKS]
-        return sum(filter(None, parts)) if len(parts) == 2 else None
+        """How long it computes and waits for data before it needs the others; None if too little is known.
+
+        A forward pass that itself waits for them has no time of its own.
+        """
+        forward, wait = self.times["forward_secs"], self.times["wait_secs"]
+        if len(wait) < _LEAST_LOOKS or 0 < len(forward) < _LEAST_LOOKS:
+            return None
+        return median(wait) + (median(forward) if forward else 0.0)
 
 
 class RankBoard:
@@ -69,18 +74,21 @@ class RankBoard:
         else:
             known.facts = facts
 
-    def note_metrics(self, rank: int, step: int, cells: Mapping[str, Any]) -> None:
-        """Take the times of a step."""
+    def note_step(self, rank: int, step: int) -> None:
+        """Take that a rank has logged something of a step."""
         known = self._ranks[rank]
         known.step = max(known.step, step)
+
+    def note_metrics(self, rank: int, step: int, cells: Mapping[str, Any]) -> None:
+        """Take the times of a step."""
+        self.note_step(rank, step)
         for name in _TIMES:
             if isinstance(secs := cells.get(name), int | float):
-                known.times[name].append(float(secs))
+                self._ranks[rank].times[name].append(float(secs))
 
     def note_hashes(self, rank: int, step: int, names: Sequence[Sequence[Any]], hashes: Sequence[int | None]) -> None:
         """Compare the weights of a look with those of the ranks that were read before."""
         known = self._ranks[rank]
-        known.step = max(known.step, step)
         if step not in self._hashes:
             self._hashes[step] = {}
             if len(self._hashes) > _STEPS:
@@ -133,11 +141,15 @@ class RankBoard:
             step = self._ranks[rank].step
             yield Alert(
                 STRAGGLER, "", f"rank {rank}", step, step,
-                f"it takes {own:.3g} s a step to compute its forward pass and to wait for data, where the other ranks "
-                f"take {others_secs:.3g} s: they wait for it",
+                f"it takes {own:.3g} s a step to {self._own_work(rank)}, where the other ranks take "
+                f"{others_secs:.3g} s: they wait for it",
                 "see what its machine does besides, whether its GPU is throttled, and how its data is loaded",
                 values={"rank": rank, "own_secs": own, "others_secs": others_secs}, id=f"ranks:{STRAGGLER}:{rank}",
             )  # fmt: skip
+
+    def _own_work(self, rank: int) -> str:
+        has_forward = self._ranks[rank].times["forward_secs"]
+        return "compute its forward pass and to wait for data" if has_forward else "wait for data"
 
     def _slow(self) -> dict[int, tuple[float, float]]:
         """The ranks that others wait for, with their own seconds a step and the others'."""

@@ -29,11 +29,12 @@ export function RankRow({ store }: { store: Store }) {
 function Rank({ rank, longest, last }: { rank: RankSeen; longest: number; last: number }) {
   const { step_secs, forward_secs, wait_secs } = rank;
   // Ranks that wait for each other take equally long for a step: the bar is what this one needs before it meets them.
-  const own = forward_secs === null ? (step_secs ?? 0) : forward_secs + (wait_secs ?? 0);
+  const own = (forward_secs ?? 0) + (wait_secs ?? 0);
   const notes = [rank.differs ? "weights differ" : "", rank.is_slow ? "slow" : ""].filter(Boolean);
-  const behind = rank.step < last ? `at step ${rank.step}` : "";
+  const reached = rank.step < 0 ? "no step yet" : `at step ${rank.step}`;
+  const behind = rank.step < last ? reached : "";
   const details = [
-    `rank ${rank.rank}: step ${rank.step}`,
+    `rank ${rank.rank}: ${reached}`,
     step_secs === null ? "" : `${duration(step_secs)} a step`,
     forward_secs === null ? "" : `${duration(forward_secs)} of it forward`,
     wait_secs === null ? "" : `${duration(wait_secs)} between steps`,
