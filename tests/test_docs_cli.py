@@ -42,6 +42,8 @@ def variables_read(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             if "environ" in ast.unparse(node.func.value) and node.func.attr in ("get", "pop", "setdefault"):
                 yield from names(node.args[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "from_environment":
+            yield from names(node.args[0])
         elif isinstance(node, ast.Compare) and any("environ" in ast.unparse(each) for each in node.comparators):
             yield from names(node.left)
 
