@@ -1,4 +1,4 @@
-"""Layers that two ranks split or shard: what cannot work is refused before it trains something else."""
+"""Layers that two ranks split or shard train what whole ones do, or are refused before they train something else."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ pytestmark = [
 
 CODE = """
     import json, os
+    from pathlib import Path
     import torch
     from torch import nn
+    from torcheer.config import read
     from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+    from torcheer.training.spec import assemble, understand
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -77,9 +80,56 @@ CODE = """
         "parts": cases(False, {"tensor": {"plan": {"0": "colwise"}}}, points, nn.MSELoss()),
         "size": cases(False, {"tensor": {"size": "two", "plan": {"up": "colwise"}}}),
     }
+    ways = {"": None, ", sharded": {"shard": True}, ", split": split(**{"0": "colwise", "2": "rowwise"})}
+    for name, parallel in ways.items():
+        data = read(Path("gan.json")).data | {"parallel": parallel}
+        Path(f"gan{os.environ['RANK']}.json").write_text(json.dumps(data))
+        session = assemble(understand(read(Path(f"gan{os.environ['RANK']}.json")))).session
+        events = session.run(progress=False)
+        told[f"gan{name}"] = [value for event in events if hasattr(event, "rates") for value in event.values.values()]
     with open(f"told{os.environ.get('RANK', '')}.json", "w") as file:
         json.dump(told, file)
 """
+
+TOYS = """
+    import torch
+    from torch import nn
+    from torch.nn.functional import softplus
+
+    def make_data():
+        draw = torch.Generator().manual_seed(0)
+        real, noise = torch.randn(2, 15, 4, generator=draw)
+        return torch.utils.data.TensorDataset(real + 3, noise)
+
+    def make_net():
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+
+    def tell_apart(real, fake):
+        return softplus(-real).mean() + softplus(fake).mean()
+
+    def deceive(fake):
+        return softplus(-fake).mean()
+"""
+GAN = {
+    "session_dir": "run", "device": "cpu", "batch_size": 4, "epochs": 3, "system_secs": 0, "dataset": "toys.make_data",
+    "columns": ["real", "noise"],
+    "models": {"forger": "toys.make_net", "judge": "toys.make_net"},
+    "optimizers": {
+        "f": {"class": "SGD", "lr": 0.1, "model": "forger"},
+        "j": {"class": "SGD", "lr": 0.1, "model": "judge"},
+    },
+    "losses": {
+        "j_loss": {"class": "toys.tell_apart", "inputs": ["truth", "lie"]},
+        "f_loss": {"class": "toys.deceive", "inputs": ["lie"]},
+    },
+    "pipelines": {
+        "judging": {
+            "steps": ["forger(noise) -> fake", "judge(real) -> truth", "judge(fake) -> lie"],
+            "trains": "judge", "losses": "j_loss",
+        },
+        "forging": {"steps": ["forger(noise) -> fake", "judge(fake) -> lie"], "trains": "forger", "losses": "f_loss"},
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(name="told", scope="module")
@@ -87,6 +137,8 @@ def _told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What rank 0 of two tells of all cases."""
     folder = tmp_path_factory.mktemp("split")
     (folder / "script.py").write_text("".join(map(textwrap.dedent, (CODE, LEAVE_GROUP))))
+    (folder / "toys.py").write_text(textwrap.dedent(TOYS))
+    (folder / "gan.json").write_text(json.dumps(GAN))
     arguments = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "script.py")
     run_python(*arguments, cwd=folder, env={"OMP_NUM_THREADS": "1"})
     facts: list[dict[str, Any]] = [json.loads(Path(folder, f"told{rank}.json").read_text()) for rank in (0, 1)]
@@ -101,6 +153,11 @@ def test_an_embedding_that_is_split_by_rows_trains_what_a_whole_one_does(told: d
 def test_the_next_session_divides_its_samples_among_all_ranks_again(told: dict[str, Any]) -> None:
     assert (told["plain"]["share"], told["split"]["share"], told["after"]["share"]) == (2, 1, 2)
     assert told["after"]["losses"] == told["plain"]["losses"]
+
+
+@pytest.mark.parametrize("way", ["sharded", "split"])
+def test_a_pipeline_that_trains_one_of_two_models_trains_it(told: dict[str, Any], way: str) -> None:
+    assert told[f"gan, {way}"] == pytest.approx(told["gan"], rel=1e-4)
 
 
 @pytest.mark.parametrize(

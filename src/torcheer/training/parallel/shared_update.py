@@ -47,6 +47,22 @@ class SharedUpdate(Update):
         self._means = 1 if replica is None else ranks.share.count
         if replica is not None and self._only is not None:
             self._only.append(replica.carrier)
+        self._strays: list[Tensor] = []
+
+    def drop_gradients(self, models: Sequence[nn.Module]) -> None:
+        """Let only what is trained have gradients, where models of the pipeline are sharded.
+
+        Autograd cannot be asked for the gradients of some shards alone: it sees the whole tensors that FSDP gathers.
+        """
+        if self._only is None or not any(map(_is_fsdp, self._only)):
+            return
+        kept, self._only = set(map(id, self._only)), None
+        values = [*self._parameters, *(value for model in models for value in model.parameters())]
+        self._strays = [value for value in dict.fromkeys(values) if id(value) not in kept]
+
+    def _forget_strays(self) -> None:
+        for value in self._strays:
+            value.grad = None
 
     def run_step(self, forward: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Run the forward pass of a step; the last one before an update synchronizes gradients."""
@@ -103,7 +119,9 @@ class SharedUpdate(Update):
         told = None if self._replica is not None and self._is_last else self._tell(loss, items)
         scaled = loss * (items * self._means / self._usual)
         self._restore_gradients()
+        self._forget_strays()  # these may be those that another pipeline accumulates
         (self._scaler.scale(scaled) if self._scaler is not None else scaled).backward(inputs=self._only)
+        self._forget_strays()
         self._gradients = [(value, value.grad) for value in self._parameters if value.grad is not None]
         if self._is_last:
             self._add_split()
@@ -164,6 +182,10 @@ class SharedUpdate(Update):
             torch._foreach_div_(gradients, float(share))
         self._pending, self._counts, self._gradients = 0, None, []
         self._step()
+
+
+def _is_fsdp(value: Any) -> bool:
+    return is_sharded(value) and not _is_only_split(value)
 
 
 def _is_only_split(value: Any) -> bool:
@@ -239,6 +261,7 @@ def make_shared_update(session: Session, runner: PipelineRunner) -> Update:
     trained = set(map(id, update.parameters))
     replica = _replica(models, trained, session.ranks.data_group)
     update.share(replica, float(runner.inputs[0][0].loader.batch_size), session.ranks)
+    update.drop_gradients([session.models[name] for name in dict.fromkeys(node.model for node in nodes)])
     return update
 
 
