@@ -7,7 +7,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import zoo_torchvision
@@ -128,13 +128,53 @@ def tiny(config_class: Any, given: dict[str, Any], defaults: dict[str, Any] | No
     small = {name: value for name, value in (defaults or {}).items() if type(value) is not int} | small
     if "num_key_value_heads" in small and values["num_key_value_heads"] == values.get("num_attention_heads"):
         small["num_key_value_heads"] = small["num_attention_heads"]
-    parts = config_class.sub_configs_defaults
-    for name, spec in parts.items():
-        if not spec.optional or name in given:
-            settings = given.get(name, {})
-            part = CONFIG_MAPPING[settings.get("model_type", spec.model_type)] if spec.model_type else spec.config_class
-            small[name] = tiny(part, settings, spec.init_kwargs)
+    parts = _parts(config_class)
+    for name, part in parts.items():
+        settings = given.get(name, {})
+        kind = CONFIG_MAPPING[settings["model_type"]] if "model_type" in settings else part.kind
+        if kind is not None and (not part.is_optional or name in given):
+            small[name] = tiny(kind, settings, part.values)
     return config_class(**small | {name: value for name, value in given.items() if name not in parts})
+
+
+class _Part(NamedTuple):
+    """A configuration inside another."""
+
+    kind: Any  # its class; None where nothing says it
+    values: dict[str, Any]  # of its fields, where they are not the class's own
+    is_optional: bool
+
+
+def _parts(config_class: Any) -> dict[str, _Part]:
+    """The configurations inside of one by name; before transformers 5.18, as a default one has them."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if hasattr(config_class, "sub_configs_defaults"):
+        kinds = {name: spec.model_type for name, spec in config_class.sub_configs_defaults.items()}
+        return {
+            name: _Part(
+                CONFIG_MAPPING[kinds[name]] if kinds[name] in CONFIG_MAPPING else spec.config_class,
+                spec.init_kwargs,
+                spec.optional,
+            )
+            for name, spec in config_class.sub_configs_defaults.items()
+        }
+    default = config_class() if config_class.sub_configs else None
+    found = {name: getattr(default, name, None) for name in config_class.sub_configs}
+    return {
+        name: _Part(None, {}, True) if part is None else _Part(type(part), _own_values(part), False)
+        for name, part in found.items()
+    }
+
+
+def _own_values(config: Any) -> dict[str, Any]:
+    """The simple values of a configuration that are not its class's own."""
+    values = {field.name: getattr(config, field.name, field.default) for field in dataclasses.fields(config)}
+    return {
+        field.name: values[field.name]
+        for field in dataclasses.fields(config)
+        if isinstance(values[field.name], int | float | str) and values[field.name] != field.default
+    }
 
 
 def _small(name: str, value: int, tokens: Iterator[int]) -> int:
@@ -199,7 +239,7 @@ def _patches(config: Any) -> tuple[int, ...]:
 def _find(config: Any, name: str, default: Any) -> Any:
     """A setting of a configuration or of one of its parts."""
     value = getattr(config, name, None)
-    for part in config.sub_configs_defaults:
+    for part in config.sub_configs:
         if value is None and getattr(config, part, None) is not None:
             value = _find(getattr(config, part), name, None)
     return default if value is None else value
