@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import sys
 import termios
@@ -24,6 +25,8 @@ from torcheer import cli
 from torcheer.training import Graph, Input, Loader, Measure, Node, Options, Pipeline, Processor, Session, Term
 from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
 from torcheer.training.checkpoints.model_export import export_weights
+
+ROOT = Path(__file__).parent.parent
 
 CODE = """
 import time
@@ -472,6 +475,19 @@ def test_evaluating_a_session_gives_the_last_row_of_its_table(
     row = capsys.readouterr().out.splitlines()[3]
     assert run("evaluate", "pretrained") == 0
     assert row == f"Epoch     3 {capsys.readouterr().out.strip()}"
+
+
+def test_a_session_is_evaluated_by_the_config_that_it_was_trained_with(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "src" / "torcheer" / "demo" / "project", "digits")  # which leaves much to be filled in
+    settings = ["train.epochs=1", "watch=null", "capture=null", "session_dir=run"]
+    assert run("train", "digits/training.yaml", *settings) == 0
+    capsys.readouterr()
+    assert run("evaluate", "run") == run("evaluate", "digits/training.yaml") == 0
+    of_session, of_config = capsys.readouterr().out.splitlines()
+    assert of_session == of_config
+    assert run("infer", "digits/training.yaml", ", ".join(["0.5"] * 64)) == 0
 
 
 def test_the_best_checkpoint_can_be_asked_for(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

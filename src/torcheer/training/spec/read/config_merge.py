@@ -18,7 +18,7 @@ from torcheer.config import Config, override, problem, read
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
 from torcheer.terminal import did_you_mean
-from torcheer.training.spec.checks.check_config import complete_and_check, note_source, raise_for
+from torcheer.training.spec.checks.check_config import complete_and_check, note_source, parse_config, raise_for
 from torcheer.training.spec.checks.completion import batch_size_fault
 from torcheer.training.spec.checks.references import BuildOrder
 from torcheer.training.spec.read.description import FILE, Places, Spec, definitions
@@ -46,8 +46,11 @@ def read_spec(directory: Path, changes: Iterable[str] = ()) -> Spec:
 
 
 def merged(directory: Path, config: Config) -> Spec:
-    """Read the description of a run directory, merged with an evaluation or inference config."""
-    spec, faults = merge(*open_spec(directory), config)
+    """Read the description of a run directory, merged with an evaluation or inference config.
+
+    A training config describes all of it: over lists of the saved one, names that were filled in would be missing.
+    """
+    spec, faults = merge(*open_spec(directory), config) if is_later(config) else parse_config(config)
     raise_for(spec, faults)
     return spec
 
