@@ -205,8 +205,8 @@ def _forward(step: Step, meta: nn.Module, call: tuple[Any, Any]) -> Any:
         if wrong := check_arguments(step.model, args, kwargs):
             raise wrong from error
         raise WrongInputs(
-            f"plan: the forward pass failed on meta tensors of the inputs' shapes: {reason_of(error)}. If it runs on real "
-            "ones, an operation in it has no rule for shapes alone"
+            f"plan: the forward pass failed on meta tensors of the inputs' shapes: {reason_of(error)}. If it runs on "
+            "real ones, an operation in it has no rule for shapes alone"
         ) from error
 
 
