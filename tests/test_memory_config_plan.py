@@ -84,4 +84,4 @@ def test_layers_to_recompute_are_named_as_in_the_config(config: Path, capsys: py
 def test_a_model_that_raises_is_reported_with_its_own_words(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", str(config), "initialize.definitions.net.spec.class=code_of_plan.Picky"]) == 1
     text = capsys.readouterr().err
-    assert "plan: net (Picky) failed on meta tensors" in text and "ValueError: these rows are too short" in text
+    assert "plan: the forward pass failed on meta tensors" in text and "ValueError: these rows are too short" in text

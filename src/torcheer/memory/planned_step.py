@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
 from torcheer.errors import BadArgument, TorcheerError, WrongInputs, reason_of
-from torcheer.history.error_notes import locate_error
 from torcheer.inputs import check_arguments
 from torcheer.memory.cuda_calls import CudaCalls
 from torcheer.memory.meta_copies import meta_model, meta_optimizer, on_meta
@@ -205,10 +204,9 @@ def _forward(step: Step, meta: nn.Module, call: tuple[Any, Any]) -> Any:
     except Exception as error:
         if wrong := check_arguments(step.model, args, kwargs):
             raise wrong from error
-        module = locate_error(error, meta)["module"]
         raise WrongInputs(
-            f"plan: {module} failed on meta tensors of the inputs' shapes: {reason_of(error)}. If it runs on real "
-            "ones, an operation in it has no rule for shapes alone"
+            f"plan: the forward pass failed on meta tensors of the inputs' shapes: {reason_of(error)}. If it runs on "
+            "real ones, an operation in it has no rule for shapes alone"
         ) from error
 
 

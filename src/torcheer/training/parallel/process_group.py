@@ -58,7 +58,7 @@ def _store() -> Any:
     is_master = not by_agent and is_main()
     try:
         store = distributed.TCPStore(address, port, world_size(), is_master, multi_tenant=True)  # type: ignore[attr-defined]
-    except distributed.DistError as error:  # type: ignore[attr-defined]
+    except distributed.DistError as error:
         reason = str(error).splitlines()[0]
         raise BadArgument(
             f"rank {rank_of()[0]} of {world_size()} cannot meet the others at MASTER_ADDR {address}, MASTER_PORT "
