@@ -480,14 +480,14 @@ def test_evaluating_a_session_gives_the_last_row_of_its_table(
 def test_a_session_is_evaluated_by_the_config_that_it_was_trained_with(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(ROOT / "src" / "torcheer" / "demo" / "project", "digits")  # which leaves much to be filled in
+    shutil.copytree(ROOT / "src" / "torcheer" / "demo" / "project", "demo")  # which leaves much to be filled in
     settings = ["train.epochs=1", "watch=null", "capture=null", "session_dir=run"]
-    assert run("train", "digits/training.yaml", *settings) == 0
+    assert run("train", "demo/training.yaml", *settings) == 0
     capsys.readouterr()
-    assert run("evaluate", "run") == run("evaluate", "digits/training.yaml") == 0
+    assert run("evaluate", "run") == run("evaluate", "demo/training.yaml") == 0
     of_session, of_config = capsys.readouterr().out.splitlines()
     assert of_session == of_config
-    assert run("infer", "digits/training.yaml", ", ".join(["0.5"] * 64)) == 0
+    assert run("infer", "demo/training.yaml", ", ".join(["0.5"] * 64)) == 0
 
 
 def test_the_best_checkpoint_can_be_asked_for(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

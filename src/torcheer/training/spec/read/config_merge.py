@@ -50,9 +50,15 @@ def merged(directory: Path, config: Config) -> Spec:
 
     A training config describes all of it: over lists of the saved one, names that were filled in would be missing.
     """
-    spec, faults = merge(*open_spec(directory), config) if is_later(config) else parse_config(config)
+    spec, faults = parse_config(config) if _is_whole(config) else merge(*open_spec(directory), config)
     raise_for(spec, faults)
     return spec
+
+
+def _is_whole(config: Config) -> bool:
+    """Return whether a config trains by definitions of its own, and overrides none."""
+    parts = config.data.get("initialize")
+    return "train" in config.data and isinstance(parts, dict) and isinstance(parts.get("definitions"), list)
 
 
 def saved_spec(config: Config) -> tuple[Spec, list[Fault]]:
