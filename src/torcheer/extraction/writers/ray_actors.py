@@ -41,7 +41,7 @@ def run_actors(job: ExtractionJob, count: int, on_progress: ProgressCallback) ->
     starts_ray = not ray.is_initialized()
     if starts_ray:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of Ray's own
-        local = {} if os.environ.get(_ADDRESS) else {"include_dashboard": False}
+        local = {} if os.environ.get(_ADDRESS) else {"address": "local", "include_dashboard": False}
         ray.init(log_to_driver=False, **local)
     actors: list[Any] = []
     try:
