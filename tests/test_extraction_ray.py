@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -13,6 +14,8 @@ import extraction_ranks
 import pytest
 import test_remote_s3
 import torch
+from children import run_python
+from ray_processes import assert_no_dashboard
 from test_extraction_ranks import files_of
 from waiting import wait_until
 
@@ -102,6 +105,58 @@ class Broken(torch.utils.data.Dataset[Any]):
         if index == 9:
             raise ValueError("sample 9 is broken")
         return torch.rand(2, generator=torch.Generator().manual_seed(index))
+
+
+def test_a_cluster_without_room_is_said_and_used_when_it_has_some(
+    tmp_path: Path, head: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for node in list(head.worker_nodes):
+        head.remove_node(node)
+    (tmp_path / "gates").mkdir()
+    extraction = threading.Thread(
+        target=lambda: extraction_ranks.main(
+            str(tmp_path / "x"), tmp_path / "gates", progress=False, engine="ray", workers=2
+        )
+    )
+    extraction.start()
+    texts = [""]
+    try:
+        wait_until(lambda: texts.append(capsys.readouterr().err) or "no room" in texts[-1], secs=300)
+    finally:
+        head.add_node(num_cpus=1)  # in this thread: Ray sets a signal handler
+        extraction.join()
+    assert "which needs 1 CPU of one node (as many as torch has threads here); its nodes have 0 CPUs" in texts[-1]
+    assert (tmp_path / "x" / "complete.json").exists()
+
+
+ALONE = """
+import json, sys
+sys.path.insert(0, {tests!r})
+import ray, torch
+import torcheer as tl
+from ray_processes import dashboards
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if ray.is_initialized():  # in an actor
+            with open({told!r}, "w") as file:
+                json.dump(dashboards(), file)
+        return torch.ones(2)
+
+tl.extract(torch.nn.Sequential(torch.nn.Flatten()), Rows(), layers=["0"], to={to!r}, batch_size=4, engine="ray",
+           workers=1, progress=False)
+assert not ray.is_initialized()
+"""
+
+
+def test_a_ray_that_an_extraction_starts_has_no_dashboard_and_sends_no_reports(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    tests = str(Path(__file__).parent)
+    run_python("-c", ALONE.format(tests=tests, told=str(told), to=str(tmp_path / "x")), env={"RAY_ADDRESS": ""})
+    assert_no_dashboard(json.loads(told.read_text()))
 
 
 def test_an_error_of_an_actor_is_raised_here(tmp_path: Path, cluster: Cluster) -> None:

@@ -205,7 +205,9 @@ def test_a_path_is_no_url_and_a_url_is_no_path(tmp_path: Path) -> None:
     history = tl.log_forward_pass(torch.nn.Linear(2, 2), torch.rand(1, 2))
     for lost in (Path("s3://bucket/x"), "s3:/bucket/x"):
         for use in (tl.load, history.save, extract_one):
-            with pytest.raises(BadArgument, match="'s3:/bucket/x' is a URL that has lost a slash.* give 's3://bucket/x'"):
+            with pytest.raises(
+                BadArgument, match=r"'s3:/bucket/x' is a URL that has lost a slash.* give 's3://bucket/x'"
+            ):
                 use(lost)
 
 

@@ -164,7 +164,10 @@ def test_a_rank_without_a_step_has_no_number_of_one(tmp_path: Path, capsys: pyte
     for log in logs:
         log.close()
     assert main("watch", [str(tmp_path)]) == 0
-    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()[-2:]] == [["0", "0", "–"], ["1", "–", "–"]]
+    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()[-2:]] == [
+        ["0", "0", "–"],
+        ["1", "–", "–"],
+    ]
 
 
 def test_a_missing_shard_is_said_plainly(tmp_path: Path) -> None:

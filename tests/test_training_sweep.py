@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from children import Child, run_python
+from ray_processes import assert_no_dashboard, dashboards
 from studio_runs import fake
 from waiting import wait_until
 
@@ -292,6 +293,11 @@ def _cluster() -> Iterator[dict[str, str]]:
     start_ray(ray)
     yield {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     ray.shutdown()
+
+
+@pytest.mark.dist
+def test_a_ray_that_a_sweep_starts_has_no_dashboard_and_sends_no_reports(cluster: dict[str, str]) -> None:
+    assert_no_dashboard(dashboards())
 
 
 @pytest.mark.dist

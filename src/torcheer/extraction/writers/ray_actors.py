@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import sys
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -20,10 +21,11 @@ from torcheer.errors import BadArgument, NotAnArchive, TorcheerError
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.extraction_job import ExtractionJob, Team, run_job
 from torcheer.extraction.writers.worker_pool import check_shareable, pickle_job
-from torcheer.terminal import ProgressCallback
+from torcheer.terminal import ProgressCallback, notice, plural
 
 _POLL_SECS: Final = 0.5
 _END_SECS: Final = 5.0  # for actors to see that all is done
+_ROOM_SECS: Final = 10.0  # for actors to start, before it is said that they wait
 _FOREVER: Final = -1  # Ray's word for no limit
 _ADDRESS: Final = "RAY_ADDRESS"  # Ray's own: of the cluster to join
 
@@ -39,19 +41,21 @@ def run_actors(job: ExtractionJob, count: int, on_progress: ProgressCallback) ->
     starts_ray = not ray.is_initialized()
     if starts_ray:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of Ray's own
-        local = {} if os.environ.get(_ADDRESS) else {"include_dashboard": False}
+        local = {} if os.environ.get(_ADDRESS) else {"address": "local", "include_dashboard": False}
         ray.init(log_to_driver=False, **local)
     actors: list[Any] = []
     try:
         threads, gpus = torch.get_num_threads(), int(job.reader.device.type == "cuda")
-        count = count or _count_places(ray.cluster_resources(), threads, gpus)
+        count = count or _count_places(ray.nodes(), threads, gpus)
         payload = ray.put(pickle_job((replace(job, trial=None, path=job.path.absolute()), threads)))
         make = ray.remote(num_cpus=threads, num_gpus=gpus, max_restarts=_FOREVER, max_task_retries=_FOREVER)(ShardActor)
         actors = [make.remote() for _ in range(count)]
+        room = _Room(ray, [actor.__ray_ready__.remote() for actor in actors], threads, gpus)
         running = [actor.run.remote(payload, sys.path, Team(rank, count)) for rank, actor in enumerate(actors)]
         while running and plans.read_completion(job.path) is None:
             done, running = ray.wait(running, timeout=_POLL_SECS)
             _raise_first_error(ray, done)
+            room.check()
             on_progress(0)
         if running:
             ray.wait(running, num_returns=len(running), timeout=_END_SECS)
@@ -61,6 +65,28 @@ def run_actors(job: ExtractionJob, count: int, on_progress: ProgressCallback) ->
                 ray.kill(actor)
         if starts_ray:
             ray.shutdown()
+
+
+class _Room:
+    """Says, once, that no actor has found room for some time: Ray itself waits in silence."""
+
+    def __init__(self, ray: Any, ready: list[Any], threads: int, gpus: int) -> None:
+        self._ray, self._ready, self._end_secs = ray, ready, time.monotonic() + _ROOM_SECS
+        self._needs = plural(threads, "CPU") + (" and a GPU" if gpus else "")
+
+    def check(self) -> None:
+        """Look whether an actor has started, when it is time to."""
+        if not self._ready or time.monotonic() < self._end_secs:
+            return
+        if not self._ray.wait(self._ready, timeout=0)[0]:
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+            has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+            notice(
+                "extraction",
+                f"the Ray cluster has no room for an actor yet, which needs {self._needs} of one node (as many as "
+                f"torch has threads here); its nodes have {has}, if they are free. It goes on when there is room",
+            )
+        self._ready = []
 
 
 class ShardActor:
@@ -89,9 +115,10 @@ def _import_ray() -> Any:
     return ray
 
 
-def _count_places(resources: dict[str, float], threads: int, gpus: int) -> int:
-    """Return how many actors a cluster has room for: one for each GPU, or as many as find their threads."""
-    return max(1, int(resources.get("GPU", 0) if gpus else resources.get("CPU", 1) // threads))
+def _count_places(nodes: list[dict[str, Any]], threads: int, gpus: int) -> int:
+    """Return how many actors the nodes have room for: one for each GPU, or as many as find their threads."""
+    has = [node["Resources"] for node in nodes if node["Alive"]]
+    return max(1, sum(int(node.get("GPU", 0) if gpus else node.get("CPU", 0) // threads) for node in has))
 
 
 def _raise_first_error(ray: Any, done: list[Any]) -> None:

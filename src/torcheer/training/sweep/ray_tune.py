@@ -61,7 +61,7 @@ def run_on_ray(
 def start_ray(ray: Any) -> None:
     """Join the cluster of RAY_ADDRESS, else start Ray here, without its dashboard."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    local = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
+    local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "include_dashboard": False}
     for attempt in range(_STARTS):
         try:
             ray.init(log_to_driver=False, logging_level="ERROR", **local)
