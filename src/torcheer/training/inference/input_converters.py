@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,7 +84,7 @@ def _read_numbers(text: str, like: Tensor) -> Tensor:
     takes_pictures = like.ndim == 3 and like.shape[0] in IMAGE_MODES
     with suppress(ValueError):
         numbers = [float(word) for word in words]
-    if takes_pictures and (len(numbers) != len(words) or Path(text).is_file()):
+    if takes_pictures and (len(numbers) != len(words) or os.path.isfile(text)):
         picture = _open_image(text).convert(IMAGE_MODES[like.shape[0]]).resize((like.shape[2], like.shape[1]))
         return image_to_tensor(picture).to(like.dtype)
     if len(numbers) != like.numel():
@@ -106,5 +106,5 @@ def _open_image(text: str, like: Any = None) -> Any:
 
 
 def _refusal(needed: str, text: str) -> BadArgument:
-    why = f"{text!r} is a file of another kind" if Path(text).is_file() else f"there is no file {text!r}"
+    why = f"{text!r} is a file of another kind" if os.path.isfile(text) else f"there is no file {text!r}"
     return BadArgument(f"{needed}, and {why}. {ADVICE}")
