@@ -146,8 +146,8 @@ def is_url(path: object) -> bool:
     if match is not None and not match[1]:
         name = str(path)
         raise BadArgument(
-            f"{name!r} is a URL that has lost a slash, as in a Path: give {name.replace(':/', '://', 1)!r} as a string, "
-            f"or for a folder of this name {f'./{name}'!r}"
+            f"{name!r} is a URL that has lost a slash, as in a Path: give {name.replace(':/', '://', 1)!r} as a "
+            f"string, or for a folder of this name {f'./{name}'!r}"
         )
     return match is not None
 
