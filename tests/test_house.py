@@ -44,6 +44,7 @@ ROOMS = {
     "ranks": set(),
     "lazy_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
+    "ray_cluster": set(),
     "inputs": set(),
     "roles": set(),
     "selection": {"roles"},
@@ -65,12 +66,13 @@ ROOMS = {
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
     "extraction": {"torch", "selection", "roles", "models", "capture", "tap", "archive", "history", "config",
-                   "data_workers", "inputs", "wire", "remote", "runlog"},  # the last: PNG files, for a gallery
+                   "data_workers", "inputs", "wire", "remote", "ray_cluster",
+                   "runlog"},  # the last: PNG files, for a gallery
     "memory": {"torch", "models", "inputs", "tap", "capture", "training", "config"},  # the last two: plan CONFIG
     "host": {"torch", "selection", "inputs", "models", "capture", "network", "tap", "wire", "control", "runlog",
              "history"},
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
-                 "archive", "history", "config", "data_workers", "remote", "modelfiles",
+                 "archive", "history", "config", "data_workers", "remote", "ray_cluster", "modelfiles",
                  "host", "wire"},  # the last two: a session is shown as a live loop is
     "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control", "modelfiles"},
     "mcp_server": {"verbs", "archive", "history", "runlog", "studio"},

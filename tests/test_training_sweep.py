@@ -19,11 +19,11 @@ from waiting import wait_until
 from torcheer import cli
 from torcheer.config import Config, read
 from torcheer.errors import BadArgument
+from torcheer.ray_cluster import joined_cluster
 from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.runs.run_table import list_cells, list_columns
 from torcheer.studio.sources.open_source import is_live, kind_of, runs_below
 from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
-from torcheer.training.sweep.ray_tune import start_ray
 from torcheer.training.sweep.sweep_folder import DONE, FAILED, STOPPED, Monitor, SweepFolder
 from torcheer.training.sweep.sweep_grid import parse_axes, resolve, split_values, trials_of
 
@@ -290,9 +290,8 @@ def _is_free(home: Path) -> bool:
 def _cluster() -> Iterator[dict[str, str]]:
     """A Ray of this machine that sweeps join by RAY_ADDRESS: starting one takes long."""
     ray = pytest.importorskip("ray", reason="Ray is not installed here: `make test-dist` has it")
-    start_ray(ray)
-    yield {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    ray.shutdown()
+    with joined_cluster(ray):
+        yield {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
 
 
 @pytest.mark.dist

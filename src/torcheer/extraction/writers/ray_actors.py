@@ -6,7 +6,6 @@ and go to whoever asks first.
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import sys
@@ -17,32 +16,32 @@ from typing import Any, Final
 
 import torch
 
+from torcheer.disk import patiently
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.extraction_job import ExtractionJob, Team, run_job
 from torcheer.extraction.writers.worker_pool import check_shareable, pickle_job
+from torcheer.ray_cluster import joined_cluster
 from torcheer.terminal import ProgressCallback, notice, plural
 
 _POLL_SECS: Final = 0.5
 _END_SECS: Final = 5.0  # for actors to see that all is done
 _ROOM_SECS: Final = 10.0  # for actors to start, before it is said that they wait
 _FOREVER: Final = -1  # Ray's word for no limit
-_ADDRESS: Final = "RAY_ADDRESS"  # Ray's own: of the cluster to join
 
 
 def run_actors(job: ExtractionJob, count: int, on_progress: ProgressCallback) -> None:
     """Run actors until the extraction is complete: `count`, or with 0 as many as the cluster has room for.
 
-    Joins the cluster that this process has joined already, else the one of RAY_ADDRESS, else starts Ray here and ends
-    it again, without its dashboard.
+    On the cluster that this process has joined, or one that is joined or started for it.
     """
     check_shareable(job, "engine='ray'")
     ray = _import_ray()
-    starts_ray = not ray.is_initialized()
-    if starts_ray:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of Ray's own
-        local = {} if os.environ.get(_ADDRESS) else {"address": "local", "include_dashboard": False}
-        ray.init(log_to_driver=False, **local)
+    with joined_cluster(ray):
+        _share_among_actors(ray, job, count, on_progress)
+
+
+def _share_among_actors(ray: Any, job: ExtractionJob, count: int, on_progress: ProgressCallback) -> None:
     actors: list[Any] = []
     try:
         threads, gpus = torch.get_num_threads(), int(job.reader.device.type == "cuda")
@@ -63,8 +62,6 @@ def run_actors(job: ExtractionJob, count: int, on_progress: ProgressCallback) ->
         for actor in actors:  # one that has ended, or waits for a place that nobody has
             with suppress(Exception):
                 ray.kill(actor)
-        if starts_ray:
-            ray.shutdown()
 
 
 class _Room:
@@ -98,7 +95,7 @@ class ShardActor:
         job, threads = pickle.loads(payload)  # from the driver, never from a file
         torch.set_num_threads(threads)
         with suppress(NotAnArchive):
-            if plans.read_plan(job.path) == job.plan:
+            if patiently(lambda: plans.read_plan(job.path), job.path) == job.plan:
                 run_job(replace(job, team=team), lambda _: None)
                 return
         raise BadArgument(

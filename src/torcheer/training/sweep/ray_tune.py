@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.errors import BadArgument
+from torcheer.ray_cluster import joined_cluster
 from torcheer.training.sweep.sweep_folder import DONE, ENDED, FAILED, STOPPED, Monitor, SweepFolder
 from torcheer.training.sweep.sweep_grid import Trial
 from torcheer.training.sweep.trial_process import last_words, start_trial
 
 _POLL_SECS: Final = 0.25
 _SAVE_SECS: Final = 120.0
-_STARTS: Final = 3  # Ray gives up after 30 s, which a busy machine may need more than
 
 
 def run_on_ray(
@@ -47,29 +47,9 @@ def run_on_ray(
     if not waiting:
         return ""
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # the run directories have it all
-    starts_ray = not ray.is_initialized()
-    if starts_ray:
-        start_ray(ray)
-    try:
+    with joined_cluster(ray):
         _fit(folder, waiting, arguments_of, jobs=jobs, asha=scheduler == "asha", monitor=chosen, say=say)
-    finally:
-        if starts_ray:
-            ray.shutdown()
     return ""
-
-
-def start_ray(ray: Any) -> None:
-    """Join the cluster of RAY_ADDRESS, else start Ray here, without its dashboard."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "include_dashboard": False}
-    for attempt in range(_STARTS):
-        try:
-            ray.init(log_to_driver=False, logging_level="ERROR", **local)
-            return
-        except Exception as error:  # Ray raises no narrower one
-            ray.shutdown()
-            if "timed out during startup" not in str(error) or attempt == _STARTS - 1:
-                raise
 
 
 def _fit(
