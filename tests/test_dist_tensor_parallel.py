@@ -81,6 +81,7 @@ CODE = """
         "size": cases(False, {"tensor": {"size": "two", "plan": {"up": "colwise"}}}),
     }
     ways = {"": None, ", sharded": {"shard": True}, ", split": split(**{"0": "colwise", "2": "rowwise"})}
+    ways[", one by its layers"] = {"shard": ["0", "4"]}
     for name, parallel in ways.items():
         data = read(Path("gan.json")).data | {"parallel": parallel}
         Path(f"gan{os.environ['RANK']}.json").write_text(json.dumps(data))
@@ -104,6 +105,9 @@ TOYS = """
     def make_net():
         return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
 
+    def make_judge():
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+
     def tell_apart(real, fake):
         return softplus(-real).mean() + softplus(fake).mean()
 
@@ -113,7 +117,7 @@ TOYS = """
 GAN = {
     "session_dir": "run", "device": "cpu", "batch_size": 4, "epochs": 3, "system_secs": 0, "dataset": "toys.make_data",
     "columns": ["real", "noise"],
-    "models": {"forger": "toys.make_net", "judge": "toys.make_net"},
+    "models": {"forger": "toys.make_net", "judge": "toys.make_judge"},
     "optimizers": {
         "f": {"class": "SGD", "lr": 0.1, "model": "forger"},
         "j": {"class": "SGD", "lr": 0.1, "model": "judge"},
@@ -155,7 +159,7 @@ def test_the_next_session_divides_its_samples_among_all_ranks_again(told: dict[s
     assert told["after"]["losses"] == told["plain"]["losses"]
 
 
-@pytest.mark.parametrize("way", ["sharded", "split"])
+@pytest.mark.parametrize("way", ["sharded", "split", "one by its layers"])
 def test_a_pipeline_that_trains_one_of_two_models_trains_it(told: dict[str, Any], way: str) -> None:
     assert told[f"gan, {way}"] == pytest.approx(told["gan"], rel=1e-4)
 
@@ -165,7 +169,7 @@ def test_a_pipeline_that_trains_one_of_two_models_trains_it(told: dict[str, Any]
     [
         ("tied, split", "parallel.tensor.plan: embed has the same parameter as head (head.weight)"),
         ("tied, sharded", "parallel.shard: embed has the same parameter as head (head.weight)"),
-        ("norm", "'norm' means norm, a LayerNorm: only Linear and Embedding layers can be split"),
+        ("norm", "'norm' means norm, a LayerNorm: only Linear and Embedding layers inside of a model can be split"),
         ("half", "a colwise layer leaves each rank a part of its output, which a rowwise layer has to take"),
         ("parts", "the ranks that split layers have different losses for the same samples"),
         ("size", "parallel.tensor.size: 'two' is no number of ranks; 0 is all of them"),

@@ -47,7 +47,7 @@ def test_layers_are_computed_again_for_gradients_and_only_for_them() -> None:
     model, x = nn.Sequential(Counted(4, 4), nn.ReLU(), Counted(4, 4)), torch.rand(2, 4)
     plain = torch.autograd.grad(model(x).sum(), list(model.parameters()))
     names = list(model.state_dict())
-    recompute(model, ["0"])
+    recompute({"net": model}, ["0"])
     model[0].calls = model[2].calls = 0
     again = torch.autograd.grad(model(x).sum(), list(model.parameters()))
     assert (model[0].calls, model[2].calls) == (2, 1)
@@ -59,9 +59,23 @@ def test_layers_are_computed_again_for_gradients_and_only_for_them() -> None:
 
 def test_parts_of_a_layer_that_is_computed_again_are_not_wrapped_once_more() -> None:
     model = nn.ModuleDict({"blocks": nn.ModuleList(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(2))})
-    recompute(model, ["blocks.*"])  # matches 'blocks.0.0' too
+    recompute({"net": model}, ["blocks.*"])  # matches 'blocks.0.0' too
     wrapped = [name for name, module in model.named_modules() if "forward" in vars(module)]
     assert wrapped == ["blocks.0", "blocks.1"]
+
+
+def test_of_several_models_each_layer_is_in_at_least_one() -> None:
+    models = {"small": nn.Sequential(Counted(4, 4)), "large": nn.Sequential(Counted(4, 4), nn.ReLU(), Counted(4, 4))}
+    recompute(models, ["2", "0"])
+    wrapped = [
+        f"{name} {key}"
+        for name, model in models.items()
+        for key, part in model.named_children()
+        if "forward" in vars(part)
+    ]
+    assert wrapped == ["small 0", "large 0", "large 2"]
+    with pytest.raises(BadArgument, match=r"activation_checkpointing.*'7'"):
+        recompute(models, ["0", "7"])
 
 
 def test_a_layer_that_is_not_there_is_named_with_the_setting() -> None:

@@ -230,8 +230,7 @@ class Session:
             raise BadArgument("parallel: ranks would scale float16 losses differently; autocast='bfloat16' does not")
         self.frozen = [] if options.freeze is None else freeze(self.models, options.freeze)
         if options.activation_checkpointing is not None:
-            for model in self.models.values():
-                recompute(model, options.activation_checkpointing)
+            recompute(self.models, options.activation_checkpointing)
         if self.ranks is not None:
             self.ranks.share_weights(self.models)
             lay_out(self.models, self.optimizers, layout, self.ranks, self.device)

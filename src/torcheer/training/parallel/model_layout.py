@@ -81,6 +81,9 @@ def lay_out(
             raise BadArgument(f"optimizer {name!r} has made steps: parallel shards parameters before the first")
     mesh = init_device_mesh(device.type, (ranks.count // splits, splits), mesh_dim_names=("data", "tensor"))
     ranks.split(mesh["data"].get_local_rank(), ranks.count // splits, mesh["data"].get_group(), splits)
+    splits_of = {layers: layers_by_model(models, layers, "parallel.tensor.plan") for layers in layout.plan}
+    is_whole = layout.shard is None or layout.shard in (True, "all")
+    units_of = {} if is_whole else layers_by_model(models, layout.shard, "parallel.shard")
     for name, model in models.items():
         for key, value in model.named_parameters():
             if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
@@ -89,9 +92,13 @@ def lay_out(
                 )
         before = dict(model.named_parameters(remove_duplicate=False))
         if layout.plan:
-            _split(model, layout.plan, mesh["tensor"])
+            _split(
+                model,
+                {layers: (found[name], layout.plan[layers]) for layers, found in splits_of.items()},
+                mesh["tensor"],
+            )
         if layout.shard is not None:
-            _shard(model, layout.shard, mesh["data"])
+            _shard(model, units_of.get(name, {}), mesh["data"])
         after = dict(model.named_parameters(remove_duplicate=False))
         replaced = {id(value): after[name] for name, value in before.items()}
         for optimizer in optimizers.values():
@@ -104,26 +111,26 @@ def lay_out(
                     group["foreach"] = group["fused"] = False  # they refuse tensors that are sharded differently
 
 
-def _split(model: nn.Module, plan: Mapping[str, str], mesh: Any) -> None:
-    """Split linear and embedding layers over the ranks of a mesh."""
+def _split(model: nn.Module, plan: Mapping[str, tuple[Mapping[str, nn.Module], str]], mesh: Any) -> None:
+    """Split linear and embedding layers over the ranks of a mesh; `plan`: what was named -> its modules, and how."""
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     parts: dict[str, Any] = {}
-    for layers, style in plan.items():
-        chosen = layers_of(model, layers, "parallel.tensor.plan")
+    for layers, (chosen, style) in plan.items():
         _check_tied(model, chosen, "parallel.tensor.plan")
         for name, module in chosen.items():
-            if not isinstance(module, nn.Linear | nn.Embedding):
+            if module is model or not isinstance(module, nn.Linear | nn.Embedding):
                 raise BadArgument(
-                    f"parallel.tensor.plan: {layers!r} means {name}, a {type(module).__name__}: only Linear and "
-                    "Embedding layers can be split"
+                    f"parallel.tensor.plan: {layers!r} means {name or 'the model itself'}, a {type(module).__name__}: "
+                    "only Linear and Embedding layers inside of a model can be split"
                 )
             if style == "colwise":
                 parts[name] = ColwiseParallel()
             else:  # every rank has all indices of an embedding, but only a part of what a colwise layer returned
                 parts[name] = RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else None)
-    parallelize_module(model, mesh, parts, src_data_rank=None)  # all ranks have rank 0's weights already
+    if parts:
+        parallelize_module(model, mesh, parts, src_data_rank=None)  # all ranks have rank 0's weights already
 
 
 def _check_tied(model: nn.Module, layers: Mapping[str, nn.Module], setting: str) -> None:
@@ -139,11 +146,10 @@ def _check_tied(model: nn.Module, layers: Mapping[str, nn.Module], setting: str)
                 )
 
 
-def _shard(model: nn.Module, layers: Any, mesh: Any) -> None:
+def _shard(model: nn.Module, chosen: Mapping[str, nn.Module], mesh: Any) -> None:
     """Shard layers of a model, each gathered when it runs, and the rest of it."""
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
-    chosen = layers_of(model, layers, "parallel.shard") if layers not in (True, "all") else {}
     units = {name: module for name, module in outermost(chosen).items() if module is not model}
     _check_tied(model, units, "parallel.shard")
     for module in units.values():
@@ -164,10 +170,26 @@ def layers_of(model: nn.Module, layers: Any, setting: str) -> dict[str, nn.Modul
         raise BadArgument(text if setting in text else f"{setting}: {text}") from None
 
 
-def recompute(model: nn.Module, layers: Any) -> None:
+def layers_by_model(models: Mapping[str, nn.Module], layers: Any, setting: str) -> dict[str, dict[str, nn.Module]]:
+    """The modules that a setting names, by model; each layer of its list is in at least one of them."""
+    chosen: dict[str, dict[str, nn.Module]] = {name: {} for name in models}
+    for layer in layers if isinstance(layers, list | tuple) and layers else [layers]:
+        refusals = []
+        for name, model in models.items():
+            try:
+                chosen[name] |= layers_of(model, layer, setting)
+            except BadArgument as error:
+                refusals.append(error)
+        if len(refusals) == len(models):
+            raise refusals[0]
+    return chosen
+
+
+def recompute(models: Mapping[str, nn.Module], layers: Any) -> None:
     """Forget the activations inside of layers, and compute them again when gradients need them."""
-    for module in outermost(layers_of(model, layers, "activation_checkpointing")).values():
-        module.forward = _recomputed(module.forward)
+    for chosen in layers_by_model(models, layers, "activation_checkpointing").values():
+        for module in outermost(chosen).values():
+            module.forward = _recomputed(module.forward)
 
 
 def freeze(models: Mapping[str, nn.Module], layers: Any) -> list[nn.Module]:
