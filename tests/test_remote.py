@@ -211,6 +211,15 @@ def test_a_path_is_no_url_and_a_url_is_no_path(tmp_path: Path) -> None:
                 use(lost)
 
 
+def test_a_url_without_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    history = tl.log_forward_pass(torch.nn.Linear(2, 2), torch.rand(1, 2))
+    for use in (tl.load, history.save, extract_one):
+        with pytest.raises(BadArgument, match=r"memory:// names no folder: give one, such as memory://bucket/run"):
+            use("memory://")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_local_folder_of_a_url_is_gone_with_its_process(tmp_path: Path) -> None:
     Writer(tmp_path / "a").close()
     code = "import sys; import torcheer as tl; print(tl.load(sys.argv[1]).path)"

@@ -59,7 +59,8 @@ def save_history(
         text = f"rank {rank_of()[0]} saves nothing: ranks={ranks!r}; history.save(…, ranks='all') saves every rank's"
         warnings.warn(f"history.save: {text}", TorcheerWarning, stacklevel=3)
         return Path(to)
-    to = ranked(os.fspath(to).rstrip("/"))
+    name = os.fspath(to)
+    to = ranked(name if name.endswith("://") else name.rstrip("/"))
     save = _save_to_url if remote.is_url(to) else _save_to_folder
     left_out = save(history, to, overwrite, parameters, codec)
     if text := describe_left_out(history.trace.ops(), left_out):

@@ -38,6 +38,8 @@ class RemoteFolder:
         self._blocks: dict[Path, bytearray] = {}  # values fetched in part -> a byte for each block: whether it is here
         self._changing = threading.Lock()
         self._root = _open(url)[1].rstrip("/")
+        if not self._root:
+            raise BadArgument(f"{url} names no folder: give one, such as {url.rstrip('/')}//bucket/run")
 
     @property
     def fs(self) -> Any:
