@@ -279,14 +279,17 @@ class FollowedLog:
 
     def _put_statistics(self, statistics: Statistics) -> None:
         """Add rows of statistics; all of these tables share a number of cells."""
-        for (layer, variable), rows in statistics.items():
-            name = f"{layer} {variable}"
-            if name not in self.statistics:
+        count = len(self.statistics)
+        for layer, variable in statistics:
+            if (name := f"{layer} {variable}") not in self.statistics:
                 head = TableHead(name, f"{layer} · {variable}", "Step", layer=layer)
                 table = LongTable(head, _statistic_column, tensors_every=_HISTOGRAM_EVERY)
                 self.tables[name] = self.statistics[name] = table
-                for other in self.statistics.values():
-                    other.limit(_MOST_NUMBERS // (len(self.statistics) * _NUMBERS_A_ROW))
+        if len(self.statistics) > count:
+            for table in self.statistics.values():
+                table.limit(_MOST_NUMBERS // (len(self.statistics) * _NUMBERS_A_ROW))
+        for (layer, variable), rows in statistics.items():
+            name = f"{layer} {variable}"
             table = self.statistics[name]
             if self._boards:  # another rank's part of a step that is there already
                 while rows and table.amend(*rows[0]):
