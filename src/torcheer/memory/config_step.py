@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from torcheer.config import override, read
-from torcheer.errors import BadArgument, UnknownLayer, reason_of
+from torcheer.errors import BadArgument, reason_of
 from torcheer.memory.planned_step import Step
-from torcheer.tap.module_selection import choose
 from torcheer.training.loop.pipeline_runner import PipelineRunner
+from torcheer.training.parallel.model_layout import layers_by_model
 from torcheer.training.session import Session
 from torcheer.training.spec import assemble, understand
 
@@ -62,18 +62,9 @@ def config_steps(
 
 
 def _recomputed(session: Session, layers: Any) -> list[str]:
-    """Paths in a `PipelineLoss` of the layers that the models have; raise where none has any."""
-    if layers is None:
-        return []
-    paths, unknown = list[str](), None
-    for name, model in session.models.items():
-        try:
-            paths += [f"{_plain(name)}.{path}" for path in choose(model, layers, "checkpoint").modules]
-        except UnknownLayer as error:
-            unknown = error
-    if not paths and unknown is not None:
-        raise unknown
-    return paths
+    """Paths in a `PipelineLoss` of layers that the models have."""
+    chosen = {} if layers is None else layers_by_model(session.models, layers, "checkpoint")
+    return [f"{_plain(name)}.{path}" for name, modules in chosen.items() for path in modules]
 
 
 def _step(session: Session, runner: PipelineRunner, paths: list[str]) -> ConfigStep:
