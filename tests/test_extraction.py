@@ -473,7 +473,7 @@ def test_a_dry_run_of_a_stream_tells_what_one_sample_costs(tmp_path: Path) -> No
         ({"layers": {"3": lambda value: value.sum()}}, BadArgument, "one row for each sample"),
         ({"layers": {"3": lambda value: value.t()}}, BadArgument, r"gives \(5, 8\) for a batch of 8"),
         ({"ids": ["a"]}, BadArgument, "1 ids for 50 samples"),
-        ({"ids": [1.5] * 50}, BadArgument, "texts or whole numbers"),
+        ({"ids": [1.5] * 50}, BadArgument, "strings or whole numbers"),
         ({"workers": -1}, BadArgument, "workers=-1"),
         ({"codec": "mp3"}, BadArgument, "mp3"),
     ],

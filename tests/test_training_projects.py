@@ -120,4 +120,4 @@ def test_numbers_are_read_without_a_converter_and_a_wrong_line_is_no_end(
     out, err = capsys.readouterr()
     first, second = out.splitlines()
     assert first.startswith("y_hat:tensor([[") and first == second
-    assert "3 numbers (3) are needed, such as 0.1, 0.5; 2 were given" in err
+    assert "3 numbers (3) are needed, such as 0.1, 0.5; there are 2" in err
