@@ -47,8 +47,8 @@ def parse_axes(arguments: Sequence[str], config: Config) -> list[Axis]:
         values = tuple(split_values(text))
         if not equals or not name or not all(values):
             raise BadArgument(f"{argument!r}: write it as KEY=VALUE,VALUE, such as lr=1e-3,1e-4")
-        meant = [json.dumps(parse_value(value, argument)) for value in values]  # 0.1 and 1e-1 are one value
-        if twice := next((value for place, value in enumerate(values) if meant[place] in meant[:place]), ""):
+        parsed = [json.dumps(parse_value(value, argument)) for value in values]  # 0.1 and 1e-1 are one value
+        if twice := next((value for place, value in enumerate(values) if parsed[place] in parsed[:place]), ""):
             raise BadArgument(f"{argument!r}: {twice} is given twice")
         axes.append(Axis(name, resolve(name, config), values))
     keys = [axis.key for axis in axes]
