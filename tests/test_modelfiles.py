@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import torcheer as tl
+from torcheer.drawing.items.history_items import items_of
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.modelfiles import ModelFile, open_model_file
 from torcheer.studio.files.file_source import FileSource
@@ -86,6 +87,33 @@ def write_onnx(path: Path) -> Path:
     graph = helper.make_graph(
         nodes, "net", [info("x", TensorProto.FLOAT, [2, 1, 8, 8])], [info("y", TensorProto.FLOAT, [2, 3])], tensors
     )
+    save(helper.make_model(graph, producer_name="tests"), path)
+    return path
+
+
+def write_operators(path: Path) -> Path:
+    """One of each operator whose kind, colour or weights were once wrong, for any number of samples."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    arrays = {
+        "w": np.zeros((4, 1, 3, 3), np.float32), "scale": np.ones(4, np.float32), "shift": np.zeros(4, np.float32),
+        "mean": np.zeros(4, np.float32), "var": np.ones(4, np.float32), "to": np.array([-1, 36], np.int64),
+        "fc": np.zeros((2, 36), np.float32),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "/conv/Conv", kernel_shape=[3, 3]),
+        helper.make_node(
+            "BatchNormalization", ["a", "scale", "shift", "mean", "var"], ["b"], "/norm/BatchNormalization"
+        ),
+        helper.make_node("MaxPool", ["b"], ["c"], "/pool/MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Reshape", ["c", "to"], ["d"], "/Reshape"),
+        helper.make_node("Gemm", ["d", "fc"], ["y"], "/fc/Gemm", transB=1),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "net", [info("x", TensorProto.FLOAT, ["batch", 1, 8, 8])], [info("y", TensorProto.FLOAT, ["batch", 2])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )  # fmt: skip
     save(helper.make_model(graph, producer_name="tests"), path)
     return path
 
@@ -199,6 +227,42 @@ def test_the_graph_of_a_file_is_that_of_the_model(files: dict[str, Path], name: 
 def test_the_shapes_of_an_exported_program_are_known_before_it_runs(files: dict[str, Path]) -> None:
     history = opened(files["m.pt2"]).history()
     assert history["linear_2"].shape == (2, 3) and not history["linear_2"].is_saved
+
+
+@pytest.mark.parametrize("name", ["m.pt2", "m.onnx"])
+def test_a_file_does_not_say_what_is_trained_so_nothing_is_called_frozen(files: dict[str, Path], name: str) -> None:
+    history = opened(files[name]).history()
+    texts = history.draw(depth="all").svg(), str(history), str(history.summary())
+    assert not [text for text in texts if "frozen" in text or "trainable)" in text or "eval" in text]
+    assert "1.2k params" in texts[0] and "none trainable" not in texts[0]
+    assert history.summary().total.trainable is None and " ? " in texts[2]
+
+
+def test_operators_of_onnx_have_the_colours_of_their_kinds(tmp_path: Path) -> None:
+    history = opened(write_operators(tmp_path / "o.onnx")).history()
+    items, _ = items_of(history, rolled=False)
+    assert [item.family for item in items if item.ops and item.look not in ("input", "output")] == [
+        "conv", "norm", "pool", "reshape", "linear",
+    ]  # fmt: skip
+
+
+def test_the_shape_that_an_onnx_reshape_reads_is_a_setting(tmp_path: Path) -> None:
+    history = opened(write_operators(tmp_path / "o.onnx")).history()
+    reshape = next(op.record for op in history if op.record.name == "Reshape")
+    assert reshape.stored == () and ((1,), "[-1, 36]") in reshape.settings
+
+
+def test_statistics_of_an_onnx_batch_norm_are_buffers(tmp_path: Path) -> None:
+    file = opened(write_operators(tmp_path / "o.onnx"))
+    kinds = {name: entry.kind for name, entry in file.history().info.stored.items()}
+    assert [name for name, kind in kinds.items() if kind == "buffer"] == ["mean", "var", "to"]
+    assert "116 params" in file.history().draw().svg()  # 36 + 4 + 4 + 72
+
+
+def test_a_length_that_a_file_names_only_is_a_question_mark(tmp_path: Path) -> None:
+    history = opened(write_operators(tmp_path / "o.onnx")).history()
+    svg = history.draw(depth="all").svg()
+    assert "?×1×8×8" in svg and "1×1×8×8" not in svg and "of results" not in svg
 
 
 def test_weights_alone_have_no_graph(files: dict[str, Path]) -> None:

@@ -72,7 +72,7 @@ class Stored:
     shape: tuple[int, ...]
     dtype: str
     bytes: int
-    trainable: bool
+    trainable: bool | None  # None: not known, as of a weight in a file
     where: tuple[int | str, ...] = ()  # position among the arguments of the op that read it
 
     @property

@@ -90,9 +90,12 @@ class ModuleView:
         return sum(record.count for record in self._parameter_records)
 
     @property
-    def trainable_count(self) -> int:
-        """Number of elements of its trainable parameters."""
-        return sum(record.count for record in self._parameter_records if record.trainable)
+    def trainable_count(self) -> int | None:
+        """Number of elements of its trainable parameters; None where that is not known, as in a file."""
+        records = self._parameter_records
+        if any(record.trainable is None for record in records):
+            return None
+        return sum(record.count for record in records if record.trainable)
 
     @property
     def flops(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from torcheer.errors import ArchiveDamaged
 from torcheer.modelfiles.file_tensor import Bytes, FileTensor, plain_coding
 from torcheer.modelfiles.model_file import ModelFile
-from torcheer.modelfiles.program_nodes import Node, Program, ValueShape
+from torcheer.modelfiles.program_nodes import UNKNOWN, Node, Program, ValueShape
 from torcheer.modelfiles.protobuf_fields import fields, numbers, signed, text
 from torcheer.terminal import human_shape, short_repr
 
@@ -27,6 +27,7 @@ _TYPES: Final = {
     17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz",
 }  # fmt: skip
 _LISTS: Final = {4: ("float32", "<f4"), 10: ("float64", "<f8")}  # fields of numbers, besides those of varints
+_STATISTICS: Final = {"BatchNormalization": slice(3, 5)}  # inputs that training updates without gradients
 _MOST_LISTED: Final = 10_000_000  # numbers of a tensor that is a list of varints
 _MOST_NODES: Final = 1_000_000
 
@@ -72,7 +73,17 @@ def _graph(graph: memoryview, path: Path) -> tuple[dict[str, FileTensor], Progra
         if len(nodes) > _MOST_NODES:
             raise ArchiveDamaged(f"{path} has more than {_MOST_NODES:,} nodes")
     flowing = tuple(value for value in inputs if value not in tensors)
-    return tensors, Program(name, flowing, tuple(outputs), tuple(nodes), shapes, {key: key for key in tensors})
+    weights = {key: key for key in tensors}
+    return tensors, Program(
+        name, flowing, tuple(outputs), tuple(nodes), shapes, weights, frozenset(_buffers(nodes, tensors))
+    )
+
+
+def _buffers(nodes: list[Node], tensors: dict[str, FileTensor]) -> Iterator[str]:
+    """Yield the tensors that cannot be parameters: statistics, integers and truth values."""
+    for node in nodes:
+        yield from node.inputs[_STATISTICS.get(node.operation, slice(0))]
+    yield from (name for name, tensor in tensors.items() if tensor.type in ("int32", "int64", "bool"))
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -145,8 +156,8 @@ def _value_info(message: Any) -> tuple[str, ValueShape]:
     shape = []
     for number, dimension in fields(described.get(2, memoryview(b""))):  # type: ignore[arg-type]
         if number == 1:
-            length = dict(fields(dimension)).get(1, 1)  # type: ignore[arg-type]
-            shape.append(length if isinstance(length, int) and length < 2**40 else 1)
+            length = dict(fields(dimension)).get(1, UNKNOWN)  # type: ignore[arg-type]
+            shape.append(length if isinstance(length, int) and length < 2**40 else UNKNOWN)
     kind = described.get(1, 0)
     return text(facts.get(1, b"")), ValueShape(tuple(shape[:32]), _TYPES.get(kind, "") if isinstance(kind, int) else "")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from torcheer.encoding import TYPES
 from torcheer.errors import ValueUnavailable
@@ -12,7 +12,7 @@ from torcheer.history import ModelHistory
 from torcheer.history.trace_protocol import Trace
 from torcheer.modelfiles.file_tensor import FileTensor
 from torcheer.modelfiles.model_file import ModelFile
-from torcheer.modelfiles.program_nodes import Node, Program, ValueShape
+from torcheer.modelfiles.program_nodes import UNKNOWN, Node, Program, ValueShape
 from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Stored, TensorMeta
 
 
@@ -28,14 +28,14 @@ class _ProgramTrace(Trace):
 
     def __init__(self, file: ModelFile, program: Program) -> None:
         self._file = file
-        self._stored = {name: _stored(tensor) for name, tensor in file.tensors.items()}
-        self._ops = list(_Ops(program, self._stored))
+        self._stored = {name: _stored(tensor, program) for name, tensor in file.tensors.items()}
+        self._ops = list(_Ops(program, self._stored, file))
         modules = {call.address: call for op in self._ops for call in op.modules}
         held = {
             address: tuple(name for name in self._stored if name.rpartition(".")[0] == address) for address in modules
         }
         infos = {address: ModuleInfo(address, call.type, held[address]) for address, call in modules.items()}
-        self._info = RunInfo(program.name, modules=infos, stored=self._stored, mode="eval")
+        self._info = RunInfo(program.name, modules=infos, stored=self._stored)
 
     def ops(self) -> list[Op]:
         return self._ops
@@ -56,15 +56,25 @@ class _ProgramTrace(Trace):
         return self._file[name].numpy()
 
 
-def _stored(tensor: FileTensor) -> Stored:
-    return Stored(tensor.name, "parameter", tensor.shape, f"torch.{tensor.type}", tensor.nbytes, False)
+def _stored(tensor: FileTensor, program: Program) -> Stored:
+    """A weight of a file, which does not say what trains it."""
+    kind, trainable = ("buffer", False) if tensor.name in program.buffers else ("parameter", None)
+    return Stored(tensor.name, kind, tensor.shape, f"torch.{tensor.type}", tensor.nbytes, trainable)
+
+
+def _argument(tensor: FileTensor) -> str | None:
+    """The few integers that say how an operation is done, such as the shape of a Reshape; None for other tensors."""
+    is_few = tensor.type == "int64" and len(tensor.shape) <= 1 and tensor.size <= _MOST_ARGUMENTS
+    return str(tensor.numpy().tolist()) if is_few else None
 
 
 class _Ops:
     """Makes an operation of each input, node and output; a value that nobody makes is left out."""
 
-    def __init__(self, program: Program, stored: dict[str, Stored]) -> None:
+    def __init__(self, program: Program, stored: dict[str, Stored], tensors: Mapping[str, FileTensor]) -> None:
         self._program, self._stored = program, stored
+        small = {name: _argument(tensors[name]) for name in program.buffers & tensors.keys()}
+        self._arguments = {name: text for name, text in small.items() if text is not None}
         self._makers: dict[str, tuple[int, int]] = {}  # value -> index and output of its operation
         self._types = _module_types(program)
         self._last = {call: place for place, node in enumerate(program.nodes) for call in self._calls(node)}
@@ -92,12 +102,14 @@ class _Ops:
         ]
         stored = tuple(
             Stored(**{field: getattr(self._stored[name], field) for field in _FIELDS}, where=(number,))
-            for number, name in weights if name in self._stored
+            for number, name in weights if name in self._stored and name not in self._arguments
         )  # fmt: skip
+        settings: list[tuple[tuple[int | str, ...], str]] = [((name,), value) for name, value in node.settings]
+        settings += [((number,), self._arguments[name]) for number, name in weights if name in self._arguments]
         return Op(
             index, node.operation, "op", self._edges(node.inputs), tuple(map(self._meta, node.outputs)), stored,
             calls, 1, tuple(call for call in calls if self._last[call] == place), function=node.operation,
-            settings=tuple(((name,), value) for name, value in node.settings),
+            settings=tuple(settings),
         )  # fmt: skip
 
     def _calls(self, node: Node) -> Iterator[ModuleCall]:
@@ -108,11 +120,13 @@ class _Ops:
         return tuple(Edge(*self._makers[name], (place,)) for place, name in enumerate(names) if name in self._makers)
 
     def _meta(self, name: str) -> TensorMeta:
-        known = self._program.shapes.get(name, ValueShape(()))
+        known = self._program.shapes.get(name, ValueShape((UNKNOWN,)))
         type = known.type if known.type in TYPES else "float32"
-        return TensorMeta(known.shape, f"torch.{type}", "", prod(known.shape) * TYPES[type].itemsize)
+        size = 0 if UNKNOWN in known.shape else prod(known.shape)
+        return TensorMeta(known.shape, f"torch.{type}", "", size * TYPES[type].itemsize)
 
 
+_MOST_ARGUMENTS: Final = 16
 _FIELDS = ("name", "kind", "shape", "dtype", "bytes", "trainable")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+UNKNOWN: Final = -1  # a length that the file does not say, or names only
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +37,4 @@ class Program:
     nodes: tuple[Node, ...]
     shapes: dict[str, ValueShape] = field(default_factory=dict)  # of values, where the file says them
     weights: dict[str, str] = field(default_factory=dict)  # name of a value -> the tensor of the file that it is
+    buffers: frozenset[str] = frozenset()  # of those tensors, the ones that no optimizer trains

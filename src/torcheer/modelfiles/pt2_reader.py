@@ -67,7 +67,9 @@ def _program(described: dict[str, Any], tensors: dict[str, FileTensor], name: st
     graph, signature = module["graph"], module["signature"]
     if len(graph["nodes"]) > _MOST_NODES:
         raise ArchiveDamaged(f"it has {len(graph['nodes']):,} nodes")
-    weights = dict(_weight_names(signature["input_specs"]))
+    kinds, weights = dict[str, str](), dict[str, str]()
+    for kind, value, held in _weight_names(signature["input_specs"]):
+        kinds[held], weights[value] = kind, held
     shapes = {
         value: ValueShape(tuple(map(_size, meta["sizes"])), _TYPES.get(meta["dtype"], ""))
         for value, meta in graph["tensor_values"].items()
@@ -76,16 +78,17 @@ def _program(described: dict[str, Any], tensors: dict[str, FileTensor], name: st
     outputs = [value for argument in graph["outputs"] for value in _values(argument)]
     nodes = tuple(map(_node, graph["nodes"]))
     known = {value: tensor for value, tensor in weights.items() if tensor in tensors}
-    return Program(name, tuple(inputs), tuple(outputs), nodes, shapes, known)
+    buffers = frozenset(held for held, kind in kinds.items() if kind != "parameter")
+    return Program(name, tuple(inputs), tuple(outputs), nodes, shapes, known, buffers)
 
 
-def _weight_names(specs: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield each value that is a weight, and its name."""
+def _weight_names(specs: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Yield the kind of each weight, the value that it is in the graph, and its name."""
     for spec in specs:
         for kind, entry in spec.items():
             name = entry.get(f"{kind}_name") if isinstance(entry, dict) else None
             if isinstance(name, str) and isinstance(entry["arg"].get("name"), str):
-                yield entry["arg"]["name"], name
+                yield kind, entry["arg"]["name"], name
 
 
 def _node(node: dict[str, Any]) -> Node:

@@ -22,7 +22,7 @@ class ModuleRow:
     type: str
     calls: int
     parameters: int
-    trainable: int
+    trainable: int | None  # None: not known, as in a file
     flops: int  # of the operations whose formula is known
     flops_unknown: int  # number of operations without a formula
     bytes: int  # of all outputs
@@ -89,7 +89,7 @@ def _cells(row: ModuleRow) -> tuple[str, ...]:
         row.type,
         str(row.calls),
         f"{row.parameters:,}",
-        f"{row.trainable:,}",
+        "?" if row.trainable is None else f"{row.trainable:,}",
         human_flops(row.flops, row.flops_unknown),
         human_bytes(row.bytes),
         human_secs(row.elapsed_secs),

@@ -49,8 +49,8 @@ def human_secs(secs: float) -> str:
 
 
 def human_shape(shape: Iterable[int | None]) -> str:
-    """Format a shape: "1×64×55×55"; "?" for a length that differs, "scalar" for a single number."""
-    return "×".join("?" if length is None else str(length) for length in shape) or "scalar"
+    """Format a shape: "1×64×55×55"; "?" for a length that differs or is not known, "scalar" for a single number."""
+    return "×".join("?" if length is None or length < 0 else str(length) for length in shape) or "scalar"
 
 
 def human_place(path: Iterable[int | str]) -> str:

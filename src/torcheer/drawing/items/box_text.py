@@ -28,14 +28,16 @@ def body_text(op: Op) -> str:
     return writer(op, settings) if writer else _all_settings(op.name, settings)
 
 
-def parameter_text(count: int, states: Collection[bool]) -> str:
+def parameter_text(count: int, states: Collection[bool | None]) -> str:
     """Format a number of parameters: "18.4k params", and whether they are frozen."""
     return f"{human_count(count)} param{'' if count == 1 else 's'}{frozen_text(states)}"
 
 
-def frozen_text(states: Collection[bool]) -> str:
+def frozen_text(states: Collection[bool | None]) -> str:
     """Return " frozen", " partly frozen" or "", by which of the parameters are trainable."""
-    return "" if all(states) else " partly frozen" if any(states) else " frozen"
+    if False not in states:
+        return ""
+    return " partly frozen" if True in states else " frozen"
 
 
 def argument_names(op: Op) -> dict[tuple[int | str, ...], str]:

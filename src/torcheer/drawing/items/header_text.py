@@ -25,8 +25,9 @@ def header_lines(history: ModelHistory, depth: int | None, rolled: bool) -> list
 def _forward_facts(history: ModelHistory) -> list[str]:
     facts, info = history.facts, history.info
     stored = [entry for entry in (info.stored or facts.stored).values() if entry.kind == "parameter"]
-    count, trained = sum(entry.count for entry in stored), sum(entry.count for entry in stored if entry.trainable)
-    inputs, operations, size = [], 0, 0
+    count = sum(entry.count for entry in stored)
+    trained = count - sum(entry.count for entry in stored if entry.trainable is False)
+    inputs, operations, size, sized = [], 0, 0, True
     for op in facts.ops:
         if op.kind == "input":
             inputs += [human_shape(meta.shape) for meta in op.outputs]
@@ -34,12 +35,13 @@ def _forward_facts(history: ModelHistory) -> list[str]:
             operations += 1
             for meta in op.outputs:
                 size += meta.bytes
+                sized &= min(meta.shape, default=0) >= 0
     share = "" if trained == count else ", none trainable" if not trained else f", {trained / count:.0%} trainable"
     return [
         info.model or "operations",
         f"{human_count(count)} params{share}" if count else "no params",
         plural(operations, "operation"),
-        f"{human_bytes(size)} of results",
+        f"{human_bytes(size)} of results" if sized else "",
         f"input {first_names(inputs, 4)}" if inputs else "",
         f"{info.mode} mode" if info.mode else "",
     ]

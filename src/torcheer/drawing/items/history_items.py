@@ -43,7 +43,7 @@ class _Form(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     marks: tuple[str, ...]
     parameters: int
-    states: frozenset[bool]
+    states: frozenset[bool | None]
 
 
 def look_of(name: str, leaf: bool, family: str, body: str, several: bool) -> tuple[str, str]:
@@ -194,7 +194,7 @@ class _ItemBuilder:
                     item.parameters, item.states = entry.count, frozenset({entry.trainable})
                     item.body = parameter_text(item.parameters, item.states)
                 item.shapes, item.carries = (entry.shape,), (FLOWS if entry.trainable else STILL,)
-                item.marks = ("frozen",) if entry.kind == "parameter" and not entry.trainable else ()
+                item.marks = ("frozen",) if entry.kind == "parameter" and entry.trainable is False else ()
                 self.standalone[key] = item.number
                 self.items.append(item)
             entering.append(self.standalone[key])
@@ -263,7 +263,8 @@ def _sort_by_parents(items: list[Item]) -> list[Item]:
 WEIGHTED = frozenset(
     "linear bilinear embedding embedding_bag batch_norm layer_norm group_norm instance_norm rms_norm prelu lstm gru "
     "rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell conv1d conv2d conv3d conv_transpose1d "
-    "conv_transpose2d conv_transpose3d _transformer_encoder_layer_fwd _native_multi_head_attention".split()
+    "conv_transpose2d conv_transpose3d _transformer_encoder_layer_fwd _native_multi_head_attention "
+    "Conv ConvTranspose Gemm BatchNormalization LayerNormalization InstanceNormalization PRelu LSTM GRU RNN".split()
 )  # functions whose weights are written in their box, as settings are
 
 
@@ -277,6 +278,6 @@ def _holds(op: Op, entry: Stored, leaf: bool) -> bool:
     """True if a parameter is part of the box of its function or module, not a standalone item."""
     if leaf:
         return True
-    if op.name not in WEIGHTED or (entry.kind == "buffer" and not op.name.endswith("norm")):
+    if op.name not in WEIGHTED or (entry.kind == "buffer" and not op.name.lower().endswith(("norm", "normalization"))):
         return False
     return "embedding" in op.name or entry.where[:1] not in ((0,), ("input",))

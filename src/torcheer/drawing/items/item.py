@@ -57,7 +57,7 @@ class Item:
     shapes: tuple[tuple[int, ...], ...] = ()
     marks: tuple[str, ...] = ()
     parameters: int = 0  # number of elements of the parameters it holds
-    states: frozenset[bool] = frozenset()  # whether they are trainable
+    states: frozenset[bool | None] = frozenset()  # whether they are trainable; None: not known
     stored: tuple[Stored, ...] = ()
     carries: tuple[int, ...] = ()  # what each result is: STILL, FLOWS, KEPT or GRADIENT
     parents: list[tuple[Net, str]] = field(default_factory=list)  # and the name of the argument

@@ -13,7 +13,7 @@ from torcheer.drawing.writers.html_page import ItemDetails
 from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import BackwardFlow
 from torcheer.history.text.latex_text import latex_to_text
-from torcheer.records import BackwardStep, Op
+from torcheer.records import BackwardStep, Op, TensorMeta
 from torcheer.terminal import cut, human_bytes, human_place, human_secs, human_shape
 
 MAX_LABELLED = 20_000  # operations; in a longer history, computing all labels takes longer than drawing
@@ -44,11 +44,21 @@ def details_of(history: ModelHistory, item: Item) -> ItemDetails:
         details += [("edited", op.edited)] if op.edited else []
         details += [("note", op.note)] if op.note else []
     for entry in item.stored[:12]:
-        state = ("" if entry.trainable else ", frozen") if entry.kind == "parameter" else ""
-        details.append((entry.kind, f"{entry.name} {entry.shape}{state}"))
+        state = ", frozen" if entry.kind == "parameter" and entry.trainable is False else ""
+        details.append((entry.kind, f"{entry.name} {_shape(entry.shape)}{state}"))
     around = item.path[-1].address if item.path else ""
     label = item.name or item.kind if flow else label_of(history, item) or item.name
     return label, around, details
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    """Return a shape as torch prints it; "?" for a length that is not known."""
+    return str(shape).replace("-1", "?")
+
+
+def _place(meta: TensorMeta) -> str:
+    """Return where a result is and its bytes; "" for one of a file, which is nowhere."""
+    return f" on {meta.device}, {human_bytes(meta.bytes)}" if meta.device else ""
 
 
 def _joined_shapes(history: ModelHistory, item: Item) -> list[str]:
@@ -70,8 +80,7 @@ def _op_details(history: ModelHistory, op: Op, item: Item) -> list[tuple[str, st
     facts, passes = history.facts, len(item.ops)
     details = [("function", op.function or op.name)] if op.kind == "op" else []
     details += [
-        ("result", f"{meta.shape} {meta.dtype.removeprefix('torch.')} on {meta.device}, {human_bytes(meta.bytes)}")
-        for meta in op.outputs[:6]
+        ("result", f"{_shape(meta.shape)} {meta.dtype.removeprefix('torch.')}{_place(meta)}") for meta in op.outputs[:6]
     ]
     details += [("returned as", human_place(op.returned_at))] if op.returned_at else []
     details += [("passes", str(passes))] if passes > 1 else []

@@ -49,7 +49,7 @@ class _Contents(NamedTuple):
     operations: int = 0
     parameters: int = 0  # number of elements; shared parameters are counted when it is drawn
     shared: frozenset[tuple[str, int]] = frozenset()
-    states: frozenset[bool] = frozenset()  # whether its parameters are trainable
+    states: frozenset[bool | None] = frozenset()  # whether its parameters are trainable; None: not known
     marks: frozenset[str] = frozenset()  # "edited", "unseen"
 
 

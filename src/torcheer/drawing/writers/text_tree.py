@@ -99,9 +99,7 @@ class _TreeLines:
             self._name(index),
             f" ×{count}" if count > 1 else "",
             f"  {shapes}",
-            f"  {human_bytes(sum(stored.bytes for stored in op.stored))} of parameters"
-            if op.stored and not flow
-            else "",
+            "" if flow else _held_text(op),
             f"  [{_address(inside, leaf.name)} ({inside.type})]" if inside else "",
             f"  ← {', '.join(sources)}" if sources and sources != [self._name(self._above)] else "",
             self._rule(op),
@@ -154,6 +152,15 @@ class _TreeLines:
         if self._flow:  # a leaf is called by its own name
             return f"{op.name}_{index}" if op.kind == "op" else op.name or "constant"
         return layers.all[layers.of[self._first[index]]].label if self._rolled else layers.label(index)
+
+
+def _held_text(op: Op) -> str:
+    """Return the size of the parameters that an operation reads; of its buffers where it reads no parameter."""
+    for kind in ("parameter", "buffer"):
+        held = [stored.bytes for stored in op.stored if stored.kind == kind]
+        if held:
+            return f"  {human_bytes(sum(held))} of {kind}s"
+    return ""
 
 
 def _address(call: ModuleCall, name: str) -> str:

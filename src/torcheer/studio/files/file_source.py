@@ -170,7 +170,7 @@ def _statistics(tensor: FileTensor) -> dict[str, Any]:
 
 def _facts(file: ModelFile) -> list[Parameter]:
     numbers, size = sum(tensor.size for tensor in file.values()), sum(tensor.nbytes for tensor in file.values())
-    facts = {"format": file.format, "tensors": f"{len(file):,}", "parameters": human_count(numbers),
+    facts = {"format": file.format, "tensors": f"{len(file):,}", "numbers": human_count(numbers),
              "bytes": human_bytes(size)}  # fmt: skip
     if file.program is not None:
         facts["graph"] = plural(len(file.program.nodes), "node")
