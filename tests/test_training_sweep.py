@@ -143,7 +143,7 @@ def test_trials_are_all_combinations_and_named_by_their_values(config: Path) -> 
 
 
 def test_names_are_those_of_files_and_never_the_same() -> None:
-    config = Config({"a": 1}, Path("x.json"), {})
+    config = Config({"a": "x"}, Path("x.json"), {})
     trials = trials_of(parse_axes(["a=/etc/x,_etc_x," + "y" * 300 + "," + "y" * 300 + "z"], config))
     names = [trial.name for trial in trials]
     assert len(set(names)) == 4 and all("/" not in name and len(name) < 140 for name in names)
@@ -162,7 +162,7 @@ def test_the_best_epoch_counts_and_nan_never_does(text: str, best: float | None)
         (["lr=1", "--jobs", "0"], "at least one trial"),
         (["lr=1", "--scheduler", "asha"], "is Ray's: add --engine ray"),
         (["batch_size=many,few"], "batch_size"),
-        (["lr=1e-3,1e-x"], "lr = '1e-x': SGD takes a number here, and this is a string"),
+        (["lr=1e-3,1e-x"], "lr=1e-x: the config has a number there, 0.1, and this is a string. If a string is meant"),
         (["lr=1", "--monitor", "val loss", "--to", "/dev/null/x"], "/dev/null"),
         (["lr=1", "--monitor", "val los"], "Did you mean 'val loss'?"),
         (["lr=1", "--monitor=-nothing"], "no stage has a column 'nothing'"),

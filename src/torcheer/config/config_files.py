@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from torcheer.config import json_text, toml_text, yaml_text
 from torcheer.config.line_numbers import MAX_DEPTH, KeyPath, TextFault
-from torcheer.errors import BadConfig, ConfigWarning
+from torcheer.errors import BadConfig
 from torcheer.terminal import did_you_mean
 
 PARSERS = {".json": json_text.parse, ".yaml": yaml_text.parse, ".yml": yaml_text.parse, ".toml": toml_text.parse}
@@ -51,8 +50,6 @@ def read(path: str | os.PathLike[str]) -> Config:
         raise BadConfig(f"{path}: nested more than {MAX_DEPTH} levels deep") from None
     if not isinstance(data, dict):
         raise BadConfig(f"{path}: at the top there is {describe_kind(data)}; a config is a mapping of keys to values")
-    for warning in line_map.warnings:
-        warnings.warn(format_fault(path, text, warning), ConfigWarning, stacklevel=2)
     return Config(data, path, line_map.lines)
 
 

@@ -23,7 +23,6 @@ class LineMap:
 
     def __init__(self, text: str) -> None:
         self.lines: dict[KeyPath, int] = {}
-        self.warnings: list[TextFault] = []  # valid, but probably a mistake
         self.ends = [match.start() for match in re.finditer("\n", text)]
 
     def add(self, path: KeyPath, index: int) -> None:
@@ -40,10 +39,6 @@ class LineMap:
         line = self.line(index)
         start = self.ends[line - 2] + 1 if line > 1 else 0
         return TextFault(message, line, index - start + 1)
-
-    def warn(self, message: str, index: int) -> None:
-        """Record a warning about the character `index`."""
-        self.warnings.append(self.fault(message, index))
 
     def duplicate_key(self, key: str, index: int, first: int) -> TextFault:
         """Make the error for a duplicate key, first given on the line `first`."""

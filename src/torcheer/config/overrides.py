@@ -11,6 +11,7 @@ from typing import Any
 from torcheer.config.config_files import Config
 from torcheer.config.line_numbers import MAX_DEPTH, KeyPath
 from torcheer.config.problems import format_path
+from torcheer.config.yaml_text import FLOAT
 from torcheer.errors import BadConfig
 from torcheer.terminal import short_repr
 
@@ -18,7 +19,7 @@ from torcheer.terminal import short_repr
 def override(config: Config, changes: Iterable[str]) -> Config:
     """Return a config with each `key.path=value` applied.
 
-    A value is parsed as JSON, or else is a string.
+    A value is JSON, a number as YAML has it (`.5e3`), or else a string.
 
     `override(config, ["train.epochs=3", "models.0.class=my_module.Net"])`
     """
@@ -43,11 +44,11 @@ def parse_override(change: str) -> tuple[list[str], Any]:
 
 
 def parse_value(text: str, change: str) -> Any:
-    """Parse a value as JSON, or return the text itself."""
+    """Parse a value as JSON or as a number of YAML, or return the text itself."""
     try:
         return json.loads(text, object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant)
     except json.JSONDecodeError:
-        return text
+        return float(text) if FLOAT.match(text) else text
     except RecursionError:
         raise BadConfig(f"override {short_repr(change)}: nested more than {MAX_DEPTH} levels deep") from None
     except ValueError as error:  # a key given twice, a whole number of thousands of digits

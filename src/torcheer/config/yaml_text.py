@@ -1,22 +1,23 @@
 """YAML parser: plain values only, and the line of each.
 
-An unquoted word is read as PyYAML's safe loader reads it, so that PyYAML's own output round-trips. So `1e-3` is a
-string, which is rarely intended, and a warning says so. Dates stay strings, as they would in JSON. A tag that would
-build an object is refused, and so are aliases that expand to far more than the file holds.
+An unquoted word is read as PyYAML's safe loader reads it, with two exceptions: `1e-3`, `1E5` and `.5e3` are numbers,
+as in YAML 1.2, and dates stay strings, as they would in JSON. A tag that would build an object is refused, and so are
+aliases that expand to far more than the file holds.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from torcheer.config.line_numbers import KeyPath, LineMap, TextFault
-from torcheer.config.number_fields import format_number
 
 TAG = "tag:yaml.org,2002:"
 SCALAR_TAGS = {TAG + name for name in ("str", "int", "float", "bool", "null")}
 RESOLVED_TAGS = {
     TAG + name for name in ("bool", "null", "merge", "int", "float")
 }  # implicit types of YAML 1.1, without dates
+FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z")  # of YAML 1.2
 ALIAS_ALLOWANCE = 10_000  # values that aliases may add to those a file holds
 
 
@@ -43,11 +44,14 @@ def parse(text: str) -> tuple[Any, LineMap]:
 
 
 def implicit_resolvers(yaml: Any) -> dict[str, list[tuple[str, Any]]]:
-    """Return the implicit resolvers of YAML 1.1 by first character, without dates."""
-    return {
+    """Return the implicit resolvers by first character: those of YAML 1.1 without dates, and the floats of 1.2."""
+    resolvers = {
         first: [(tag, pattern) for tag, pattern in readers if tag in RESOLVED_TAGS]
         for first, readers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+    for first in "-+.0123456789":
+        resolvers[first].append((TAG + "float", FLOAT))
+    return resolvers
 
 
 class YamlWalker:
@@ -72,23 +76,10 @@ class YamlWalker:
     def scalar(self, node: Any) -> Any:
         if node.tag not in SCALAR_TAGS:
             raise self.fault(f"the tag {short_tag(node.tag)} is not read here: only plain values are", node)
-        if node.tag == TAG + "str" and "e" in node.value.lower() and (number := format_number(node.value)):
-            self.warn_about_number(node, number)
         try:
             return self.loader.construct_object(node)
         except (ValueError, KeyError, IndexError):  # `!!int many`, `0x_`, a number of thousands of digits
             raise self.fault(f"this is not a value of type {short_tag(node.tag)}", node) from None
-
-    def warn_about_number(self, node: Any, number: str) -> None:
-        """Warn that an unquoted word is no number, though it looks like one."""
-        text = node.value
-        if node.end_mark.index - node.start_mark.index != len(text):  # quoted, or tagged
-            return
-        explanation = (
-            "is a string: in YAML the digits of a number with an exponent have a point, and the exponent has a sign"
-        )
-        message = f"{text} {explanation}. Write {number} for the number, '{text}' for the string"
-        self.line_map.warn(message, node.start_mark.index)
 
     def pairs(self, node: Any) -> dict[str, tuple[Any, Any]]:
         """Return a mapping's keys with their nodes.

@@ -10,7 +10,6 @@ from typing import Any
 
 from torcheer.config import Config, bind, downloads, find, override, problem, read
 from torcheer.config.folder_modules import is_loaded_from, module_search_path
-from torcheer.config.number_fields import misplaced_texts, signature_parameters, text_for_number
 from torcheer.remote import is_url
 from torcheer.selection import config_fault
 from torcheer.terminal import add_json, tell
@@ -123,8 +122,6 @@ class _ObjectBuilder:
         args, kwargs = spec.get("args", []), spec.get("kwargs", {})
         if mismatch := bind(target, kwargs, args) or downloads(target, kwargs):
             raise problem(self._config, (key, "kwargs") if kwargs else (key,), f"{name}: {mismatch}")
-        for path, number in misplaced_texts(signature_parameters(target), args, kwargs):
-            raise problem(self._config, (key, *path), text_for_number(name, number))
         return target(*args, **kwargs)
 
     def _text(self, path: tuple[str, ...], value: Any) -> str:

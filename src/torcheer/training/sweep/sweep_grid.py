@@ -51,12 +51,25 @@ def parse_axes(arguments: Sequence[str], config: Config) -> list[Axis]:
         if twice := next((value for place, value in enumerate(values) if parsed[place] in parsed[:place]), ""):
             raise BadArgument(f"{argument!r}: {twice} is given twice")
         axes.append(Axis(name, resolve(name, config), values))
+        _refuse_words(axes[-1], dict(_paths(config.data)).get(axes[-1].key))
     keys = [axis.key for axis in axes]
     if twice := next((key for key in keys if keys.count(key) > 1), ""):
         raise BadArgument(f"{twice} is varied twice; give all its values in one argument")
     if "session_dir" in keys:
         raise BadArgument("each trial has a folder of its own in --to; session_dir cannot be varied")
     return axes
+
+
+def _refuse_words(axis: Axis, present: Any) -> None:
+    """Refuse a bare word where the config has a number; one in quotes is meant."""
+    if isinstance(present, bool) or not isinstance(present, int | float):
+        return
+    for value in axis.values:
+        if parse_value(value, value) == value:
+            raise BadArgument(
+                f"{axis.name}={value}: the config has a number there, {present}, and this is a string. "
+                f"If a string is meant, put it in quotes: {axis.name}='\"{value}\"'"
+            )
 
 
 def split_values(text: str) -> Iterator[str]:
@@ -77,7 +90,7 @@ def split_values(text: str) -> Iterator[str]:
 
 def resolve(name: str, config: Config) -> str:
     """Return the path of the field that a name means: a whole path, or the end of exactly one."""
-    paths = list(_paths(config.data))
+    paths = [path for path, _ in _paths(config.data)]
     if name in paths:
         return name
     matches = [path for path in paths if path.endswith(f".{name}")]
@@ -98,14 +111,14 @@ def _top_keys() -> set[str]:
     return set(TOP.fields)
 
 
-def _paths(value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of all single values; items of lists by their names."""
+def _paths(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the paths of all single values, and the values; items of lists by their names."""
     for key, item in _items(value):
         inner = f"{path}.{key}" if path else key
         if isinstance(item, dict) or (isinstance(item, list) and any(isinstance(each, dict) for each in item)):
             yield from _paths(item, inner)
         else:
-            yield inner
+            yield inner, item
 
 
 def _branches(value: Any, path: str = "") -> Iterator[str]:

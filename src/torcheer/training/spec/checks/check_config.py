@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from torcheer.config import Config
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.number_fields import format_number
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.monitor.rules import resolve_rules
 from torcheer.training.loop.devices import missing_device
@@ -29,7 +28,6 @@ from torcheer.training.spec.read.code_slots import (
     loader_fault,
     name_fault,
     nested_code,
-    number_faults,
     scheduler_fault,
 )
 from torcheer.training.spec.read.description import (
@@ -115,9 +113,7 @@ def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
             try:
                 resolve_rules({name: {key: settings[key]} if key else settings})
             except BadArgument as error:
-                number = format_number(settings[key]) if key and isinstance(settings[key], str) else ""
-                path = ("watch", "rules", name, key) if key else ("watch", "rules", name)
-                yield Fault(path, f"{error}. Write {number}" if number else str(error))
+                yield Fault(("watch", "rules", name, key) if key else ("watch", "rules", name), str(error))
 
 
 def notify_faults(data: dict[str, Any], trusted: Sequence[str]) -> Iterator[Fault]:
@@ -215,8 +211,6 @@ def code_faults(data: dict[str, Any], finder: Finder, *, imports: bool) -> Itera
         fault = name_fault(code, finder, imports=imports)
         if fault is not None:
             yield fault
-        else:
-            yield from number_faults(code, finder, imports=imports)
     for definition in definitions(data):
         fault = None
         if definition.group == "data_loaders" and is_well_formed(definition):

@@ -17,14 +17,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from torcheer.config import bind, describe, downloads, find
-from torcheer.config.folder_modules import find_in_folder
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.number_fields import (
-    misplaced_texts,
-    signature_parameters,
-    source_parameters,
-    text_for_number,
-)
 from torcheer.errors import BadConfig, TorcheerError
 from torcheer.terminal import did_you_mean
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
@@ -220,31 +213,6 @@ def argument_problem(code: Code, target: Any) -> str:
     return problem or downloads(target, arguments(target, first + code.args, code.kwargs))
 
 
-def number_faults(code: Code, finder: Finder, *, imports: bool) -> Iterator[Fault]:
-    """Yield faults of texts where numbers are expected."""
-    try:
-        parameters = parameters_of_code(code, finder, imports=imports)
-    except TorcheerError:
-        return  # reported by name_fault
-    skipped = int(code.is_factory or bool(code.slot.first_argument))
-    for path, number in misplaced_texts(parameters, code.args, code.kwargs, skipped):
-        yield Fault((*code.path[:-1], *path), text_for_number(code.name.rpartition(".")[2], number))
-
-
-def parameters_of_code(code: Code, finder: Finder, *, imports: bool) -> list[inspect.Parameter]:
-    """Return the parameters of named code.
-
-    By inspection where that runs no user code, else from its source.
-    """
-    if imports or short_name(code) or code.name.startswith(OUR_PACKAGES):
-        if code.slot is SLOTS["metrics"] and not imports and torchmetrics_decides(short_name(code), code.kwargs):
-            return []
-        return signature_parameters(resolve(code, finder))
-    module, _, name = code.name.rpartition(".")
-    files = (find_in_folder(module, folder) for folder in finder.folders if module)
-    return next((source_parameters(file, name) for file in files if file is not None and file.suffix == ".py"), [])
-
-
 def argument_path(code: Code, message: str) -> KeyPath:
     """Return the key path of the argument that a message names, else that of the code."""
     for key in code.kwargs:
@@ -263,8 +231,6 @@ def loader_fault(path: KeyPath, spec: Mapping[str, Any]) -> Fault | None:
     if problem:
         key = next((key for key in kwargs if f"argument {key!r}" in problem), None)
         return Fault((*path, "kwargs", key) if key else path, problem)
-    for key_path, number in misplaced_texts(signature_parameters(DataLoader), args, kwargs, 1):
-        return Fault((*path, *key_path), text_for_number("DataLoader", number))
     return loader_value_fault(path, arguments(DataLoader, [None, *args], kwargs))
 
 

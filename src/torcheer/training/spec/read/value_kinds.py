@@ -6,14 +6,12 @@ themselves as JSON Schema, for editors, and in words, for the config reference.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.number_fields import format_number
 from torcheer.terminal import did_you_mean
 from torcheer.training.spec.read.schema_match import JsonSchema, matches
 
@@ -85,17 +83,7 @@ class Value(Kind):
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not self.fits(value):
-            message = f"this is {describe_value(value)}, and {self.words} is needed here"
-            yield Fault(path, f"{message}{self._number(value)}", self.choices)
-
-    def _number(self, value: Any) -> str:
-        """Suggest the number that a text stands for, where it would be valid."""
-        for number in (
-            (format_number(value, whole=is_whole) for is_whole in (False, True)) if isinstance(value, str) else ()
-        ):
-            if number and self.fits(json.loads(number)):
-                return f". Write {number}"
-        return ""
+            yield Fault(path, f"this is {describe_value(value)}, and {self.words} is needed here", self.choices)
 
     def json_schema(self, *, partial: bool = False) -> JsonSchema:
         return self.schema
