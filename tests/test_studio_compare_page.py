@@ -133,6 +133,23 @@ def test_two_files_stand_side_by_side_with_what_differs(served: Served, open_pag
     _looked_at_closely(page)
 
 
+def test_a_comparison_opens_on_its_first_difference_and_its_legend_knows_nan(
+    served: Served, open_page: Pages, tmp_path: Path
+) -> None:
+    first = {f"h.{n:02}.weight": np.ones((4, 4), np.float32) for n in range(60)}
+    second = dict(first)
+    second["h.50.weight"] = first["h.50.weight"] + np.array([[np.nan, 0.5, 0, 0]], np.float32)
+    for name, tensors in (("a", first), ("b", second)):
+        save_file(tensors, tmp_path / f"{name}.safetensors")
+    page = open_page(served(ComparisonCatalog(tmp_path / "a.safetensors", tmp_path / "b.safetensors")))
+    expect(page.locator(".compare-pair h2")).to_have_text("h.50.weight")
+    expect(page.locator(".grid tr.first-difference td").first).to_be_in_viewport()
+    assert page.locator(".grid tbody tr").first.inner_text() != "h.00.weight"
+    page.get_by_role("tab", name="Network").click()
+    expect(page.locator(".network-legend")).to_contain_text("all others: 0 or unknown")
+    expect(page.locator(".network-legend")).to_contain_text("NaN or infinite: magenta")
+
+
 def _sorted_and_filtered(page: Any) -> None:
     page.locator(".grid th", has_text="Max").get_by_role("button").dblclick()
     wait_until(lambda: table(page, ".compare-tab")[0][0] == "head.weight", "the largest difference first", page=page)

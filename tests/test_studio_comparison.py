@@ -87,7 +87,7 @@ def test_differences_are_those_of_the_numbers_and_nan_is_counted(files: Comparis
 def test_a_slice_is_cut_of_both_sides_and_of_their_difference(files: ComparisonSource) -> None:
     heads = {head.variable: head for head in tensors_of(files, "head.weight", -1).tensors}
     assert [heads[name].shape for name in ("First", "Second", "Difference")] == [(4, 32)] * 3
-    assert heads["First"].axes == ("output", "input")
+    assert heads["First"].axes == ("axis 1", "axis 2")
     ask = AskSlice(1, "head.weight", "Difference", rows=0, columns=1, index=(0, 0), firsts=(0, 1, 2), counts=(-1, 2, 3))
     numbers = np.frombuffer(answer_slice(files, ask)()[-24:], np.float32).reshape(2, 3)
     assert np.array_equal(numbers, (weights(0.5)["head.weight"] - weights()["head.weight"])[1:3, 2:5])

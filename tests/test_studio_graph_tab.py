@@ -373,6 +373,19 @@ def test_each_way_to_colour_a_pass_changes_boxes_and_has_a_legend(open_page: Pag
     )
 
 
+def test_gradients_of_a_pass_are_called_what_they_are_in_the_graph_and_in_3d(open_page: Pages, tmp_path: Path) -> None:
+    history = tl.log_forward_pass(Blocks(), torch.rand(2, 4), save_gradients=True)
+    history.backward(history[-1].tensor_contents.square().sum())
+    history.save(tmp_path / "pass")
+    with tl.show(tmp_path / "pass", browser=False, block=False) as viewer:
+        page = open_page(viewer.url, tab="graph")
+        colour_by_each(page, {"gradient": "mean |gradient|: "})
+        page.get_by_role("tab", name="Network").click()
+        page.locator("#network-colour-by").select_option("gradient")
+        expect(page.locator(".network-legend b")).to_have_text("mean |gradient|")
+        page.close()
+
+
 def test_a_stored_run_has_lines_in_its_boxes_its_colours_and_statistics_over_time(
     open_page: Pages, watched: str
 ) -> None:

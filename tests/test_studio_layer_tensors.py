@@ -211,3 +211,51 @@ def test_captures_alone_show_what_is_in_them(tmp_path: Path) -> None:
     wanted = np.random.default_rng(3).normal(size=(4, 3, 5, 5)).astype(np.float32)[3]
     np.testing.assert_array_equal(block, wanted)
     np.testing.assert_array_equal(run_code(frame["code"]), wanted)
+
+
+class Transposed(nn.Module):
+    """A linear layer as transformers' GPT-2 has it: (inputs, outputs)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.rand(3, 5)), nn.Parameter(torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x, self.weight)
+
+
+Conv1D = type("Conv1D", (Transposed,), {})
+Unheard = type("Unheard", (Transposed,), {})
+AXES = {
+    "conv": ("output", "input", "row", "column"), "up": ("input", "output", "row", "column"),
+    "dense": ("output", "input"), "gpt": ("input", "output"), "own": ("axis 1", "axis 2"),
+    "words": ("entry", "feature"),
+}  # fmt: skip
+
+
+class Kinds(nn.Module):
+    """A layer of each kind that lays out its weights in its own way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.up = nn.Conv2d(1, 2, 3), nn.ConvTranspose2d(2, 1, 3)
+        self.dense, self.gpt, self.own, self.words = nn.Linear(8, 3), Conv1D(), Unheard(), nn.Embedding(7, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.dense(self.up(self.conv(x))[:, 0])
+        words = self.words(torch.zeros(len(rows), dtype=torch.long))
+        return self.gpt(rows[:, 0]) + self.own(words)
+
+
+@pytest.mark.parametrize("layer", AXES)
+def test_axes_of_a_weight_are_those_of_its_kind_of_layer_and_numbers_where_it_is_unknown(
+    kinds: Source, layer: str
+) -> None:
+    assert heads(kinds, layer)[f"{layer}.weight", "Wt"].axes == AXES[layer]
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    path = tmp_path_factory.mktemp("kinds") / "pass"
+    tl.log_forward_pass(Kinds(), torch.randn(4, 1, 8, 8)).save(path, parameters=True)
+    return open_source(path)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from playwright.sync_api import expect
 from studio_pages import Pages, opened, settled  # noqa: F401
-from studio_scene import View
+from studio_scene import VIRIDIS, View
 from torch import Tensor, nn
 from waiting import wait_until
 
@@ -61,6 +62,37 @@ def test_an_rgb_input_is_drawn_as_a_picture(view: View) -> None:
     assert "Input: a picture, 0 is black, 1 full colour" in view.page.locator(".network-legend").inner_text()
     view.page.get_by_role("radio", name="Bars").click()
     wait_until(lambda: view.ask("form", "Input") == "bars", "its numbers", page=view.page)
+
+
+def test_attention_spans_0_to_1_however_alike_its_weights_are(open_page: Pages) -> None:
+    model = Patches()
+    with torch.no_grad():
+        model.attention.in_proj_weight.zero_()  # every patch looks at all others alike
+    with tl.show(model, quarters(), browser=False, block=False) as viewer:
+        view = View(open_page(viewer.url))
+        wait_until(lambda: view.moment >= 0, "values", page=view.page)
+        view.page.keyboard.press("/")
+        view.page.keyboard.type("weights")
+        view.page.keyboard.press("Enter")
+        legend = view.page.locator(".network-legend")
+        expect(legend.locator(".numbers span")).to_have_text(["0", "0.5", "1"])
+        expect(legend).to_contain_text("attention: 0 is dark, 1 is bright")
+        wait_until(lambda: view.ask("pose")["azimuth"] == 0, "the camera in front", page=view.page)
+        near = colour_at(VIRIDIS, 0.25)
+        wait_until(lambda: is_near(view.colour("attention.weights", 3), near), "a quarter each", page=view.page)
+        view.page.close()
+
+
+def colour_at(stops: tuple[str, ...], fraction: float) -> list[float]:
+    """A colour of a map, between two of its stops."""
+    low = int(fraction * (len(stops) - 1))
+    share = fraction * (len(stops) - 1) - low
+    ends = [[int(stop[place : place + 2], 16) for place in (0, 2, 4)] for stop in stops[low : low + 2]]
+    return [a + (b - a) * share for a, b in zip(*ends)]
+
+
+def is_near(colour: tuple[int, ...], meant: list[float]) -> bool:
+    return all(abs(seen - wanted) < 30 for seen, wanted in zip(colour, meant))
 
 
 def test_heads_stand_face_on_with_the_names_of_their_tokens_as_text(view: View) -> None:
@@ -118,7 +150,7 @@ def test_slabs_are_coloured_by_the_same_choice_as_the_boxes_of_the_graph(view: V
     wait_until(lambda: (view.ask("tints") or {}).get("patches", {}).get("fill"), "its colour", page=view.page)
     tints = view.ask("tints")
     assert tints["Input"] == {"fill": "", "text": ""} and tints["patches"]["text"].endswith("k")
-    assert "FLOPs" in view.page.locator(".network-legend").inner_text()
+    assert "floating point operations" in view.page.locator(".network-legend").inner_text()
     fill = [int(tints["patches"]["fill"][place : place + 2], 16) for place in (1, 3, 5)]
 
     def is_filled() -> bool:

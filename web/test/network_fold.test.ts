@@ -11,7 +11,7 @@ import { buildTree, canFold, walk } from "../src/studio/network/fold/scene_tree"
 import { foldNet, initiallyOpen, shownNodes } from "../src/studio/network/fold/visible_net";
 
 const placed = (name: string, holds = false): PlacedLayer => ({
-  layer: { name, shape: [4], kind: holds ? "Block" : "Linear", view: "auto", place: null, relation: "", other: "", align: ["", ""], space: null, also: [], holds },
+  layer: { name, shape: [4], kind: holds ? "Block" : "Linear", view: "auto", place: null, relation: "", other: "", align: ["", ""], space: null, also: [], holds, range: null },
   units: 4, grid: [1, 1, 2, 2], size: [2, 2], place: [0, 0, 0],
 }); // prettier-ignore
 const module = (path: string, parent: string, repeats = 1, output = ""): ModuleNode => ({

@@ -10,7 +10,7 @@ import { OrbitCamera } from "../src/studio/network/scene/orbit_camera";
 import { leanStack, canLean } from "../src/studio/network/scene/stack_lean";
 
 const placed = (name: string, place: [number, number, number], size: [number, number] = [10, 10]): PlacedLayer => ({
-  layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", align: ["", ""], space: null, also: [], holds: false },
+  layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", align: ["", ""], space: null, also: [], holds: false, range: null },
   units: 4, grid: [1, 1, 2, 2], size, place,
 }); // prettier-ignore
 const stack = (levels: number): PlacedLayer[] =>

@@ -18,7 +18,7 @@ const HEAD: FrameHead = {
 }; // prettier-ignore
 
 function placed(shape: number[], grid: [number, number, number, number], view = "picture"): PlacedLayer {
-  const layer = { name: "Input", shape, kind: "Input", view, place: null, relation: "", other: "", align: ["", ""] as [string, string], space: null, also: [], holds: false }; // prettier-ignore
+  const layer = { name: "Input", shape, kind: "Input", view, place: null, relation: "", other: "", align: ["", ""] as [string, string], space: null, also: [], holds: false, range: null }; // prettier-ignore
   return { layer, units: shape.reduce((a, b) => a * b), grid, size: [1, 1], place: [0, 0, 0] };
 }
 

@@ -21,6 +21,7 @@ const layer = (view: string): Layer => ({
   space: null,
   also: [],
   holds: false,
+  range: null,
 });
 
 test("the cell under the middle of a cell is that cell", () => {

@@ -2,11 +2,12 @@
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
-import type { FrameHead } from "../src/studio/messages";
+import type { FrameHead, Layer } from "../src/studio/messages";
 import {
   defaultRangeSetting,
   baselineOf,
   computeRange,
+  layerSetting,
   nonFiniteIn,
   valueOf,
   type Frame,
@@ -102,4 +103,16 @@ test("a variable with a range of its own begins with it", () => {
     map: "ColdHot",
   });
   equal(defaultRangeSetting({ ...variable, range: null }).mode, "layer");
+});
+
+test("attention weights span 0 to 1 in sequential colours, however alike they are; other values do not", () => {
+  const attention = { name: "attn.weights", range: [0, 1] } as Layer;
+  const byLayer = setting({ mode: "layer", zeroCentred: true });
+  const uniform = frame(1 / 9, 1 / 9, [1, 1]);
+  const own = layerSetting(byLayer, attention, "Act");
+  deepEqual([computeRange([uniform], own), own.map], [[0, 1], "Viridis"]);
+  equal(layerSetting(byLayer, attention, "Grad"), byLayer);
+  equal(layerSetting(byLayer, { ...attention, range: null }, "Act"), byLayer);
+  const chosen = setting({ mode: "percentile" });
+  equal(layerSetting(chosen, attention, "Act"), chosen);
 });

@@ -9,7 +9,7 @@ import { buildTree } from "../src/studio/network/fold/scene_tree";
 import { foldNet, wholeNet } from "../src/studio/network/fold/visible_net";
 
 const placed = (name: string): PlacedLayer => ({
-  layer: { name, shape: [4], kind: "Linear", view: "auto", place: null, relation: "", other: "", align: ["", ""], space: null, also: [], holds: false },
+  layer: { name, shape: [4], kind: "Linear", view: "auto", place: null, relation: "", other: "", align: ["", ""], space: null, also: [], holds: false, range: null },
   units: 4, grid: [1, 1, 2, 2], size: [2, 2], place: [0, 0, 0],
 }); // prettier-ignore
 const net: Net = {

@@ -43,7 +43,7 @@ test("names stand only at an axis that has as many tokens", () => {
 });
 
 function posed(name: string, stands: boolean): PosedLayer {
-  const layer = { name, shape: [2, 4, 4], kind: "", view: "maps", place: null, relation: "", other: "", align: ["", ""] as [string, string], space: null, also: [], holds: false }; // prettier-ignore
+  const layer = { name, shape: [2, 4, 4], kind: "", view: "maps", place: null, relation: "", other: "", align: ["", ""] as [string, string], space: null, also: [], holds: false, range: null }; // prettier-ignore
   return { layer, units: 32, grid: [1, 2, 4, 4], size: [8, 6], place: [0, 0, 0], stands } as PlacedLayer;
 }
 

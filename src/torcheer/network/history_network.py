@@ -16,7 +16,7 @@ from typing import Final
 
 from torcheer.history.derived_facts import HistoryFacts
 from torcheer.network.batch_axis import NO_BATCH, Batch, batch_of, item_shape
-from torcheer.network.heads.recorded_heads import SUFFIX, heads_of, layer_of
+from torcheer.network.heads.recorded_heads import SHARES, SUFFIX, heads_of, layer_of
 from torcheer.network.module_tree import is_silent, tree_of
 from torcheer.network.network_records import Layer, ModuleNode, Network, Projection, Variable
 from torcheer.network.pass_fold import fold_pass
@@ -320,7 +320,8 @@ def _layer(source: LayerSource, batch: Batch, is_fed: bool) -> Layer:
     ops = (*source.ops, *source.folded_ops)
     parameters = [stored.name for op in ops for stored in op.stored if stored.kind == "parameter"]
     parts = dict.fromkeys((*(call.address for call in source.folded), *parameters))
-    return Layer(source.name, shape, kind, view, also=tuple(parts), holds=source.holds)
+    range = SHARES if view == "heads" and source.act.name == "softmax" else None
+    return Layer(source.name, shape, kind, view, also=tuple(parts), holds=source.holds, range=range)
 
 
 def _view(shape: tuple[int, ...]) -> str:

@@ -26,6 +26,7 @@ class Layer:
     space: float | None = None  # columns of `other` left free between the two; None: as much as looks well
     also: tuple[str, ...] = ()  # its further parts: activations after it, parameters
     holds: bool = False  # whether it is what a module returned that holds other layers
+    range: tuple[float, float] | None = None  # of its Act, where every value lies in it by its nature
 
 
 @dataclass(frozen=True, slots=True)

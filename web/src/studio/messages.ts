@@ -32,6 +32,7 @@ export interface Layer {
   space: number | null; // columns of `other` left free between the two; None: as much as looks well
   also: string[]; // its further parts: activations after it, parameters
   holds: boolean; // whether it is what a module returned that holds other layers
+  range: [number, number] | null; // of its Act, where every value lies in it by its nature
 }
 
 /** A layer with its grid, size and place. Unit u lies in tile u // (rows*columns), in row-major order. */

@@ -17,6 +17,7 @@ Array = NDArray[Any]
 Read = Callable[[int, int], Array | None]  # the value of an operation's output
 
 SUFFIX: Final = ".weights"
+SHARES: Final = (0.0, 1.0)  # what attention weights lie in
 _MOST_NUMBERS: Final = 4_000_000  # of one batch item
 _ATTENTION: Final = "scaled_dot_product_attention"
 
@@ -43,7 +44,7 @@ def _is_attention(op: Op) -> bool:
 
 def layer_of(name: str, heads: tuple[int, ...], beside: str) -> Layer:
     """The layer that shows attention weights, a tile for each head."""
-    return Layer(name, heads, "Attention", "heads", relation="right" if beside else "", other=beside)
+    return Layer(name, heads, "Attention", "heads", relation="right" if beside else "", other=beside, range=SHARES)
 
 
 def weights_of(op: Op, read: Read, batch: int) -> Array | None:

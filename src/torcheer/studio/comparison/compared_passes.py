@@ -86,7 +86,8 @@ class ComparedPasses:
         if pair is None or name in self._layers:
             return self._layers.get(name)
         if pair.kind in ("parameter", "buffer"):
-            return Layer(name, pair.shape, view="weight")
+            types = self._histories[0].facts.module_types
+            return Layer(name, pair.shape, types.get(name.rpartition(".")[0], ""), view="weight")
         has_batch = self.batch > 0 and pair.shape[:1] == (self.batch,)
         shape = pair.shape[1:] if has_batch else pair.shape
         return Layer(name, shape, pair.kind, view="maps" if len(shape) == 3 else "auto")

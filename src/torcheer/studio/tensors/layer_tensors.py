@@ -33,7 +33,20 @@ WEIGHT, WEIGHT_GRADIENT = "Wt", "WtGrad"
 _NO_MOMENT: Final = Moment(-1, 0)  # of a run that kept no state
 _MOST_PARAMETERS: Final = 64  # of a layer that are listed
 _AXES: Final = {"maps": ("channel", "row", "column"), "heads": ("head", "query", "key")}
-_WEIGHT_AXES: Final = ("output", "input", "row", "column")
+_KERNELS: Final = {1: ("position",), 2: ("row", "column"), 3: ("depth", "row", "column")}
+_WEIGHT_AXES: Final = {  # of a module's or function's weights, by its type
+    **dict.fromkeys(
+        "Linear NonDynamicallyQuantizableLinear LazyLinear MultiheadAttention LSTM GRU RNN LSTMCell GRUCell RNNCell "
+        "linear lstm gru rnn_tanh rnn_relu".split(), ("output", "input"),
+    ),
+    "Conv1D": ("input", "output"),  # of transformers: a linear layer, transposed
+    **dict.fromkeys("Embedding EmbeddingBag embedding embedding_bag".split(), ("entry", "feature")),
+    **{f"{name}{n}d": ("output", "input", *_KERNELS[n]) for n in _KERNELS for name in ("Conv", "LazyConv", "conv")},
+    **{
+        f"{name}{n}d": ("input", "output", *_KERNELS[n])
+        for n in _KERNELS for name in ("ConvTranspose", "LazyConvTranspose", "conv_transpose")
+    },
+}  # fmt: skip
 
 
 def tensors_of(source: Source, name: str, moment: int) -> LayerTensors:
@@ -155,7 +168,7 @@ def _value_axes(layer: Layer, count: int) -> tuple[str, ...]:
     if count == 1:
         return ("unit",)
     if layer.view == "weight":
-        return _weight_axes(count)
+        return _weight_axes(layer.kind, count)
     names = _AXES.get(layer.view, ())
     if layer.view == "picture":
         names = ("channel", "row", "column") if layer.shape[0] == 3 else ("row", "column", "channel")
@@ -182,13 +195,25 @@ def _parameter_head(source: Source, moment: int, parameter: str, variable: str) 
     if value is None:
         return replace(head, why=_why(source, moment, parameter, variable))
     shape = value.array.shape
-    return _described(head, value.array, _weight_axes(len(shape)), False)
+    return _described(head, value.array, _weight_axes(_module_type(source, parameter), len(shape)), False)
 
 
-def _weight_axes(count: int) -> tuple[str, ...]:
-    if count == 3:
-        return ("output", "input", "position")
-    return _WEIGHT_AXES[:count] if count < 5 else tuple(f"axis {axis}" for axis in range(count))
+def _module_type(source: Source, parameter: str) -> str:
+    """The type of the module or function that holds a parameter; "" where that is not known."""
+    if source.net is None:
+        return ""
+    path = parameter.rpartition(".")[0]
+    types = [node.kind for node in source.net.modules if node.path == path]
+    types += [placed.layer.kind for placed in source.net.layers if parameter in placed.layer.also]
+    return next((type for type in types if type in _WEIGHT_AXES), "")
+
+
+def _weight_axes(type: str, count: int) -> tuple[str, ...]:
+    """The names of a weight's axes; their numbers where the type does not say them."""
+    if count == 1:
+        return ("unit",)
+    names = _WEIGHT_AXES.get(type, ())
+    return names if len(names) == count else tuple(f"axis {axis + 1}" for axis in range(count))
 
 
 def _described(head: TensorHead, array: Array, axes: tuple[str, ...], has_batch: bool) -> TensorHead:

@@ -2,7 +2,7 @@
 import { totalAmount, type Amount } from "../../graph/render/quantity_scale";
 import type { ColourChoice } from "../../graph/app";
 import { askDetails, askDrawing } from "../graph/graph_text";
-import { colourChoices, layerValues } from "../graph/layer_overlays";
+import { colourChoices, layerValues, LOGGED_NAMES } from "../graph/layer_overlays";
 import { Signal, type Store } from "../store";
 
 export type LayerAmounts = Record<string, ReadonlyMap<string, Amount>>; // by quantity, then by layer
@@ -12,15 +12,25 @@ const OF_A_PASS = ["time", "memory", "flops", "gradient"]; // that its drawing b
 /** The amounts of a store's network. */
 export class LayerNumbers {
   readonly ofPass = new Signal<LayerAmounts | null>(null); // null until they came
+  private passNames: Record<string, string> = {}; // of its quantities, for the legend
   private askedFor: unknown = null; // the network whose drawing was asked for
 
   constructor(private readonly store: Store) {}
 
   /** The amounts that are known; those of a recorded pass once they were asked for. */
   amounts(): LayerAmounts {
+    return { ...this.ofPass.get(), ...this.logged() };
+  }
+
+  private logged(): LayerAmounts {
     const { net, tables, alerts, shownStep } = this.store;
-    const logged = layerValues({ net: net.get(), tables: tables.get(), alerts: alerts.get(), step: shownStep });
-    return { ...this.ofPass.get(), ...Object.fromEntries(Object.entries(logged).filter(([, values]) => values.size)) };
+    const values = layerValues({ net: net.get(), tables: tables.get(), alerts: alerts.get(), step: shownStep });
+    return Object.fromEntries(Object.entries(values).filter(([, amounts]) => amounts.size));
+  }
+
+  /** What a quantity's numbers are, as the graph's legend says it. */
+  nameOf(quantity: string): string {
+    return (quantity in this.logged() ? LOGGED_NAMES : this.passNames)[quantity] ?? quantity;
   }
 
   /** The ways to colour; those of a pass can be chosen before its numbers came. */
@@ -40,8 +50,10 @@ export class LayerNumbers {
     if (!isNeeded || this.askedFor === net) return;
     this.askedFor = net;
     this.ofPass.set(null);
-    const [{ layers }, { overlays }] = await Promise.all([askDrawing(this.store), askDetails(this.store)]);
-    if (this.askedFor === net) this.ofPass.set(amountsOfLayers(layers, overlays));
+    const [{ layers, data }, { overlays }] = await Promise.all([askDrawing(this.store), askDetails(this.store)]);
+    if (this.askedFor !== net) return;
+    this.passNames = data.colour_names;
+    this.ofPass.set(amountsOfLayers(layers, overlays));
   }
 }
 

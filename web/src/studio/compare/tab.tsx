@@ -89,7 +89,9 @@ function Differences({ table, layer, first, choose }: DifferencesProps) {
   const [filter, sort, short] = [useValue(filterText), useValue(order), useValue(isShort)];
   const shown = useMemo(() => filledColumns(table), [table]);
   const rows = useMemo(() => shownRows(table, filter, sort, short), [table, filter, sort, short]);
+  const firstRow = rowOf(table, first);
   const [reveal, setReveal] = useState(-1);
+  useEffect(() => setReveal(firstRow), [firstRow]); // it opens on what differs, once that is known
   const current = rowOf(table, layer);
   const choice: RowChoice = {
     label: (row) => layerOf(table, row),
@@ -101,7 +103,7 @@ function Differences({ table, layer, first, choose }: DifferencesProps) {
   const goToFirst = (): void => {
     filterText.set("");
     choose(first);
-    setReveal(rowOf(table, first));
+    setReveal(firstRow);
   };
   return (
     <section class="table-pane" aria-label="Differences">

@@ -3,19 +3,10 @@ import type { App, BoxFault } from "../../graph/app";
 import type { LayerPaths } from "../../graph/layout/layer_paths";
 import { faultsOf, faultText, joinFaults } from "../faults/layer_faults";
 import type { Store } from "../store";
-import { colourChoices, logOverlays } from "./layer_overlays";
-
-const COLOUR_NAMES = {
-  gradient: "norm of the gradient",
-  update: "size of the update",
-  nan: "NaN",
-  alert: "alerts",
-  difference: "relative difference",
-};
+import { colourChoices, LOGGED_NAMES, logOverlays } from "./layer_overlays";
 
 /** Keeps the marks of a drawing up to date; returns a function that ends it. */
 export function followMarks(store: Store, app: App, layers: readonly string[], paths: LayerPaths): () => void {
-  Object.assign(app.data.colour_names, COLOUR_NAMES);
   app.colourChoices = () => colourChoices(app.details?.overlays ?? {});
   const update = (): void => {
     if (store.tab.get() !== "graph") return;
@@ -37,6 +28,7 @@ function updateOverlays(store: Store, app: App, layers: readonly string[]): void
   const fresh = logOverlays(layers, facts);
   const isNew = Object.keys(fresh).some((quantity) => !(quantity in overlays));
   Object.assign(overlays, fresh);
+  for (const quantity of Object.keys(fresh)) app.data.colour_names[quantity] = LOGGED_NAMES[quantity];
   if (isNew) app.emit("colours");
   const [shown, chosen] = [app.colourScale?.quantity ?? "kind", store.colourBy.get()];
   if (chosen !== shown && (chosen === "kind" || chosen in overlays)) app.colourBy(chosen);

@@ -21,12 +21,21 @@ const TITLES: [quantity: string, title: string, reason: string][] = [
   ["time", "time", PASS_ONLY],
   ["memory", "memory", PASS_ONLY],
   ["flops", "FLOPs", PASS_ONLY],
-  ["gradient", "gradient norm", "A watch has it: tl.watch(model)"],
+  ["gradient", "gradient", "A watch has it: tl.watch(model)"],
   ["update", "update size", "A watch with an optimizer has it: tl.watch(model, optimizer=optimizer)"],
   ["nan", "NaN", "A watch counts them: tl.watch(model)"],
   ["alert", "alerts", "No rule has found anything so far"],
   ["difference", "difference", "Two side by side have it: torcheer studio A B"],
 ];
+
+/** What the numbers of the log are, for legends; those of a recorded pass are named by its drawing. */
+export const LOGGED_NAMES: Record<string, string> = {
+  gradient: "norm of the gradient",
+  update: "size of the update",
+  nan: "NaN",
+  alert: "alerts",
+  difference: "relative difference",
+};
 
 /** The ways to colour; those without numbers say why. */
 export function colourChoices(overlays: Record<string, Overlay>): ColourChoice[] {

@@ -3,7 +3,14 @@ import type { PlacedLayer, Variable } from "../messages";
 import { pictureOf, pixelValues, sentPixels, type RgbPicture } from "../network/scene/rgb_picture";
 import { buildRamp, findColourMap, parseColour } from "../network/values/colour_maps";
 import { loadSettings, rangeSetting } from "../network/settings";
-import { computeRange, fractionIn, valueOf, type Frame } from "../network/values/value_ranges";
+import {
+  computeRange,
+  fractionIn,
+  layerSetting,
+  valueOf,
+  type Frame,
+  type RangeSetting,
+} from "../network/values/value_ranges";
 import { nonFiniteColours, nonFiniteKind } from "../non_finite";
 import { arrangeCells } from "./thumbnail_layout";
 
@@ -17,13 +24,11 @@ export interface ThumbnailImage {
 export class ThumbnailPainter {
   private readonly canvas = document.createElement("canvas");
   private readonly setting;
-  private readonly ramp;
   private readonly common: [number, number] | null; // one range for all layers, if that was chosen
   private readonly special;
 
   constructor(frames: ReadonlyMap<string, Frame>, variable: Variable | undefined) {
     this.setting = rangeSetting(loadSettings(), variable);
-    this.ramp = buildRamp(findColourMap(this.setting.map));
     this.common = this.setting.mode === "layer" ? null : computeRange([...frames.values()], this.setting);
     const { nan, plus, minus } = nonFiniteColours();
     this.special = { nan: rgb(nan), plus: rgb(plus), minus: rgb(minus) };
@@ -35,7 +40,7 @@ export class ThumbnailPainter {
     const { layer } = placed;
     const axes = layer.shape.filter((length) => length > 1).length; // 512×1×1 is a row of units
     const { width, height, cells, keepsShape } = arrangeCells(frame.head, axes, aspect);
-    const colours = this.byteColours(frame);
+    const colours = this.byteColours(frame, layerSetting(this.setting, layer, frame.head.variable));
     const pixels = new Uint8ClampedArray(4 * width * height);
     cells.forEach((cell, n) => cell >= 0 && pixels.set(colours[frame.bytes[cell]], 4 * n));
     return { url: this.urlOf(pixels, width, height), keepsShape };
@@ -61,15 +66,16 @@ export class ThumbnailPainter {
     return this.canvas.toDataURL();
   }
 
-  private byteColours(frame: Frame): number[][] {
-    const range = this.common ?? computeRange([frame], this.setting);
+  private byteColours(frame: Frame, setting: RangeSetting): number[][] {
+    const range = this.common ?? computeRange([frame], setting);
+    const ramp = buildRamp(findColourMap(setting.map));
     return Array.from({ length: 256 }, (_, byte) => {
       const value = valueOf(frame.head, byte);
       if (value === undefined) return [0, 0, 0, 0];
       const kind = nonFiniteKind(value);
       if (kind) return this.special[kind];
       const place = 4 * Math.round(fractionIn(range, value) * 255);
-      return [...this.ramp.subarray(place, place + 4)];
+      return [...ramp.subarray(place, place + 4)];
     });
   }
 }

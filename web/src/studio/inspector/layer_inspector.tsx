@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Layer, LayerTensors, TensorHead } from "../messages";
 import type { NetworkPresenter } from "../network/presenter";
 import { buildRamp, findColourMap } from "../network/values/colour_maps";
+import { layerSetting } from "../network/values/value_ranges";
 import { formatNumber } from "../tables/value_format";
 import { useValue } from "../store";
 import { AxisControls } from "./axis_controls";
@@ -120,8 +121,11 @@ function TensorView({ presenter, layer, tensors, head }: TensorsProps & { head: 
   const question = { ...place, ...axes.sliceQuestion(choice, wide ? WIDE_CELLS : CELLS) };
   const sliced = useAnswer(question, (asked) => askSlice(store, asked), null);
   const summed = useAnswer(place, (asked) => askStatistics(store, asked), null);
-  const range = presenter.range();
-  const colours: Colours = { map: range.map, zeroCentred: range.zeroCentred && head.type !== "bool", eachTile };
+  const chosen = presenter.range();
+  const setting = layerSetting(chosen, layer, head.parameter ? "" : head.variable);
+  const zeroCentred = setting.zeroCentred && head.type !== "bool";
+  const range: [number, number] | null = setting === chosen ? null : [setting.min, setting.max];
+  const colours: Colours = { map: setting.map, zeroCentred, eachTile, range };
   const block = sliced?.value && isOf(sliced.question, place, choice) ? sliced.value : null;
   return (
     <>
@@ -244,7 +248,7 @@ export function unitOf(layer: Layer, head: TensorHead, index: (number | { first:
 }
 
 function ColourScale({ block, colours, setEachTile }: { block: SliceBlock; colours: Colours; setEachTile: (each: boolean) => void }) {
-  const [lo, hi] = colourRange(block.range(), colours.zeroCentred);
+  const [lo, hi] = colourRange(colours.range ?? block.range(), colours.zeroCentred);
   const ramp = buildRamp(findColourMap(colours.map));
   const stops = [0, 64, 128, 192, 255].map((n) => `rgb(${ramp[n * 4]} ${ramp[n * 4 + 1]} ${ramp[n * 4 + 2]})`);
   return (

@@ -55,8 +55,13 @@ export function QuantityLegend({ title, colours }: { title: string; colours: Sla
           <span>{high}</span>
         </div>
       )}
-      <small>{hasRange ? "of each layer, by powers of ten" : "no layer has more than 0"}</small>
+      <small>{rangeText(colours)}</small>
       {colours.hasNonFinite && <small>NaN or infinite: magenta</small>}
     </div>
   );
+}
+
+function rangeText({ scale, hasNonFinite }: SlabColours): string {
+  if (scale.hasRange) return "of each layer, by powers of ten";
+  return hasNonFinite ? "all others: 0 or unknown" : "no layer has more than 0";
 }

@@ -8,7 +8,7 @@ import { ARROW_STYLES, arrowType } from "../scene/arrows";
 import type { NetworkPresenter, HoverTarget } from "../presenter";
 import { findColourMap, buildRamp } from "../values/colour_maps";
 import { unravelUnit, tileName, cellAt } from "../scene/unit_grid";
-import { nonFiniteIn } from "../values/value_ranges";
+import { layerSetting, nonFiniteIn } from "../values/value_ranges";
 import { QuantityLegend } from "./colour_by";
 import { pixelFraction, pixelValues } from "../scene/rgb_picture";
 import type { PlacedLayer } from "../../messages";
@@ -22,7 +22,10 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   const selection = useValue(presenter.store.selection);
   const canvas = useRef<HTMLCanvasElement>(null);
   const colours = useValue(presenter.colours);
-  const { map, mode } = presenter.range(true);
+  const setting = presenter.range(true);
+  const name = rangeLayer(presenter, selection?.layer);
+  const layer = visible?.net.layers.find((placed) => placed.layer.name === name)?.layer;
+  const { map } = layer ? layerSetting(setting, layer, displayed.variable) : setting;
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     const pixels = context?.createImageData(256, 1);
@@ -31,15 +34,16 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
     context.putImageData(pixels, 0, 0);
   }, [map, !net?.layers.length, !colours]);
   if (!net?.layers.length) return null;
-  const isPerLayer = mode === "layer";
-  const name = rangeLayer(presenter, selection?.layer);
+  const isPerLayer = setting.mode === "layer";
+  const hasShares = visible?.net.layers.some(
+    (placed) => placed.layer.range && presenter.scene.frames.has(placed.layer.name),
+  );
   const [lo, hi] = presenter.scene.ranges.get(name) ?? [-1, 1];
   const types = [...new Set(visible?.net.projections.map(({ type }) => arrowType(type)))];
-  const title = presenter.numbers.choices().find(({ quantity }) => quantity === colours?.scale.quantity)?.title ?? "";
   if (colours)
     return (
       <div class="network-legend">
-        <QuantityLegend title={title} colours={colours} />
+        <QuantityLegend title={presenter.numbers.nameOf(colours.scale.quantity)} colours={colours} />
       </div>
     );
   return (
@@ -65,6 +69,7 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
         {isPerLayer && name && (
           <small>each layer by itself; these are of {visible?.items.get(name)?.title ?? name}</small>
         )}
+        {isPerLayer && hasShares && displayed.variable === "Act" && <small>attention: 0 is dark, 1 is bright</small>}
       </div>
       <NonFiniteKey presenter={presenter} />
       {arrows && presenter.webgl && types.length > 1 && (

@@ -14,7 +14,7 @@ import {
 } from "./unit_grid";
 import { pickResult, type PickResult } from "./picking";
 import { pictureOf, pixelValues, sentPixels, type RgbPicture } from "./rgb_picture";
-import { computeRange, fractionIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
+import { computeRange, fractionIn, layerSetting, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Appearance, Unit } from "./scene";
 import type { SlabColour } from "../../colouring/slab_colours";
 import type { Fault } from "../fold/faults";
@@ -46,7 +46,6 @@ export class FlatScene {
   private plates: Plate[] = [];
   private net: Net | null = null;
   private items: ReadonlyMap<string, SceneItem> = new Map();
-  private ramp = new Uint8Array(256 * 4);
   private setting: RangeSetting | null = null;
   private selected: Unit | null = null;
   private frameRequest = 0;
@@ -75,7 +74,6 @@ export class FlatScene {
   }
 
   setRange(setting: RangeSetting): void {
-    this.ramp = buildRamp(findColourMap(setting.map));
     this.setting = setting;
     this.updateRanges();
   }
@@ -149,12 +147,16 @@ export class FlatScene {
     const globalRange = computeRange([...this.frames.values()], this.setting);
     for (const { layer } of this.net?.layers ?? []) {
       const frame = this.frames.get(layer.name);
-      this.ranges.set(
-        layer.name,
-        frame && this.setting.mode === "layer" ? computeRange([frame], this.setting) : globalRange,
-      );
+      const isPerLayer = frame && this.setting.mode === "layer";
+      this.ranges.set(layer.name, isPerLayer ? computeRange([frame], this.settingOf(layer.name)!) : globalRange);
     }
     this.requestDraw();
+  }
+
+  // With the colours and range of the values that a layer shows.
+  private settingOf(name: string): RangeSetting | null {
+    const [placed, variable] = [this.net?.layers.find(({ layer }) => layer.name === name), this.frames.get(name)?.head.variable]; // prettier-ignore
+    return this.setting && placed && variable ? layerSetting(this.setting, placed.layer, variable) : this.setting;
   }
 
   private resize(): void {
@@ -276,13 +278,14 @@ export class FlatScene {
   private paint(pixels: Uint32Array, name: string, sent: UnitGrid, placed: PlacedLayer): void {
     const frame = this.frames.get(name);
     const range = this.ranges.get(name) ?? [-1, 1];
+    const ramp = buildRamp(findColourMap(this.settingOf(name)?.map ?? ""));
     const colours = new Uint32Array(256).map((_, byte) => {
       const value = frame ? valueOf(frame.head, byte) : undefined;
       if (value === undefined) return packColour(parseColour(this.appearance.palette.blank));
       const kind = nonFiniteKind(value);
       if (kind) return packColour(parseColour(this.appearance.palette[kind]));
       const offset = Math.round(fractionIn(range, value) * 255) * 4;
-      return packColour([this.ramp[offset], this.ramp[offset + 1], this.ramp[offset + 2]]);
+      return packColour([ramp[offset], ramp[offset + 1], ramp[offset + 2]]);
     });
     const isReduced = frame && (frame.head.raster || frame.head.block.some((length) => length > 1));
     const count = isReduced ? cellsOf(sent) : placed.units;

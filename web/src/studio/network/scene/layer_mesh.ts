@@ -67,12 +67,11 @@ export class LayerMesh {
 
   constructor(
     readonly placed: PosedLayer,
-    ramp: Texture,
     count = 1, // how many equal modules it stands for: drawn as a stack
   ) {
     this.layout = layoutOf(placed.grid, null);
     this.texture = makeTexture(1);
-    this.uniforms = layerUniforms(placed, this.texture, ramp);
+    this.uniforms = layerUniforms(placed, this.texture);
     this.bars = new Mesh(barGeometry(), makeMaterial(this.uniforms, BAR_VERTEX, BAR_FRAGMENT));
     this.cells = new Mesh(squareGeometry(), makeMaterial(this.uniforms, CELL_VERTEX, CELL_FRAGMENT));
     this.plane = new Mesh(squareGeometry(), planeMaterial(placed));
@@ -114,8 +113,9 @@ export class LayerMesh {
     this.showPicture();
   }
 
-  /** Set the colour range and the baseline of the bars. */
-  setRange(range: [number, number]): void {
+  /** Set the colour range, its colours, and the baseline of the bars. */
+  setRange(range: [number, number], ramp: Texture): void {
+    this.uniforms.ramp.value = ramp;
     this.uniforms.range.value.set(...range);
     this.uniforms.ground.value = baselineOf(range);
   }
@@ -245,9 +245,9 @@ export class LayerMesh {
   }
 }
 
-function layerUniforms(placed: PlacedLayer, texture: DataTexture, ramp: Texture) {
+function layerUniforms(placed: PlacedLayer, texture: DataTexture) {
   return {
-    values: { value: texture }, ramp: { value: ramp }, across: { value: 1 }, count: { value: 0 },
+    values: { value: texture }, ramp: { value: null as Texture | null }, across: { value: 1 }, count: { value: 0 },
     grid: { value: new Vector4(1, 1, 1, 1) }, tile: { value: new Vector2(1, 1) }, block: { value: new Vector2(1, 1) }, gap: { value: 0 }, size: { value: new Vector2(...placed.size) },
     span: { value: new Vector2(0, 1) }, range: { value: new Vector2(-1, 1) }, ground: { value: 0 },
     plane: { value: new Vector3() }, blank: { value: new Vector3() }, nan: { value: new Vector3() }, plus: { value: new Vector3() }, minus: { value: new Vector3() }, green: { value: new Vector3() },

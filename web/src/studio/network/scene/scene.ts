@@ -14,7 +14,7 @@ import { LayerMesh, type ScenePalette } from "./layer_mesh";
 import { CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
 import { NARROW_PX, labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
-import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
+import { computeRange, layerSetting, type Frame, type RangeSetting } from "../values/value_ranges";
 import type { Fault } from "../fold/faults";
 import type { SlabColour } from "../../colouring/slab_colours";
 import type { SceneItem, VisibleNet } from "../fold/visible_net";
@@ -61,7 +61,7 @@ export class Scene {
   private readonly renderer: WebGLRenderer;
   private readonly world = new World();
   private readonly root = new Group();
-  private readonly ramp: DataTexture;
+  private readonly ramps = new Map<string, DataTexture>(); // by colour map
   private readonly labels: Labels;
   private readonly marker: HTMLElement;
   readonly tokens: TokenLabels;
@@ -97,8 +97,6 @@ export class Scene {
     this.renderer.setClearColor(0, 0);
     this.canvas = this.renderer.domElement;
     this.orbit = new OrbitCamera(() => this.requestDraw());
-    this.ramp = new DataTexture(new Uint8Array(256 * 4), 256, 1);
-    this.ramp.minFilter = this.ramp.magFilter = LinearFilter;
     this.world.add(this.root);
     this.labels = new Labels(overlay, (key) => this.onLabelClick(key));
     this.marker = document.createElement("div");
@@ -126,7 +124,7 @@ export class Scene {
     this.boxes.setFrames(visible?.frames ?? []);
     this.root.add(this.boxes.group);
     for (const placed of net?.layers ?? []) {
-      const view = new LayerMesh({ ...placed }, this.ramp, this.items.get(placed.layer.name)?.count);
+      const view = new LayerMesh({ ...placed }, this.items.get(placed.layer.name)?.count);
       view.setPalette(this.appearance.palette);
       view.setTint(this.tints ? (this.tints.get(placed.layer.name)?.fill ?? "") : null);
       this.layerMeshes.set(placed.layer.name, view);
@@ -172,10 +170,6 @@ export class Scene {
   }
 
   setRange(setting: RangeSetting): void {
-    if (setting.map !== this.setting?.map) {
-      (this.ramp.image.data as Uint8Array).set(buildRamp(findColourMap(setting.map)));
-      this.ramp.needsUpdate = true;
-    }
     this.setting = setting;
     this.updateRanges();
   }
@@ -296,7 +290,7 @@ export class Scene {
     this.resizeObserver.disconnect();
     this.setNet(null);
     cancelAnimationFrame(this.frameRequest);
-    this.ramp.dispose();
+    for (const ramp of this.ramps.values()) ramp.dispose();
     this.renderer.dispose();
     this.renderer.forceContextLoss();
     this.canvas.remove();
@@ -389,11 +383,22 @@ export class Scene {
     this.ranges.clear();
     for (const [name, view] of this.layerMeshes) {
       const isPerLayer = this.setting.mode === "layer" && view.frame;
-      const range = isPerLayer ? computeRange([view.frame!], this.setting) : globalRange;
-      view.setRange(range);
+      const setting = layerSetting(this.setting, view.placed.layer, view.frame?.head.variable ?? "");
+      const range = isPerLayer ? computeRange([view.frame!], setting) : globalRange;
+      view.setRange(range, this.rampOf(setting.map));
       this.ranges.set(name, range);
     }
     this.requestDraw();
+  }
+
+  private rampOf(map: string): DataTexture {
+    let ramp = this.ramps.get(map);
+    if (ramp) return ramp;
+    ramp = new DataTexture(new Uint8Array(buildRamp(findColourMap(map))), 256, 1);
+    ramp.minFilter = ramp.magFilter = LinearFilter;
+    ramp.needsUpdate = true;
+    this.ramps.set(map, ramp);
+    return ramp;
   }
 
   private updateHighlights(): void {

@@ -1,7 +1,9 @@
 // Value ranges: which values the colours span, and which colour map.
-import type { FrameHead, Variable } from "../../messages";
+import type { FrameHead, Layer, Variable } from "../../messages";
 import type { NonFinite } from "../../non_finite";
 import { COLOUR_MAPS } from "./colour_maps";
+
+const SEQUENTIAL_MAP = "Viridis"; // where values lie between two ends by their nature
 
 export interface Frame {
   head: FrameHead;
@@ -24,6 +26,13 @@ export function defaultRangeSetting(variable: Variable | undefined): RangeSettin
   const [min, max] = variable?.range ?? [-1, 1];
   const mode = variable?.range ? "fixed" : "layer"; // one strong layer would leave the others grey
   return { mode, min, max, percent: 99, zeroCentred: variable?.zero_centred ?? true, map: COLOUR_MAPS[0].name };
+}
+
+/** The setting for one layer: values that lie in a range by their nature, as attention weights do, span all of it. */
+export function layerSetting(setting: RangeSetting, layer: Layer, variable: string): RangeSetting {
+  if (!layer.range || variable !== "Act" || setting.mode !== "layer") return setting;
+  const map = setting.map === COLOUR_MAPS[0].name ? SEQUENTIAL_MAP : setting.map;
+  return { ...setting, mode: "fixed", min: layer.range[0], max: layer.range[1], zeroCentred: false, map };
 }
 
 /** The range over these frames; in mode "layer", called with one frame at a time. */
