@@ -113,9 +113,10 @@ export class LayerMesh {
     this.showPicture();
   }
 
-  /** Set the colour range, its colours, and the baseline of the bars. */
-  setRange(range: [number, number], ramp: Texture): void {
+  /** Set the colour range, its colours, whether values near zero are seen through, and the baseline of the bars. */
+  setRange(range: [number, number], ramp: Texture, fades: boolean): void {
     this.uniforms.ramp.value = ramp;
+    this.uniforms.veil.value = fades ? 1 : 0;
     this.uniforms.range.value.set(...range);
     this.uniforms.ground.value = baselineOf(range);
   }

@@ -385,7 +385,7 @@ export class Scene {
       const isPerLayer = this.setting.mode === "layer" && view.frame;
       const setting = layerSetting(this.setting, view.placed.layer, view.frame?.head.variable ?? "");
       const range = isPerLayer ? computeRange([view.frame!], setting) : globalRange;
-      view.setRange(range, this.rampOf(setting.map));
+      view.setRange(range, this.rampOf(setting.map), findColourMap(setting.map).diverging);
       this.ranges.set(name, range);
     }
     this.requestDraw();
