@@ -273,6 +273,28 @@ def test_a_forward_that_is_a_coroutine_is_remarked_on():
 # -- facts that raise ------------------------------------------------------------------------------------------------
 
 
+class AttributesAreKeys(dict):
+    """The `ModelOutput` that people write in one line; it has no attribute that it could miss politely."""
+
+    __getattr__ = dict.__getitem__
+
+
+@pytest.mark.parametrize("structure", [True, False])
+def test_an_output_whose_missing_attributes_raise_key_errors_is_recorded(structure):
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return AttributesAreKeys(logits=self.linear(x))
+
+    model, x = Returns(), torch.rand(1, 2)
+    history = tl.log_forward_pass(model, x, layers_to_save="all" if structure else ["linear"], structure=structure)
+    assert torch.equal(history["linear"].tensor_contents, model(x).logits)
+    assert not structure or history.validate()
+
+
 def test_a_fact_that_torch_refuses_to_tell_is_unknown_and_the_history_stays_readable():
     class Writes(nn.Module):
         def __init__(self):

@@ -26,7 +26,9 @@ LAZY = "forward returned a {kind}, which runs when it is awaited: what it does i
 
 def run_to_end(out: Any, notes: list[str]) -> Any:
     """Return a model's output; if it is an iterator, run it, return its items and add a note."""
-    if isinstance(out, Coroutine) or hasattr(out, "__anext__"):
+    if isinstance(out, Coroutine) or hasattr(
+        type(out), "__anext__"
+    ):  # an output's own `__getattr__` may raise anything
         notes.append(LAZY.format(kind=type(out).__name__))
     if not isinstance(out, Iterator) or isinstance(out, Tensor):
         with suppress(Exception):  # a user-defined container that cannot be walked
