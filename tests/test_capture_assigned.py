@@ -1,5 +1,7 @@
 """Buffers, parameters and other tensors of a model that its code exchanges while it runs."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -263,6 +265,73 @@ def test_the_gradient_of_an_assigned_parameter_is_that_of_its_own_leaf():
     alias = history.find(lambda op: op.kind == "alias")[0]
     assert alias.grad_contents.tolist() == [3, 3, 3]
     assert history["mul_1"].gradients == []  # torch detaches what a parameter is made of
+
+
+class Converts(nn.Module):
+    """A model that runs its layer in float64, and then as it was."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.linear.to(torch.float64)
+            y = self.linear(x.double())
+        self.linear.to(torch.float32)
+        return self.linear(x) + y.float()
+
+
+@pytest.fixture
+def swapped_conversions():
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+@pytest.mark.parametrize("layers", ["all", "none", ["linear"]])
+def test_a_model_that_swaps_its_parameters_to_convert_them_is_recorded(swapped_conversions, layers):
+    model, x = Converts(), torch.rand(2, 3)
+    expected = deepcopy(model)(x)
+    history = tl.log_forward_pass(model, x, layers_to_save=layers)
+    assert model.linear.weight.dtype == torch.float32 and names(history)[-1] == ["linear.weight", "linear.bias"]
+    if layers == "all":
+        assert torch.equal(history["output_1"].tensor_contents, expected)
+        assert [op.tensor_contents.dtype for op in history.find("to_*")] == [torch.float64] * 2 + [torch.float32] * 2
+        assert history.validate()
+
+
+def test_the_gradient_of_a_converted_parameter_is_that_of_what_the_model_holds(swapped_conversions):
+    model = Converts()
+    history = tl.log_forward_pass(model, torch.rand(2, 3), save_gradients=True).backward()
+    assert torch.equal(history.parameters["linear.weight"].gradients[0], model.linear.weight.grad)
+
+
+def test_a_converted_parameter_that_was_swapped_comes_from_its_conversion(swapped_conversions):
+    history = tl.log_forward_pass(Converts(), torch.rand(2, 3))
+    weight = history["linear_1:2"].parents[1]
+    assert weight.kind == "alias" and weight.parents[0].name == "to"
+
+
+@pytest.mark.parametrize("width", [3, 5])
+def test_a_parameter_that_is_given_data_of_another_shape_still_learns(width):
+    class Grows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3, 4))
+
+        def forward(self, x):
+            with torch.no_grad():
+                x @ self.weight
+            self.weight.data = torch.ones(3, width)
+            return x @ self.weight
+
+    model = Grows()
+    with tl.recording(model) as history:
+        out = model(torch.ones(2, 3))
+    out.sum().backward()
+    assert model.weight.grad.tolist() == [[2.0] * width] * 3 and history.validate()
 
 
 def test_nothing_of_ours_hears_of_parameters_after_a_capture():

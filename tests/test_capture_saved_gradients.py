@@ -53,6 +53,15 @@ def test_only_saved_layers_get_gradients():
     assert history["linear_1"].grad_contents is None
 
 
+def test_parameters_of_a_lazy_module_get_gradients_from_its_first_pass_on():
+    model, x = nn.Sequential(nn.LazyLinear(3), nn.ReLU()), torch.rand(2, 4)
+    history = tl.log_forward_pass(model, x, save_gradients=True)
+    history.backward()
+    weight, bias = model[0].weight, model[0].bias
+    assert weight.grad.shape == (3, 4) and torch.equal(history.parameters["0.weight"].gradients[0], weight.grad)
+    assert torch.equal(history.parameters["0.bias"].gradients[0], bias.grad)
+
+
 def test_hooks_leave_the_model_with_the_history():
     model = relu_net()
     history = tl.log_forward_pass(model, torch.rand(3, 4), save_gradients=True)

@@ -208,7 +208,8 @@ def test_all_that_is_ever_replaced_in_torch_is_in_one_table():
     assert swapped == {
         "Module._call_impl", "torch.compile", "MultiheadAttention.forward", "TransformerEncoderLayer.forward",
         "TransformerEncoder.forward", "Function.apply", "ScriptFunction.__call__", "Tensor.backward",
-        "record_function.__exit__", "Work.wait", "warnings.showwarning",
+        "record_function.__exit__", "Work.wait", "warnings.showwarning", "torch.utils.swap_tensors",
+            "torch._C._swap_tensor_impl",
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from torcheer.capture import edits as edits_module
 from torcheer.capture.editing.edit_targets import EditTarget, EditTargets
@@ -59,6 +60,7 @@ class Requests:
         self._modules: dict[int, tuple[str, list[tuple[Selector, bool]]]] = {}
         self._module_calls: dict[str, int] = {}
         self._stored_logged = 0
+        self._uninitialized: list[Tensor] = []  # parameters of lazy modules, which have no gradient to log yet
         self._gathered_logged = 0
         recorder.on_op = self._on_op
 
@@ -80,9 +82,8 @@ class Requests:
         if self.edits.need_entries:
             recorder.on_entry = self._on_entry
         self._choice = OpChoice(self.selectors, self.trace, self.history, logs_gradients=save_gradients)
-        recorder.keeps_gradients = save_gradients
         if save_gradients:
-            self.log = self.trace.gradient_log = GradientLog()
+            self.log = self.trace.gradient_log = recorder.gradient_log = GradientLog()
         self._find_modules(modules)
         if isinstance(recorder, PartialRecorder):
             self.kept = KeptValues(save, recorder)
@@ -224,7 +225,9 @@ class Requests:
             ) in self.recorder.gathered.values():  # before the shard itself: autograd's leaf is the whole
                 log.hook(whole, -id(shard))
             self._gathered_logged = len(self.recorder.gathered)
-        for tensor in self.recorder.stored[self._stored_logged :]:
+        new = self._uninitialized + self.recorder.stored[self._stored_logged :]
+        self._uninitialized = [tensor for tensor in new if is_lazy(tensor)]
+        for tensor in new:
             log.hook(tensor, -id(tensor))
         self._stored_logged = len(self.recorder.stored)
 

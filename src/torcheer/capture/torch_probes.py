@@ -378,6 +378,14 @@ def _compiled_module() -> bool:
     return bool(module(torch.ones(1)) == "compiled")
 
 
+@_probe(state._SWAP_CONTENTS)
+def _swapped_contents() -> bool:
+    first, second = torch.zeros(1), torch.ones(2)
+    owner, name = state.CONTENT_SWAP
+    vars(owner)[name](first, second)
+    return first.tolist() == [1, 1] and second.tolist() == [0]
+
+
 @_probe("Tensor._version", "Tensor._is_view", "UntypedStorage._cdata")
 def _memory() -> bool:
     tensor = torch.zeros(2)

@@ -129,6 +129,7 @@ _FORWARD_AD_LEVEL = "torch.autograd.forward_ad._current_level"
 _DYNAMO_BACKENDS = "torch._dynamo.eval_frame.cached_backends"
 _DYNAMO_COUNTERS = "torch._dynamo.utils.counters"
 _FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup"
+_SWAP_CONTENTS = "torch._C._swap_tensor_impl"
 NAMES |= {
     _UNSAFE_VIEW: "rebuild values from memory",
     _WORLD: "know whether a collective is only queued",
@@ -136,6 +137,7 @@ NAMES |= {
     _DYNAMO_BACKENDS: "notice compiled code",
     _DYNAMO_COUNTERS: "leave dynamo's counters as they were",
     _FSDP_GROUP: "leave the gathering of FSDP out of recordings",
+    _SWAP_CONTENTS: "follow tensors whose contents are swapped",
 }
 
 # Private attributes of torch's objects, read where they are needed (a call around each would cost more than the read).
@@ -212,8 +214,8 @@ FEATURES: dict[str, Feature] = {
     ),
 }  # fmt: skip
 # Looked up with a substitute where they are used: without them dynamo's own statistics may count a capture, and FSDP's
-# gathering is recorded as any work.
-SUBSTITUTED = (_DYNAMO_BACKENDS, _DYNAMO_COUNTERS, _FSDP_GROUP)
+# gathering is recorded as any work; where tensors are swapped in another way, their values are not followed.
+SUBSTITUTED = (_DYNAMO_BACKENDS, _DYNAMO_COUNTERS, _FSDP_GROUP, _SWAP_CONTENTS)
 _optional = {name for feature in FEATURES.values() for name in feature.names}.union(SUBSTITUTED)
 FEATURES[CAPTURE] = Feature(
     tuple(name for name in (*NAMES, *ATTRIBUTES, *IMPORTED) if name not in _optional),
@@ -398,6 +400,9 @@ class PausedRecording:
 # An attribute that is replaced: its owner, its name, and a function that makes the replacement from what it finds
 # there (None: leave it).
 Swap = tuple[Any, str, Callable[[Any], Any]]
+
+# Where torch swaps the contents of two tensors: the function that people call, and the one that it ends with.
+TENSOR_SWAP, CONTENT_SWAP = (torch.utils, "swap_tensors"), (torch._C, "_swap_tensor_impl")
 
 SWAPS: dict[str, Swaps] = {}  # all that torcheer may replace in torch, by purpose
 originals: dict[Any, Any] = {}  # replacement -> the original, while it is replaced

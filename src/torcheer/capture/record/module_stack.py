@@ -3,7 +3,8 @@
 While a capture runs, `_traced_call` replaces `nn.Module._call_impl` and `_watched_compile` replaces `torch.compile`
 (`torch_state.Swaps`). So is the `forward` of classes that choose a fused kernel, and of the classes below a module
 whose code calls a `.forward` directly: such a call counts as a module call. A parameter registration hook of torch
-reports assigned parameters. Module hooks would be the public way; they cost four times as much per call.
+reports assigned parameters; `torch.utils.swap_tensors` is replaced, to follow the contents that it swaps. Module hooks
+would be the public way; they cost four times as much per call.
 (`__call__` would do as well, but replacing a dunder makes Python update every subclass of nn.Module: 50 µs, or
 milliseconds once transformers is imported.)
 """
@@ -34,9 +35,11 @@ from torcheer.capture.special_cases import distributed_tensors, fused_attention,
 from torcheer.capture.special_cases.generator_forward import scoped_generator
 from torcheer.capture.torch_state import (
     CAPTURE,
+    CONTENT_SWAP,
     GLOBAL_HOOKS,
     PARAMETER_HOOKS,
     POOLING,
+    TENSOR_SWAP,
     Swap,
     Swaps,
     is_usable,
@@ -44,6 +47,7 @@ from torcheer.capture.torch_state import (
     require,
     tracing_state,
 )
+from torcheer.capture.values.swapped_tensors import follow_swap, run_swap
 
 CallWrapper = Callable[[Module, Callable[[], Any]], Any]
 
@@ -297,6 +301,21 @@ def _watch_direct_calls(forward: Any) -> Callable[..., Any]:
     return _direct_call
 
 
+def _watch_tensor_swap(swap: Any) -> Any:
+    def swap_tensors(first: Tensor, second: Tensor) -> Any:
+        recorders = _active.get(_ident())
+        return run_swap(recorders, swap, first, second) if recorders else swap(first, second)
+
+    return swap_tensors
+
+
+def _watch_content_swap(swap: Any) -> Any:
+    def swap_contents(first: Tensor, second: Tensor) -> Any:
+        return follow_swap(_active.get(_ident(), ()), swap, first, second)
+
+    return swap_contents
+
+
 _watched_fused = {kind.forward: _watch_direct_calls(kind.forward) for kind in FUSED_MODULES}
 _TRACED_CALL: Swap = (Module, "_call_impl", lambda _: _traced_call)
 _CAPTURES = Swaps(
@@ -304,6 +323,8 @@ _CAPTURES = Swaps(
     _TRACED_CALL,
     (torch, "compile", lambda _: _watched_compile),
     (warnings, "showwarning", at_user_line),
+    (*TENSOR_SWAP, _watch_tensor_swap),
+    (*CONTENT_SWAP, _watch_content_swap),
     *((kind, "forward", _watched_fused.get) for kind in FUSED_MODULES),  # None where other code replaced it
     hooks=[_ParameterHook],
 )

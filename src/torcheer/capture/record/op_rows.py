@@ -111,9 +111,14 @@ class LiveTrace:
         return {}
 
     def stored_gradients(self, name: str) -> list[Any]:
-        """Return the gradients of a parameter, one per backward call."""
-        tensor = self._stored_names().tensors.get(name)
-        return [] if self.gradient_log is None or tensor is None else self.gradient_log.of(-id(tensor))
+        """Return the gradients of a parameter, one per backward call; without any, those of what was assigned to it."""
+        names, log = self._stored_names(), self.gradient_log
+        if log is None:
+            return []
+        assigned = self.recorder.assigned.items()
+        keys = [-id(names.tensors[name])] if name in names.tensors else []
+        keys += [ref for ref, (_, module, place) in assigned if names.full_name(module, place) == name]
+        return next(filter(None, map(log.of, keys)), [])
 
     def backward_text(self) -> str:
         """Return nothing: torch's own backward has no steps to read."""

@@ -177,7 +177,6 @@ class Recorder(TorchFunctionMode):
         self.wants_inside: Callable[[torch.nn.Module, frozenset[TorchCall]], bool] | None = None  # see asks_for_inside
         self.explicit_depth = 0  # > 0 while a fused kernel's explicit path runs, for reading only
         self.has_edits = False
-        self.keeps_gradients = False
         self.watched_modules: set[int] = set()  # ids of modules in which direct `.forward` calls are watched
         self.pending_collectives: list[tuple[int, TorchCall, Any]] = []  # not yet passed to `on_op`
         self.higher_order_depth = 0  # number of higher-order operators being opened
@@ -192,6 +191,7 @@ class Recorder(TorchFunctionMode):
         # value that is about to be overwritten is among them
         self.recent: deque[tuple[int, Any]] | None = None
         self.holds: Callable[[int], bool] | None = None
+        self.gradient_log: Any = None  # the `GradientLog`, if gradients are saved
         self.on_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
         self.on_entry: Callable[[int, torch.nn.Module, Any, Any], Any] | None = None  # edits of what modules receive
         self.inputs_from_call = False  # whether arguments of a root module call are inputs (in `recording`)
@@ -615,6 +615,10 @@ class Recorder(TorchFunctionMode):
         if len(tensors) > 8 and self.saved is None:  # callers read them one by one, by slot
             self._outputs_cache = (node, out, tensors)
         return tensors
+
+    def forget_outputs(self) -> None:
+        """Read the outputs of rows anew: they were changed."""
+        self._outputs_cache = (-1, None, [])
 
     def released_at(self, node: int) -> range:
         """Return the offsets in `facts` of a row's released tensors; none if the row still holds them."""

@@ -258,7 +258,7 @@ class _NoPattern(Exception):
 def _is_plain_run(recorder: Recorder) -> bool:
     return not (
         recorder.has_edits
-        or recorder.keeps_gradients
+        or recorder.gradient_log is not None
         or recorder.distributed
         or recorder.dispatch_mode_on
         or len(function_modes()) > 1

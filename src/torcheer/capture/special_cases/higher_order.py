@@ -106,7 +106,7 @@ def call_wrapper(
     finally:
         recorder.higher_order_depth -= 1
     if random_state is not None and recorder.ran_traced_step and _takes_gradients(operands):
-        replaced = not alone or recorder.has_edits or recorder.keeps_gradients
+        replaced = not alone or recorder.has_edits or recorder.gradient_log is not None
         _note_once(recorder, REPLACED if replaced else REMARK)
         if not replaced:
             random_state.restore()

@@ -9,11 +9,13 @@ Unrecorded writes are found by torch's version counter when the tensor is next r
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 
 from torcheer.capture.record.function_table import BY_INDEX, TorchCall
 from torcheer.capture.record.refs import SLOT_BITS
@@ -45,7 +47,7 @@ from torcheer.capture.values.storage_writes import (
     nbytes,
     writes_to,
 )
-from torcheer.capture.values.value_copies import graph_copy, same_bits
+from torcheer.capture.values.value_copies import copy_of, cut_off, graph_copy, same_bits
 from torcheer.capture.values.written_regions import Window, window_of
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class ValueMemory:
 
         The refs of the tensors must be known.
         """
+        if call.name == "set_data" and written[0].requires_grad:
+            self._keep_replaced(written[0], args[1])
         if len(written) == 1 and (call.name not in BY_INDEX or nbytes(written[0]) <= SMALL_BYTES):
             shared = self._protect_fresh(written[0])
             if shared is not None and not shared:
@@ -119,6 +123,18 @@ class ValueMemory:
         """Preserve a value before a write to all of its memory; False if other values may share that."""
         shared = self._protect_fresh(tensor)
         return shared is not None and not shared
+
+    def _keep_replaced(self, leaf: Tensor, new: Tensor) -> None:
+        """Copy what a leaf holds, before `.data = …` gives it another shape, dtype or device, without its graph.
+
+        A copy with its graph would fix, for backward, the shape that the leaf's gradient must have.
+        """
+        with self.recorder.paused():
+            ref = self.recorder.ref_of(leaf)
+            is_alike = (leaf.dtype, leaf.device) == (new.dtype, new.device) and not is_lazy(leaf)
+            if leaf.is_leaf and not (is_alike and leaf.shape == new.shape) and self.recorder.must_keep(ref):
+                if not self._needs_no_copy(ref, leaf):
+                    self._add_copy(ref, leaf, cut_off(copy_of(leaf)))
 
     def _protect_fresh(self, tensor: Tensor) -> list[tuple[int, Tensor]] | None:
         """Handle recently allocated memory without the index: only recent rows can share it.
@@ -537,6 +553,17 @@ class ValueMemory:
         return ref
 
     # -- the index ---------------------------------------------------------------------------------------------------
+
+    def change_references(self, change: Callable[[Any], Any]) -> None:
+        """Replace each weak reference to a tensor by what a function makes of it."""
+        for pairs in self._index.values():
+            pairs[:] = [(ref, change(weak)) for ref, weak in pairs]
+        for block in self._blocks.values():
+            for entry in filter(None, block.entries.items):
+                entry.weak = change(entry.weak)
+        tables: list[dict[int, Any]] = [self.stale, self.exposed]
+        for table in tables:
+            table.update([(key, value._replace(tensor=change(value.tensor))) for key, value in table.items()])
 
     def _update_index(self) -> None:
         recorder, find_ref, versions = self.recorder, self.recorder.find_ref, self.recorder.versions

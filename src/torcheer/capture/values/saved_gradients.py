@@ -6,8 +6,10 @@ import weakref
 from typing import Any
 
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from torcheer.capture.torch_state import GRADIENTS, DisableTorchFunction, backward_call, require
+from torcheer.capture.values.swapped_tensors import swap_entries
 from torcheer.errors import BadArgument
 
 
@@ -23,7 +25,7 @@ class GradientLog:
 
     def hook(self, tensor: Tensor, key: int) -> None:
         """Hook a tensor to keep its gradients."""
-        if not tensor.requires_grad or key in self._handles:
+        if not tensor.requires_grad or key in self._handles or is_lazy(tensor):  # a lazy module's has no values yet
             return
         log = weakref.ref(self)
 
@@ -39,6 +41,29 @@ class GradientLog:
         if key in self._handles:
             self._handles.pop(key).remove()
             self.hook(tensor, key)
+
+    def unhook(self, tensor: Tensor) -> list[int]:
+        """Take the hooks off a tensor, whose contents torch is about to swap; return their keys.
+
+        torch swaps all but the tensor's list of hooks, to which a later hook would be added in vain.
+        """
+        hooks = tensor._backward_hooks
+        keys = [key for key, handle in self._handles.items() if hooks is not None and handle.hooks_dict_ref() is hooks]
+        for key in keys:
+            self._handles.pop(key).remove()
+        if keys and not hooks:
+            tensor._backward_hooks = None
+        return keys
+
+    def hook_all(self, tensor: Tensor, keys: list[int]) -> None:
+        """Hook a tensor for each of these keys."""
+        for key in keys:
+            self.hook(tensor, key)
+
+    def swap(self, first: int, second: int) -> None:
+        """Swap the gradients of two stored tensors, by their ids: their contents were swapped."""
+        for call in self._calls:
+            swap_entries(self._gradients, (call, -first), (call, -second))
 
     def _keep(self, key: int, gradient: Tensor | None) -> None:
         if gradient is None:  # autograd's zero: no gradient flows back through an unused output
