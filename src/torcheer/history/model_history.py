@@ -28,7 +28,9 @@ class ModelHistory(Doors):
     """Every operation of a run, in order of execution.
 
     `history['conv2d_3_7']`, `history['conv2d_3']`, `history['features.6']`, `history[7]` and `history[-17]` may all
-    select the same layer; `len(history)` counts operations.
+    select the same layer; `len(history)` counts operations. `print(history)`, `summary()` and `to_pandas()` list them,
+    `draw()` and `report()` show them, `compare(other)` finds where two runs part, `first_nan()` and `first_inf()` where
+    NaN or infinity begins, `validate()` runs everything again.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -215,6 +217,28 @@ class ModelHistory(Doors):
         if not isinstance(other, ModelHistory):
             raise BadArgument(f"compare needs another history, got {type(other).__name__}")
         return compare(self, other)
+
+    def first_nan(self) -> OpView | None:
+        """Return the first operation of whose NaN the results are made: nothing that it reads holds one; None if none.
+
+        Its `stored` names the parameters that it read, one of which may hold the NaN; an input that holds one is
+        returned itself. Passed over: NaN that is masked out again and NaN in uninitialised memory, unless every NaN is
+        so. Only forward operations are looked at. Raises ValueUnavailable if a value that decides was not saved.
+        """
+        from torcheer.history.numbers.not_finite import first_nan
+
+        return first_nan(self)
+
+    def first_inf(self) -> OpView | None:
+        """Return the first operation whose result overflows to ±infinity and is not masked out again; None if none.
+
+        An infinity counts if it reaches the results of the run or makes a NaN that does. One that was put there, by a
+        mask (`masked_fill`, `torch.full`) or by arithmetic on positions, is returned only if no other does.
+        Raises ValueUnavailable if a value that decides was not saved.
+        """
+        from torcheer.history.numbers.not_finite import first_inf
+
+        return first_inf(self)
 
     def structural_hash(self) -> str:
         """Return a hash of functions, connections and shapes, not of values, times or source lines."""

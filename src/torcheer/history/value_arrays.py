@@ -94,5 +94,12 @@ def bits_equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
     return bool(np.array_equal(_bits(first), _bits(second)))
 
 
+def equal_bits(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where two arrays of one shape hold the same bits; nowhere if their types differ."""
+    if first.shape != second.shape or first.dtype != second.dtype or first.dtype.hasobject:
+        return np.zeros(first.shape, bool)
+    return np.asarray((_bits(first) == _bits(second)).reshape(*first.shape, first.itemsize).all(-1))
+
+
 def _bits(array: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -23,6 +23,7 @@ from torcheer.capture.record.released_values import RELEASED
 from torcheer.capture.special_cases.gathered_weights import exact_arguments
 from torcheer.capture.torch_state import REPLAY, exact_modes, is_forward_ad_on, require
 from torcheer.errors import CannotReplay, ValueUnavailable
+from torcheer.history.numbers.unwritten_memory import UNINITIALISED
 
 CANNOT = "cannot be judged"
 
@@ -287,9 +288,3 @@ _COLLECTIVE = "collectives are never run again: the other ranks would wait, or b
 def _are_sizes(args: tuple[Any, ...]) -> bool:
     """Whether `x.new(…)` got sizes (uninitialised memory) rather than data to copy."""
     return all(isinstance(value, (int, torch.Size)) for value in args)
-
-
-UNINITIALISED = frozenset(
-    """empty empty_like new_empty empty_strided new_empty_strided resize_ resize_as_ empty_permuted
-    empty_quantized""".split()
-)

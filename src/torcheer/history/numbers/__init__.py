@@ -1,0 +1,1 @@
+"""What the values of one history say: where NaN and infinity begin, what is uninitialised memory."""
