@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import document_blocks
 import pytest
+from children import run_python
+from document_blocks import FIRST_PAGES
 
 from torcheer import cli
 
@@ -158,6 +162,15 @@ def test_the_config_of_getting_started_trains_at_the_first_try(
     assert cli.main(["train", "training.yaml", "--plain", "--no-control", "--device", "cpu"]) == 0
     assert "Results are under run" in capsys.readouterr().out
     assert cli.main(["evaluate", "run"]) == 0
+
+
+def test_the_python_in_the_first_documents_runs_twice_with_the_base_package_alone(tmp_path: Path) -> None:
+    """Where a line needs more, the page says so beside it, and the error says how to install it."""
+    site = tmp_path / "site" / "sitecustomize.py"
+    site.parent.mkdir()
+    site.write_text(document_blocks.BASE_SITE.format(tests=str(ROOT / "tests")))
+    python_path = os.pathsep.join(filter(None, [str(site.parent), os.environ.get("PYTHONPATH")]))
+    run_python(document_blocks.__file__, *FIRST_PAGES, cwd=tmp_path, env={"PYTHONPATH": python_path})
 
 
 # What STYLE's table of words replaces; `go` and `goes` on are "resume" and "continue".
