@@ -96,7 +96,7 @@ check-python: setup
 # What a user's editor says of our types; mypy reads the same programs.
 check-types: setup $(node_modules)
 	@mkdir -p build && $(python) .ci/readme_program.py >build/readme_program.py
-	@$(with_node) node web/node_modules/pyright/index.js --pythonpath $(python) tests/typed_user.py tests/typed_user_parts.py tests/typed_user_loops.py build/readme_program.py
+	@$(with_node) node web/node_modules/pyright/index.js --pythonpath $(python) tests/typed_user.py tests/typed_user_parts.py tests/typed_user_loops.py tests/typed_user_mistakes.py build/readme_program.py
 
 # Collects every test: pytest compiles them here once, where each worker of `make test` would.
 check-map: setup

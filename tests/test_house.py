@@ -122,6 +122,8 @@ LATE = {
     },
     "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
+# What type checkers alone import: a value of a history is a tensor to them.
+FOR_TYPES = {"history": {"torch"}, "network": {"pandas"}}
 # Files that only a function imports: triton compiles functions of a module, with the module's globals.
 LATE_FILES = {PACKAGE / "tap" / "reduction" / "triton_programs.py"}
 # The map's only exceptions: one-line late imports of other rooms, and the names of eTorch that people import from here.
@@ -152,7 +154,8 @@ def test_the_import_map_holds() -> None:
     [
         ("history/find.py", "import torch"),
         ("history/find.py", "def find():\n    from torch import nn"),
-        ("history/find.py", "if TYPE_CHECKING:\n    import torch"),
+        ("history/find.py", "if TYPE_CHECKING:\n    import torcheer.capture"),
+        ("history/find.py", "if not TYPE_CHECKING:\n    import torch"),
         ("history/find.py", "import pandas"),
         ("history/find.py", "def find():\n    import torcheer.capture"),
         ("history/find.py", "from torcheer import capture"),
@@ -177,6 +180,7 @@ def test_the_import_map_refuses(file: str, source: str) -> None:
     [
         ("history/find.py", "import numpy\nfrom . import trace\nfrom torcheer.records import Op\nimport json"),
         ("history/find.py", "def to_pandas():\n    import pandas"),
+        ("history/find.py", "if TYPE_CHECKING:\n    from torch import Tensor"),
         ("history/doors.py", "def validate():\n    from torcheer.capture.proof import replay"),
         ("capture/modes.py", "import torch\nfrom ..history.model import ModelHistory\nfrom .trees import leaves"),
     ],
@@ -189,12 +193,22 @@ def strays(source: str, file: Path) -> Iterator[str]:
     """Say each import of `source` that its room may not make."""
     room = room_of(file)
     allowed = {room, *COMMON, *ROOMS.get(room, ())}
+    for_types = set(lines_for_types(parsed(source)))
     for line, target, late in imports(parsed(source), file):
         also = LATE.get(room, set()) if late or file in LATE_FILES else set()
         if late and file in DOORS:
             also = set(ROOMS)
+        if line in for_types:
+            also = also | FOR_TYPES.get(room, set())
         if target not in sys.stdlib_module_names and target not in allowed | also:
             yield f"{file.relative_to(PACKAGE)}:{line}: {room} may not import {target}{' here' * (not late)}"
+
+
+def lines_for_types(tree: ast.Module) -> Iterator[int]:
+    """The lines of a file that only type checkers read."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1)
 
 
 @functools.cache

@@ -15,6 +15,8 @@ from torcheer import _HOMES
 from torcheer.history.op_views import LayerView, OpView, RecordFields
 from torcheer.inspector import open_watch
 from torcheer.records import Op
+from torcheer.runlog.log_frames import COUNTS, STATISTICS
+from torcheer.runlog.watch_reader import Series
 
 
 def test_the_list_of_names_that_is_written_out_is_the_whole_list() -> None:
@@ -60,6 +62,11 @@ def test_every_field_of_a_record_is_typed_in_its_views() -> None:
     assert own - per_pass - {"below", "key", "passes", "numbers", "num_passes", "lookup_keys"} <= (
         LayerView.__annotations__.keys() | vars(LayerView).keys()
     )
+
+
+def test_every_column_of_a_watch_is_typed_in_its_series() -> None:
+    annotated = [name for name in Series.__annotations__ if not name.startswith("_")]
+    assert annotated == [*STATISTICS, *COUNTS]
 
 
 def test_keys_are_completed_in_a_notebook(tmp_path: Path) -> None:

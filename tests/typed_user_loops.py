@@ -78,7 +78,7 @@ def reading(net: nn.Module, x: torch.Tensor) -> None:
     history = tl.log_forward_pass(net, x)
     for op in history:
         assert_type(op.label, str)
-        print(op.shape, op.parents, op.module_stack, op.flops)
+        print(op.shape, op.parents, op.modules, op.flops)
     history.add_variable("mask", {"relu_1": torch.ones(3)})
     assert_type(history["relu_1"].variables, dict[str, Any])
     from torcheer.runlog.run_folder import RunFolder

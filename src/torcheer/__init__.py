@@ -59,4 +59,5 @@ if TYPE_CHECKING:
         watch,
     )
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, older="torcheer.originals.torchlens")
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, older="torcheer.originals.torchlens")

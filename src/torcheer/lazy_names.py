@@ -24,8 +24,9 @@ def lazy_names(
             if name in dir(others) or name in others.ELSEWHERE:
                 return getattr(others, name)
         if name not in modules:
-            names = sorted({*modules, *vars(sys.modules[package]).get("__all__", ())})
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(names)}")
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}; it has {', '.join(names_of_package())}"
+            )
         path, is_other_name, _ = modules[name].partition(":")
         module = import_module(path)
         is_module = is_other_name or (path.endswith(f".{name}") and not hasattr(module, name))
@@ -33,4 +34,7 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    return find, lambda: sorted(modules)
+    def names_of_package() -> list[str]:
+        return sorted({*modules, *vars(sys.modules[package]).get("__all__", ())} - {"__version__"})
+
+    return find, names_of_package

@@ -66,11 +66,12 @@ __all__ = [
 
 # torchtrace's `from torchtrace.tracer import tracer`: a file of that name would hide the class.
 sys.modules[f"{__name__}.tracer"] = traced_tensor
-__getattr__, _ = lazy_names(
-    __name__,
-    {"utils": "torcheer.autograd.utils"}
-    | dict.fromkeys(("prCyan", "prGreen", "prYellow"), "torcheer.originals.torchtrace.coloured_text"),
-)
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    __getattr__, _ = lazy_names(
+        __name__,
+        {"utils": "torcheer.autograd.utils"}
+        | dict.fromkeys(("prCyan", "prGreen", "prYellow"), "torcheer.originals.torchtrace.coloured_text"),
+    )
 
 
 def record(borrow: bool = False) -> Tape:

@@ -21,4 +21,5 @@ if TYPE_CHECKING:
     from torcheer.drawing.looks.style import Style
     from torcheer.drawing.writers.text_tree import draw_text
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)  # `torcheer.Style` alone needs no layout and no writers
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)  # `torcheer.Style` alone needs no layout and no writers

@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torcheer.extraction.extraction_reader import ExtractedLayer, Extraction, open_extraction
+from torcheer.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from torcheer.extraction.extraction_run import extract
 
 __all__ = ["ExtractedLayer", "Extraction", "extract", "open_extraction"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "extract":  # imported on first use: reading needs no torch
-        from torcheer.extraction.extraction_run import extract
-
-        return extract
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    # imported on first use: reading needs no torch
+    __getattr__, __dir__ = lazy_names(__name__, {"extract": "torcheer.extraction.extraction_run"})

@@ -10,6 +10,8 @@ from torcheer.records import Argument, ModuleRun, Op
 from torcheer.terminal import plural
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from torcheer.history.model_history import ModelHistory
     from torcheer.history.op_views import OpView
 
@@ -56,7 +58,7 @@ class ArgumentView:
         return getattr(stored, name) if stored is not None else default
 
     @property
-    def tensor_contents(self) -> Any:
+    def tensor_contents(self) -> Tensor | Any:
         """The tensor, if it was saved; for a setting, its value."""
         if self.record.parent < 0:
             return self.history.trace.stored_value(self.record.stored) if self.record.stored else self.record.setting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torcheer.errors import ValueUnavailable
 from torcheer.history.alignment.array_difference import Difference, difference
@@ -19,6 +19,8 @@ from torcheer.records import COMPILED_AS_EAGER
 from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
+    import pandas
+
     from torcheer.history.model_history import ModelHistory
 
 
@@ -68,7 +70,7 @@ class Comparison:
         names = Difference.__slots__
         return {str(name): [getattr(row, name) for row in self.rows] for name in names}
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas DataFrame with one row per value of the first run."""
         return to_pandas(self.table)
 

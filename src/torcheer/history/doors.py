@@ -29,10 +29,12 @@ def older_attribute(view: Any, name: str) -> Any:
 class Doors:
     """Methods of ModelHistory that are implemented in other rooms."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # read by `copy` before anything is set
-            raise AttributeError(name)
-        return older_attribute(self, name)
+    if not TYPE_CHECKING:  # to type checkers any other name is a typing error
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # read by `copy` before anything is set
+                raise AttributeError(name)
+            return older_attribute(self, name)
 
     def validate(self, *, perturb: bool = True) -> Validation:
         """Replay every operation and compare bit for bit; the report is true if everything held.

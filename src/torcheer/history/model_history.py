@@ -18,6 +18,8 @@ from torcheer.selection import Layers
 from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
+    import pandas
+
     from torcheer.history.compare import Comparison
 
 
@@ -198,7 +200,7 @@ class ModelHistory(Doors):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text())
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas DataFrame with one row per operation."""
         return op_table.to_pandas(op_table.columns(self))
 

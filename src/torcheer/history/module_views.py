@@ -13,6 +13,8 @@ from torcheer.records import Stored
 from torcheer.terminal import human_bytes, human_flops, plural
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from torcheer.history.model_history import ModelHistory
 
 
@@ -163,17 +165,28 @@ class StoredView:
 
     __slots__ = ("history", "record")
 
+    # of its record, through `__getattr__`
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    trainable: bool
+    count: int
+
     def __init__(self, history: ModelHistory, record: Stored) -> None:
         self.history = history
         self.record = record
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in StoredView.__slots__:  # read by `copy` before they are set
-            raise AttributeError(name)
-        return getattr(self.record, name)
+    if not TYPE_CHECKING:  # to type checkers any other name is a typing error
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in StoredView.__slots__:  # read by `copy` before they are set
+                raise AttributeError(name)
+            return getattr(self.record, name)
 
     @property
-    def tensor_contents(self) -> Any:
+    def tensor_contents(self) -> Tensor | Any:
         """Its value when the pass first read it, even if the pass wrote to it later."""
         return self.history.trace.stored_value(self.record.name)
 
@@ -183,7 +196,7 @@ class StoredView:
         return self.history.trace.stored_gradients(self.record.name)
 
     @property
-    def grad_contents(self) -> Any:
+    def grad_contents(self) -> Tensor | Any:
         """The gradient of the last backward call; None if none reached it."""
         return self.gradients[-1] if self.gradients else None
 

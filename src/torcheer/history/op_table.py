@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torcheer.errors import TorcheerError
 
 if TYPE_CHECKING:
+    import pandas
+
     from torcheer.history.model_history import ModelHistory
     from torcheer.history.op_views import OpView
 
@@ -20,7 +22,7 @@ def columns(history: ModelHistory) -> Columns:
     return {name: [read(op) for op in ops] for name, read in COLUMNS.items()}
 
 
-def to_pandas(table: Columns) -> Any:
+def to_pandas(table: Columns) -> pandas.DataFrame:
     """Convert columns to a pandas DataFrame."""
     try:
         import pandas

@@ -16,6 +16,8 @@ from torcheer.terminal import plural
 from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from torcheer.history.model_history import ModelHistory
 
 
@@ -66,13 +68,15 @@ class OpView(RecordFields):
         self.history = history
         self.record = record
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in OpView.__slots__:  # read by `copy` before they are set
-            raise AttributeError(name)
-        try:
-            return getattr(self.record, name)
-        except AttributeError:
-            return older_attribute(self, name)
+    if not TYPE_CHECKING:  # to type checkers any other name is a typing error
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in OpView.__slots__:  # read by `copy` before they are set
+                raise AttributeError(name)
+            try:
+                return getattr(self.record, name)
+            except AttributeError:
+                return older_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpView) and other.history is self.history and other.record.index == self.record.index
@@ -185,7 +189,7 @@ class OpView(RecordFields):
         )
 
     @property
-    def tensor_contents(self) -> Any:
+    def tensor_contents(self) -> Tensor | Any:
         """Its output value; a tuple if it returned several tensors."""
         values = tuple(self._value(output) for output in range(len(self.record.outputs)))
         if not values:
@@ -193,7 +197,7 @@ class OpView(RecordFields):
         return values[0] if len(values) == 1 else values
 
     @property
-    def written_contents(self) -> tuple[Any, ...]:
+    def written_contents(self) -> tuple[Tensor | Any, ...]:
         """Values of the arguments it wrote but did not return: batch norm's running statistics."""
         return tuple(self._value(output) for output in range(len(self.record.outputs), len(self.record.tensors)))
 
@@ -204,7 +208,7 @@ class OpView(RecordFields):
             raise ValueUnavailable(f"the value of {self.label} cannot be had: {error}") from None
 
     @property
-    def grad_contents(self) -> Any:
+    def grad_contents(self) -> Tensor | Any:
         """The last gradient that reached it; None if none did."""
         return next((gradient for gradient in reversed(self.gradients) if gradient is not None), None)
 
@@ -265,6 +269,14 @@ class LayerView(RecordFields):
     __slots__ = ("history", "key", "numbers", "passes")
 
     # of its operations' views, through `__getattr__`
+    layer: LayerView
+    pass_number: int
+    tensor_contents: Tensor | Any
+    written_contents: tuple[Tensor | Any, ...]
+    grad_contents: Tensor | Any
+    gradients: list[Any]
+    below: list[Op]
+    record: Op
     layer_label: str
     module: str
     module_type: str
@@ -309,19 +321,21 @@ class LayerView(RecordFields):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_attributes()})
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in _attributes():
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return older_attribute(self, name)
-        if len(self.passes) == 1:
-            return getattr(self.passes[0], name)
-        if name in _PER_PASS:
-            raise self._ambiguous(name)
-        first, *others = (getattr(op, name) for op in self.passes)
-        if not _all_equal(first, others):
-            raise self._ambiguous(name)
-        return first
+    if not TYPE_CHECKING:  # to type checkers any other name is a typing error
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _attributes():
+                if name.startswith("_"):
+                    raise AttributeError(name)
+                return older_attribute(self, name)
+            if len(self.passes) == 1:
+                return getattr(self.passes[0], name)
+            if name in _PER_PASS:
+                raise self._ambiguous(name)
+            first, *others = (getattr(op, name) for op in self.passes)
+            if not _all_equal(first, others):
+                raise self._ambiguous(name)
+            return first
 
     def _ambiguous(self, name: str) -> AmbiguousLayer:
         first, last = (f"'{self.key}:{self.numbers[end]}'" for end in (0, -1))

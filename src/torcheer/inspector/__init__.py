@@ -44,36 +44,37 @@ __all__ = [
 
 _ORIGINAL = "torcheer.originals.pytorch_inspector"
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Alert": "torcheer.samples",
-        "DataRecorder": "torcheer.inspector.data_recorder",
-        "Every": "torcheer.monitor.watch",
-        "ModelExplorer": f"{_ORIGINAL}.model_explorer",
-        "ParallelHandler": "torcheer.inspector.handler",
-        "ParrallelHandler": "torcheer.inspector.handler",
-        "ProcessInfoData": "torcheer.inspector.handler_child",
-        "Transport": "torcheer.monitor.watch",
-        "Watch": "torcheer.monitor.watch",
-        "discover": "torcheer.inspector.layer_discovery",
-        "find_layers": "torcheer.inspector.layer_discovery",
-        "load_layers": "torcheer.inspector.layer_discovery",
-        "open_watch": "torcheer.runlog.watch_reader",
-        "save_layers": "torcheer.inspector.layer_discovery",
-        "watch": "torcheer.monitor.watch",
-        "DataPlot": f"{_ORIGINAL}.data_plot",
-        "SingletonMeta": f"{_ORIGINAL}.singleton_meta",
-    }
-    | dict.fromkeys(("DictOp", "MemoryOp", "QueueOp"), f"{_ORIGINAL}.dict_queue_memory")
-    | dict.fromkeys(("exception_decorator", "wrapper_multiple_process_decorator"), f"{_ORIGINAL}.call_decorators")
-    | dict.fromkeys(
-        (
-            "MultiprocessingCtx",
-            "MultiprocessingWriter",
-            "MultiprocessingWriterFork",
-            "MultiprocessingWriterSpawn",
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Alert": "torcheer.samples",
+            "DataRecorder": "torcheer.inspector.data_recorder",
+            "Every": "torcheer.monitor.watch",
+            "ModelExplorer": f"{_ORIGINAL}.model_explorer",
+            "ParallelHandler": "torcheer.inspector.handler",
+            "ParrallelHandler": "torcheer.inspector.handler",
+            "ProcessInfoData": "torcheer.inspector.handler_child",
+            "Transport": "torcheer.monitor.watch",
+            "Watch": "torcheer.monitor.watch",
+            "discover": "torcheer.inspector.layer_discovery",
+            "find_layers": "torcheer.inspector.layer_discovery",
+            "load_layers": "torcheer.inspector.layer_discovery",
+            "open_watch": "torcheer.runlog.watch_reader",
+            "save_layers": "torcheer.inspector.layer_discovery",
+            "watch": "torcheer.monitor.watch",
+            "DataPlot": f"{_ORIGINAL}.data_plot",
+            "SingletonMeta": f"{_ORIGINAL}.singleton_meta",
+        }
+        | dict.fromkeys(("DictOp", "MemoryOp", "QueueOp"), f"{_ORIGINAL}.dict_queue_memory")
+        | dict.fromkeys(("exception_decorator", "wrapper_multiple_process_decorator"), f"{_ORIGINAL}.call_decorators")
+        | dict.fromkeys(
+            (
+                "MultiprocessingCtx",
+                "MultiprocessingWriter",
+                "MultiprocessingWriterFork",
+                "MultiprocessingWriterSpawn",
+            ),
+            f"{_ORIGINAL}.multiprocessing_writer",
         ),
-        f"{_ORIGINAL}.multiprocessing_writer",
-    ),
-)
+    )

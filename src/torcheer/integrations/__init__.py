@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from torcheer.training.checkpoints.model_export import export_model
     from torcheer.training.trackers.log_export import ExportedRun, export_run
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "ExportedRun": "torcheer.training.trackers.log_export",
-        "OutsideRun": "torcheer.integrations.outside_run",
-        "attribute": "torcheer.integrations.captum",
-        "export_model": "torcheer.training.checkpoints.model_export",
-        "export_run": "torcheer.training.trackers.log_export",
-    },
-)
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "ExportedRun": "torcheer.training.trackers.log_export",
+            "OutsideRun": "torcheer.integrations.outside_run",
+            "attribute": "torcheer.integrations.captum",
+            "export_model": "torcheer.training.checkpoints.model_export",
+            "export_run": "torcheer.training.trackers.log_export",
+        },
+    )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
 from torcheer.integrations.loop_run import published
@@ -90,7 +90,9 @@ def _tracker() -> type:
     return published("TorcheerTracker", AccelerateTracker, GeneralTracker)
 
 
-def __getattr__(name: str) -> Any:
-    if name != "TorcheerTracker":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has TorcheerTracker")
-    return _tracker()
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name != "TorcheerTracker":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has TorcheerTracker")
+        return _tracker()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
 from torcheer.integrations.loop_run import LoopHooks, LoopRun, published
@@ -195,8 +195,10 @@ def _step(trainer: Any) -> int:
     return max(int(trainer.global_step) - 1, 0)
 
 
-def __getattr__(name: str) -> Any:
-    makers = {"TorcheerCallback": _callback, "TorcheerLogger": _logger}
-    if name not in makers:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(makers)}")
-    return makers[name]()
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        makers = {"TorcheerCallback": _callback, "TorcheerLogger": _logger}
+        if name not in makers:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(makers)}")
+        return makers[name]()

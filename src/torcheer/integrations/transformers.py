@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
 from torcheer.integrations.loop_run import LoopHooks, published
@@ -70,7 +70,9 @@ def _arguments(args: Any) -> dict[str, Any]:
     return {"learning_rate": args.learning_rate, "num_train_epochs": args.num_train_epochs, **chosen}
 
 
-def __getattr__(name: str) -> Any:
-    if name != "TorcheerCallback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has TorcheerCallback")
-    return _callback()
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name != "TorcheerCallback":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has TorcheerCallback")
+        return _callback()

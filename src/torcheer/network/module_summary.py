@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torcheer.history import ModelHistory, op_table
 from torcheer.network.module_tree import tree_of
@@ -12,6 +12,9 @@ from torcheer.network.pass_fold import fold_pass
 from torcheer.records import garbage_collection_off
 from torcheer.terminal import format_table, human_bytes, human_flops, human_secs
 from torcheer.terminal.streams import encodable
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class ModuleSummary:
 
     __repr__ = __str__
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """Return the rows as a pandas DataFrame, without the total."""
         return op_table.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in ModuleRow.__slots__})
 

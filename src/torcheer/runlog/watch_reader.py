@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 from torcheer.terminal.streams import encodable
+
+if TYPE_CHECKING:
+    import pandas
 
 Array = NDArray[Any]
 WRITER = "watch"
@@ -149,7 +152,7 @@ class Watched:
         """One row for each logged value, as plain columns."""
         return self._rows.table(np.arange(len(self._rows.steps)))
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """The table as a pandas DataFrame."""
         return to_pandas(self.table())
 
@@ -186,6 +189,30 @@ class Watched:
 class Series:
     """One key over time: `.steps`, `.mean`, `.std`, `.norm`, … have one number per sample."""
 
+    # columns of the log, through `__getattr__`
+    time_secs: Array
+    minimum: Array
+    maximum: Array
+    mean: Array
+    std: Array
+    norm: Array
+    p1: Array
+    p5: Array
+    p25: Array
+    p50: Array
+    p75: Array
+    p95: Array
+    p99: Array
+    item: Array
+    seen: Array
+    count: Array
+    zeros: Array
+    nans: Array
+    infs: Array
+    stride: Array
+    finite: Array
+    binned: Array
+
     def __init__(self, watched: Watched, key: Key) -> None:
         self.layer, self.variable = key
         self._watched, self._rows = watched, watched._rows
@@ -197,13 +224,15 @@ class Series:
         steps: Array = self._rows.steps[self._places]
         return steps
 
-    def __getattr__(self, name: str) -> Array:
-        """A column of the log: minimum, mean, std, norm, p50, count, zeros, nans, time_secs, …"""
-        if name in STATISTICS or name in COUNTS:
-            return self._rows.column(name, self._places)
-        hint = did_you_mean(name, (*STATISTICS, *COUNTS, "steps", "histogram", "values"))
-        hint = hint or f" It has steps, {', '.join((*STATISTICS, *COUNTS))}."
-        raise AttributeError(f"a series has no {name!r}.{hint}")
+    if not TYPE_CHECKING:  # to type checkers any other name is a typing error
+
+        def __getattr__(self, name: str) -> Array:
+            """A column of the log: minimum, mean, std, norm, p50, count, zeros, nans, time_secs, …"""
+            if name in STATISTICS or name in COUNTS:
+                return self._rows.column(name, self._places)
+            hint = did_you_mean(name, (*STATISTICS, *COUNTS, "steps", "histogram", "values"))
+            hint = hint or f" It has steps, {', '.join((*STATISTICS, *COUNTS))}."
+            raise AttributeError(f"a series has no {name!r}.{hint}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *STATISTICS, *COUNTS})
@@ -248,7 +277,7 @@ class Series:
         """One row per sample, as plain columns."""
         return self._rows.table(self._places)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """The table as a pandas DataFrame."""
         return to_pandas(self.table())
 

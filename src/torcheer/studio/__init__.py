@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Layer", "NetView", "Network", "Projection", "Simulation", "State", "Table", "Viewer", "logs", "show"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Layer": "torcheer.etorch.etorch_network",
-        "NetView": "torcheer.etorch.netview",
-        "Network": "torcheer.etorch.etorch_network",
-        "Projection": "torcheer.etorch.etorch_network",
-        "Simulation": "torcheer.etorch.simulation",
-        "State": "torcheer.etorch.state",
-        "Table": "torcheer.runlog.table",
-        "Viewer": "torcheer.wire.open_viewer",
-        "logs": "torcheer.runlog.run_tables",
-        "show": "torcheer.host.show",
-    },
-)
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Layer": "torcheer.etorch.etorch_network",
+            "NetView": "torcheer.etorch.netview",
+            "Network": "torcheer.etorch.etorch_network",
+            "Projection": "torcheer.etorch.etorch_network",
+            "Simulation": "torcheer.etorch.simulation",
+            "State": "torcheer.etorch.state",
+            "Table": "torcheer.runlog.table",
+            "Viewer": "torcheer.wire.open_viewer",
+            "logs": "torcheer.runlog.run_tables",
+            "show": "torcheer.host.show",
+        },
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from torcheer.lazy_names import lazy_names
 from torcheer.training.session_parts import (  # fmt: skip
     Clip,
     DebugPipeline,
@@ -34,26 +35,13 @@ __all__ = [
     "find_batch_size", "find_learning_rate", "log", "overfit_one_batch",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:  # imported lazily: `torcheer show` should not wait for torch
-    if name == "Session":
-        from torcheer.training.session import Session
-
-        return Session
-    if name == "log":
-        from torcheer.training.observe.session_log import log
-
-        return log
-    if name == "find_batch_size":
-        from torcheer.training.finders.batch_size import find_batch_size
-
-        return find_batch_size
-    if name == "find_learning_rate":
-        from torcheer.training.finders.learning_rate import find_learning_rate
-
-        return find_learning_rate
-    if name == "overfit_one_batch":
-        from torcheer.training.finders.one_batch import overfit_one_batch
-
-        return overfit_one_batch
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+# Imported when first used: `torcheer show` should not wait for torch.
+_HOMES = {
+    "Session": "torcheer.training.session",
+    "find_batch_size": "torcheer.training.finders.batch_size",
+    "find_learning_rate": "torcheer.training.finders.learning_rate",
+    "log": "torcheer.training.observe.session_log",
+    "overfit_one_batch": "torcheer.training.finders.one_batch",
+}
+if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

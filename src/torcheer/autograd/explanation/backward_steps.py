@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torch import Tensor
 
@@ -49,16 +49,24 @@ class StepView(OpView):
     """One step of a backward pass: an operation or leaf of its history, with its rule and gradients."""
 
     __slots__ = ("passed",)
+    # of its rule, through `__getattr__`
+    formula: str
+    why: str
+    saved: tuple[int, ...]
+    borrowed: bool
+    title: str
     passed: tuple[Any, ...]  # the gradient that its rule sent to each of `edges`; None where it sent none
 
     def __init__(self, history: ModelHistory, record: Op, passed: tuple[Any, ...]) -> None:
         super().__init__(history, record)
         self.passed = passed
 
-    def __getattr__(self, name: str) -> Any:  # formula, why, saved, borrowed, title
-        if name in BackwardStep.__slots__:
-            return getattr(self.record.backward or BackwardStep(), name)
-        return super().__getattr__(name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in BackwardStep.__slots__:
+                return getattr(self.record.backward or BackwardStep(), name)
+            return super().__getattr__(name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *BackwardStep.__slots__})
@@ -81,6 +89,15 @@ class Explanation(OpList):
         super().__init__(StepView(history, op, passed.get(op.index, ())) for op in reversed(history.ops))
         self.history = history
 
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[StepView]: ...
+        @overload
+        def __getitem__(self, place: SupportsIndex) -> StepView: ...
+        @overload
+        def __getitem__(self, place: slice) -> OpList: ...
+        def __getitem__(self, place: Any) -> Any: ...
+
     @property
     def loss(self) -> str:
         """The name of the user's variable that holds the loss."""
@@ -90,7 +107,7 @@ class Explanation(OpList):
         return encodable("\n".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
-        by_index = self[::-1]
+        by_index = {step.index: step for step in self}
         for number, step in enumerate((step for step in self if step.kind == "op"), 1):
             yield f"{number:>3}. {step.title or step.name}" + (
                 f"   ({step.source.file}:{step.source.line})" if step.source else ""

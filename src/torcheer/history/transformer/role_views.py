@@ -10,6 +10,8 @@ from torcheer.records import Op
 from torcheer.roles import ROLE, Place
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from torcheer.history.model_history import ModelHistory
 
 
@@ -57,7 +59,7 @@ class RoleView(OpView):
         return self._value(self.output)[..., columns[number]]
 
     @property
-    def tensor_contents(self) -> Any:
+    def tensor_contents(self) -> Tensor | Any:
         """The value."""
         return self._part(self._value(self.output))
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torcheer.errors import BadArgument, TorcheerError
 
 if TYPE_CHECKING:
+    import pandas
+
     from torcheer.runlog.table import Table
 
 Array = NDArray[Any]
@@ -54,7 +56,7 @@ class Conversions:
 
     # -- pandas ------------------------------------------------------------------------------------------------------
 
-    def to_pandas(self: Any, *, spread: bool = False) -> Any:
+    def to_pandas(self: Any, *, spread: bool = False) -> pandas.DataFrame:
         """A DataFrame; tensor cells are arrays, or with `spread` a column per number, as in eTorch."""
         pandas = _pandas()
         columns: dict[str, Any] = {}
