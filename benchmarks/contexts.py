@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 
 import numpy
 import torch
@@ -83,7 +84,8 @@ def main(chosen: list[str]) -> int:
     for library in (one for one in CASES if not chosen or packages_of(one) in chosen):
         for name in CASES[library]:
             for mode in ("eval", "train"):
-                one = look(library, name, mode)
+                with redirect_stdout(sys.stderr):  # what libraries print is no row of the table
+                    one = look(library, name, mode)
                 found.append(one)
                 state = "absent" if one.absent else "held" if one.held else "NOT HELD"
                 print(

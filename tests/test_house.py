@@ -621,6 +621,19 @@ def test_the_makefile_has_every_target_the_readme_names() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
+def test_tables_of_the_documents_begin_a_paragraph_and_have_equally_many_cells_in_each_row() -> None:
+    broken = []
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for table in re.finditer(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+            before = text[: table.start()].rstrip("\n").rpartition("\n")[2]
+            is_alone = text[: table.start()].endswith("\n\n") or before.startswith("<!--")
+            cells = {len(re.findall(r"(?<!\\)\|", row)) for row in table.group().splitlines()}
+            if not is_alone or len(cells) > 1:
+                broken.append(f"{page.relative_to(ROOT)}: {table.group()[:60]!r}")
+    assert broken == []
+
+
 def test_every_link_in_the_readme_and_the_docs_leads_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
