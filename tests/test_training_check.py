@@ -143,7 +143,7 @@ def test_a_training_config_with_one_is_checked_as_a_training_config(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.config(SMALL, top(batch_size=3))
-    assert cli.main(["check", "training.json"]) == 0 and capsys.readouterr().out == "ok\n"
+    assert cli.main(["check", "training.json", "--import"]) == 0 and capsys.readouterr().out == "ok\n"
 
 
 def test_one_that_would_change_nothing_is_refused(project: Project) -> None:

@@ -506,9 +506,15 @@ def test_without_a_best_checkpoint_it_says_how_to_get_one(project: Path, capsys:
 # check
 
 
-def test_check_says_ok(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("check", "training.json") == run("check", "training.json", "--import") == 0
-    assert capsys.readouterr().out == "ok\nok\n"
+def test_check_says_ok_only_of_what_was_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", "training.json") == 0
+    unchecked = "whether my_net imports without an error: --import runs it"
+    assert capsys.readouterr().out == f"ok, but not checked:\n- {unchecked}\n"
+    assert run("check", "training.json", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] is True and answer["not_checked"] == [unchecked]
+    assert run("check", "training.json", "--import") == 0
+    assert capsys.readouterr().out == "ok\n"
 
 
 def test_check_says_every_problem_with_its_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -522,10 +528,11 @@ def test_check_says_every_problem_with_its_line(project: Path, capsys: pytest.Ca
     assert "Did you mean 'kwargs'?" in lines[0] and "Did you mean 'training'?" in lines[1]
 
 
-def test_check_with_import_also_looks_at_your_own_classes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change = 'initialize.definitions.5.spec.kwargs={"widht":3}'
-    assert run("check", "training.json", change) == 0
-    assert run("check", "training.json", change, "--import") == 1
+@pytest.mark.parametrize("options", [(), ("--import",)])
+def test_check_looks_at_your_own_classes(
+    project: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    assert run("check", "training.json", 'initialize.definitions.5.spec.kwargs={"widht":3}', *options) == 1
     assert "Net has no argument 'widht'" in capsys.readouterr().out
 
 

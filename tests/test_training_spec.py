@@ -366,22 +366,22 @@ def test_check_looks_at_names_and_at_the_arguments_of_torchs_own_classes(project
 
 
 def test_check_imports_nothing_of_the_users(project) -> None:
-    Path("toys.py").write_text("from pathlib import Path\nPath('canary').touch()\n")
+    toys = Path("toys.py")
+    toys.write_text(f"from pathlib import Path\nPath('canary').touch()\n{toys.read_text()}")
     assert check(project.config(WHOLE)) == []
     assert not Path("canary").exists()
 
 
-def test_check_with_imports_compares_the_arguments_of_users_classes(project) -> None:
-    config = project.config(WHOLE, put("net", kwargs={"widht": 3}))
-    assert check(config) == []
-    (said,) = check(config, imports=True)
+@pytest.mark.parametrize("imports", [False, True])
+def test_check_compares_the_arguments_of_users_classes(project, imports: bool) -> None:
+    (said,) = check(project.config(WHOLE, put("net", kwargs={"widht": 3})), imports=imports)
     assert "kwargs.widht = 3: Net has no argument 'widht'; it takes width, outputs. Did you mean 'width'?" in said
 
 
-def test_check_with_imports_names_the_nearest_class(project) -> None:
-    config = project.config(WHOLE, put("net", class_="toys.Nett"))
-    (said,) = check(config, imports=True)
-    assert "toys has no 'Nett'. Did you mean 'Net'?" in said
+@pytest.mark.parametrize("imports", [False, True])
+def test_check_names_the_nearest_class(project, imports: bool) -> None:
+    (said,) = check(project.config(WHOLE, put("net", class_="toys.Nett")), imports=imports)
+    assert "'Nett'. Did you mean 'Net'?" in said
 
 
 def test_code_is_found_in_the_working_directory_and_beside_the_config(project) -> None:

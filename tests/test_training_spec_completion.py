@@ -88,7 +88,8 @@ def test_a_description_that_was_filled_in_is_built_again_as_it_is(project) -> No
 
 
 def test_check_looks_at_no_data(project) -> None:
-    Path("toys.py").write_text("raise RuntimeError('imported')")
+    toys = Path("toys.py")
+    toys.write_text(f"if True:\n    raise RuntimeError('imported')\n{toys.read_text()}")
     assert check(project.config(SMALL)) == []
 
 

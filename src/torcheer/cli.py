@@ -147,7 +147,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("memory.cli", "predict the memory of a config's training step, by layer"),
     "evaluate": ("training.cli", "print the metrics of a trained session"),
     "infer": ("training.cli", "run inference; interactive without inputs"),
-    "check": ("training.cli", "list all mistakes in a training config"),
+    "check": ("training.cli", "list the mistakes in a training config"),
     "schema": ("training.cli", "print the JSON Schema of configs for editors, or the config reference"),
     "show": ("training.cli", "print the contents of a session directory"),
     "export": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torcheer.config.arguments import bind, downloads
-from torcheer.config.code_names import describe, find
+from torcheer.config.code_names import describe, find, read_source
 from torcheer.config.config_files import Config, read
 from torcheer.config.overrides import override
 from torcheer.config.problems import problem, where
@@ -17,5 +17,6 @@ __all__ = [
     "override",
     "problem",
     "read",
+    "read_source",
     "where",
 ]

@@ -18,17 +18,9 @@ def bind(target: Any, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> st
         signature = inspect.signature(target)
     except (TypeError, ValueError):
         return ""
+    if unknown := unknown_argument(target, kwargs):
+        return unknown
     parameters = list(signature.parameters.values())
-    names = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    takes_any_keyword = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    for key in kwargs:
-        if key not in names and not takes_any_keyword:
-            takes = f"it takes {', '.join(names)}" if names else "it takes nothing"
-            return f"{target.__name__} has no argument {key!r}; {takes}.{did_you_mean(key, names)}"
     missing = [parameter for parameter in required_parameters(parameters, len(args)) if parameter not in kwargs]
     if missing:
         return f"{target.__name__} also needs {' and '.join(map(repr, missing))}."
@@ -36,6 +28,22 @@ def bind(target: Any, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> st
         signature.bind(*args, **kwargs)
     except TypeError as error:  # too many arguments, or one given twice
         return f"{target.__name__}: {error}."
+    return ""
+
+
+def unknown_argument(target: Any, kwargs: Mapping[str, Any]) -> str:
+    """Return which keyword a class or function does not take; "" if it takes all or has no signature."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return ""
+    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    for key in kwargs:
+        if key not in names:
+            takes = f"it takes {', '.join(names)}" if names else "it takes nothing"
+            return f"{target.__name__} has no argument {key!r}; {takes}.{did_you_mean(key, names)}"
     return ""
 
 

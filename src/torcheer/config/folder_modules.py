@@ -60,6 +60,13 @@ def find_outermost_spec(module: str) -> ModuleSpec | None:
     return spec
 
 
+def installed_file(module: str) -> Path | None:
+    """Return the file of a module outside the folder, without importing it; None if it has none."""
+    parent = module.rpartition(".")[0]
+    spec = PathFinder.find_spec(module, search_path(parent)) if parent else find_outermost_spec(module)
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+
+
 def module_exists(module: str) -> bool:
     """Return whether a module outside the folder exists, without importing it."""
     if module in sys.modules:

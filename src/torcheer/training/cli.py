@@ -506,12 +506,15 @@ def check(chosen: argparse.Namespace) -> int:
     from torcheer.training.spec import checked
 
     result = checked(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
-    tell(ok=not result.problems, problems=result.problems, notes=result.notes)
+    tell(ok=not result.problems, problems=result.problems, notes=result.notes, not_checked=result.not_checked)
     if chosen.expand and not result.problems:
         tell(long_form=json.loads(result.long_form))
         print(result.long_form)
     else:
-        print("\n".join(result.problems or ["ok", *result.notes]))
+        verdict = (
+            ["ok, but not checked:", *(f"- {text}" for text in result.not_checked)] if result.not_checked else ["ok"]
+        )
+        print("\n".join(result.problems or [*verdict, *result.notes]))
     return 1 if result.problems else 0
 
 
@@ -662,9 +665,10 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
         },
         **_BUILT, **_BEST,
     }),
-    "check": (check, "list all mistakes in a config, without building anything", "", {
+    "check": (check, "list the mistakes in a config, and what was not checked, without running your code", "", {
         "path": _CONFIG, **_CHANGES, **_TRUST,
-        "--import": {"dest": "imports", "action": "store_true", "help": "also check arguments of your classes"},
+        "--import": {"dest": "imports", "action": "store_true",
+            "help": "import the named code, which runs it, and check what its source cannot tell"},
         "--expand": {"action": "store_true", "help": "print the long form, with all defaults, as JSON"},
     }),
     "schema": (schema, "print the JSON Schema of configs, for checking and completion in editors",

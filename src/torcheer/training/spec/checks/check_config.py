@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torcheer.config import Config
+from torcheer.config.importable_names import PACKAGES
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.monitor.rules import resolve_rules
@@ -25,6 +26,7 @@ from torcheer.training.spec.read.code_slots import (
     OUR_PACKAGES,
     Code,
     Finder,
+    is_ours,
     loader_fault,
     name_fault,
     nested_code,
@@ -42,7 +44,7 @@ from torcheer.training.spec.read.dialects import is_torchassistants, translate
 from torcheer.training.spec.read.grammar import GROUPS, TOP
 from torcheer.training.spec.read.older_names import GROUPS as OLDER_GROUPS
 from torcheer.training.spec.read.scalar_values import is_device
-from torcheer.training.spec.read.value_kinds import CodeName, Fault, Finding
+from torcheer.training.spec.read.value_kinds import CodeName, Fault, Finding, NotChecked
 
 
 class Checked(NamedTuple):
@@ -51,6 +53,7 @@ class Checked(NamedTuple):
     problems: list[str]
     notes: list[str]  # of a valid config: what is done implicitly
     long_form: str = ""  # of a valid config, as JSON: short forms expanded, what was left out filled in
+    not_checked: tuple[str, ...] = ()  # of a valid config: what only an import could tell
 
 
 def check(config: Config, *, trusted: Iterable[str] = (), imports: bool = False) -> list[str]:
@@ -58,7 +61,7 @@ def check(config: Config, *, trusted: Iterable[str] = (), imports: bool = False)
 
     Build nothing.
 
-    Arguments of torch's classes are checked, too; users' classes are imported only with `imports`.
+    Names and arguments of users' classes are looked up in their source files; they are imported only with `imports`.
     """
     return checked(config, trusted=trusted, imports=imports).problems
 
@@ -72,13 +75,25 @@ def checked(config: Config, *, trusted: Iterable[str] = (), imports: bool = Fals
     except BadConfig as error:
         return Checked([str(error)], [])
     finder = Finder(trusted, [Path(), spec.folder])
-    faults += [*code_faults(spec.data, finder, imports=imports), *device_faults(spec.data), *watch_faults(spec.data)]
-    faults += notify_faults(spec.data, finder.trusted)
+    of_code = list(code_findings(spec.data, finder, imports=imports))
+    faults += [finding for finding in of_code if isinstance(finding, Fault)]
+    faults += [*device_faults(spec.data), *watch_faults(spec.data), *notify_faults(spec.data, finder.trusted)]
     if faults:
         return Checked(spec.problems(faults), [])
     long_form = {key: value for key, value in spec.data.items() if key != "source"}
     notes = fit_notes(spec.data, partial(has_fit, finder, imports))
-    return Checked([], notes, json.dumps(long_form, indent=1, ensure_ascii=False))
+    modules = () if imports else unimported_modules(spec.data)
+    not_checked = [f"whether {module} imports without an error: --import runs it" for module in modules]
+    not_checked += spec.problems(
+        Fault(finding.path, finding.message) for finding in of_code if isinstance(finding, NotChecked)
+    )
+    return Checked([], notes, json.dumps(long_form, indent=1, ensure_ascii=False), tuple(not_checked))
+
+
+def unimported_modules(data: dict[str, Any]) -> list[str]:
+    """List the modules that the user wrote, or trusts."""
+    names = {code.name.rpartition(".")[0] for code in named_code(data) if not is_ours(code)}
+    return sorted(name for name in names if name.split(".")[0] not in PACKAGES)
 
 
 def has_fit(finder: Finder, imports: bool, definition: Definition) -> bool | None:
@@ -204,8 +219,13 @@ def non_finite_numbers(value: Any, path: KeyPath) -> Iterator[Fault]:
         yield from non_finite_numbers(item, (*path, key))
 
 
-def code_faults(data: dict[str, Any], finder: Finder, *, imports: bool) -> Iterator[Fault]:
-    """Yield faults of code names and their arguments."""
+def code_faults(data: dict[str, Any], finder: Finder) -> list[Fault]:
+    """List the faults of code names and their arguments, importing the code."""
+    return [finding for finding in code_findings(data, finder, imports=True) if isinstance(finding, Fault)]
+
+
+def code_findings(data: dict[str, Any], finder: Finder, *, imports: bool) -> Iterator[Fault | NotChecked]:
+    """Yield faults of code names and their arguments, and what could not be checked of them."""
     # Folder by folder: leaving a folder unloads its modules, so that two folders may have one of the same name.
     for code in sorted(named_code(data), key=lambda code: finder.folder_index(code.name)):
         fault = name_fault(code, finder, imports=imports)

@@ -16,13 +16,15 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from torcheer.config import bind, describe, downloads, find
+from torcheer.config import bind, describe, downloads, find, read_source
+from torcheer.config.arguments import unknown_argument
 from torcheer.config.line_numbers import KeyPath
+from torcheer.config.source_code import Unclear
 from torcheer.errors import BadConfig, TorcheerError
 from torcheer.terminal import did_you_mean
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
 from torcheer.training.optimizers import CLOSURES, find_optimizer, find_scheduler, schedule_timing
-from torcheer.training.spec.read.value_kinds import Fault
+from torcheer.training.spec.read.value_kinds import Fault, NotChecked
 
 OUR_PACKAGES = ("torch.", "torcheer.", "torchassistant.")  # importing these runs no user code
 NESTED = {"class", "args", "kwargs"}
@@ -97,12 +99,6 @@ class Finder:
         self.folders = tuple(dict.fromkeys(folder.resolve() for folder in folders or [Path()]))
         self._cache: dict[str, Any] = {}  # a name keeps its object, also when its folder is unloaded and loaded again
 
-    def problem_of(self, name: str) -> str:
-        """Explain what is wrong with a name, as far as possible without importing anything."""
-        return self._name_all_folders(
-            describe(name, trusted=self.trusted, folder=self.folders[self.folder_index(name)])
-        )
-
     def find(self, name: str) -> Any:
         """Return the class or function; raise where it is missing or not trusted."""
         if name not in self._cache:
@@ -111,6 +107,16 @@ class Finder:
             except BadConfig as error:
                 raise type(error)(self._name_all_folders(str(error))) from error.__cause__
         return self._cache[name]
+
+    def read(self, name: str) -> Any:
+        """Return the class or function as its source file describes it, importing nothing.
+
+        Raise where it is missing or not trusted, and Unclear where only an import could tell.
+        """
+        try:
+            return read_source(name, trusted=self.trusted, folder=self.folders[self.folder_index(name)])
+        except TorcheerError as error:
+            raise type(error)(self._name_all_folders(str(error))) from None
 
     def _name_all_folders(self, message: str) -> str:
         """Replace the first folder in a message by all folders, where a module is in none of them."""
@@ -149,25 +155,45 @@ def short_name(code: Code) -> str:
     return "" if "." in code.name or code.slot.short is None else code.name
 
 
-def name_fault(code: Code, finder: Finder, *, imports: bool) -> Fault | None:
-    """Return the fault of a name and its arguments; users' code is checked only with `imports`."""
+def name_fault(code: Code, finder: Finder, *, imports: bool) -> Fault | NotChecked | None:
+    """Return the fault of a name and its arguments; users' code is imported only with `imports`, and read otherwise."""
+    name, is_read = code.name, not imports and not is_ours(code)
     short = short_name(code)
-    if not short and not code.name.startswith(OUR_PACKAGES) and not imports:
-        problem = finder.problem_of(code.name)
-        return Fault(code.path, problem.removeprefix(f"{code.name}: ")) if problem else None
     if short and code.slot is SLOTS["metrics"] and not imports and torchmetrics_decides(short, code.kwargs):
         names = torchmetrics_names()
-        if short in METRICS or not names or short in names:
-            return None
-        near = did_you_mean(short, [*METRICS, *names])
-        return Fault(code.path, f"there is no metric {short!r}, neither here nor in torchmetrics.{near}")
+        if short not in METRICS and names and short not in names:
+            near = did_you_mean(short, [*METRICS, *names])
+            return Fault(code.path, f"there is no metric {short!r}, neither here nor in torchmetrics.{near}")
+        name, is_read = f"torchmetrics.{short}", True
     try:
-        target = resolve(code, finder)
+        target = finder.read(name) if is_read else resolve(code, finder)
+    except Unclear as error:
+        return NotChecked(code.path, str(error))
     except TorcheerError as error:
-        problem = str(error).removeprefix(f"{code.name}: ")
+        problem = str(error).removeprefix(f"{name}: ")
         return Fault(argument_path(code, problem), problem)
-    problem = argument_problem(code, target)
-    return Fault(argument_path(code, problem), problem) if problem else None
+    if problem := argument_problem(code, target):
+        return Fault(argument_path(code, problem), problem)
+    return unnamed_arguments(code, target)
+
+
+def unnamed_arguments(code: Code, target: Any) -> NotChecked | None:
+    """Return the arguments that a class or function takes without naming them, as it passes them on."""
+    path = (*code.path[:-1], "kwargs")
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        message = f"{target.__name__} does not say which arguments it takes"
+        return NotChecked(path, message) if code.kwargs else None
+    names = [key for key in code.kwargs if key not in parameters]
+    if not names or not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return None
+    return NotChecked((*path, names[0]), f"{target.__name__} takes it as one of **kwargs, and may refuse it")
+
+
+def is_ours(code: Code) -> bool:
+    """Return whether code is of torch or torcheer, so that importing it runs no user's code."""
+    return bool(short_name(code)) or code.name.startswith(OUR_PACKAGES)
 
 
 def torchmetrics_decides(name: str, kwargs: Mapping[str, Any]) -> bool:
@@ -201,7 +227,8 @@ def torchmetrics_names() -> frozenset[str]:
 def argument_problem(code: Code, target: Any) -> str:
     """Explain why a class or function does not take its arguments; "" if it does."""
     if code.slot.itself and not code.is_factory and not inspect.isclass(target):
-        return f"{target.__name__} is used as it is, and takes no args here: write kwargs" if code.args else ""
+        wrong_args = f"{target.__name__} is used as it is, and takes no args here: write kwargs" if code.args else ""
+        return wrong_args or unknown_argument(target, code.kwargs)
     if code.path[-1] not in ("class", "factory_fn") or (code.slot.plain_factory and code.is_factory):
         return ""
     if code.slot.first_argument in code.kwargs:

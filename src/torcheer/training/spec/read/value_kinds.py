@@ -28,6 +28,14 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class NotChecked:
+    """Code at a key path of which only an import could tell whether it is right."""
+
+    path: KeyPath
+    message: str  # why
+
+
+@dataclass(frozen=True)
 class Reference:
     """The name of a definition, and the group that should have it."""
 
