@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from waiting import WAIT_SECS, wait_until
 
 import torcheer as tl
 from torcheer.control import loop_control
-from torcheer.control.control_records import EACH_TRIAL, Wants
+from torcheer.control.control_records import EACH_TRIAL, Every, Wants
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.host.live import Live, live
+from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.studio.sources.open_source import is_live
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -343,3 +346,110 @@ def test_what_is_no_model_and_what_is_no_optimizer_is_refused() -> None:
 def test_the_verb_is_the_same() -> None:
     with tl.live(nn.Linear(2, 2), open_server=False) as view:
         assert isinstance(view, Live) and view.path is not None and view.path.is_socket()
+
+
+# -- what it finds, alone and beside a watch -------------------------------------------------------------------------
+
+
+class Breaking(nn.Module):
+    """Two layers; a number of the second weight becomes NaN where `breaks` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        head: torch.Tensor = self.head(self.stem(x))
+        return head
+
+    def break_head(self) -> None:
+        with torch.no_grad():
+            self.head.weight[0, 0] = float("nan")
+
+
+def test_a_live_view_alone_reports_nan_of_a_layer_it_shows_once_and_where_it_was_first() -> None:
+    model = Breaking()
+    with live(model, inputs=torch.rand(3, 4), open_server=False) as view:
+        with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
+            for step in range(6):
+                if step == 3:
+                    model.break_head()
+                model(torch.rand(3, 4)).sum().backward()
+            viewer.moments(5)
+            (alert,) = wait_until(viewer.alerts, "an alert")
+        assert (alert["rule"], alert["layer"], alert["step"], alert["severity"]) == ("nan_inf", "head", 3, "error")
+        assert "of 6 numbers 3 NaN. Try" in alert["text"]  # the step before was shown, so it began here
+
+
+def test_a_live_view_says_that_nan_may_have_begun_in_a_step_that_it_did_not_show() -> None:
+    model = Breaking()
+    with live(model, inputs=torch.rand(3, 4), open_server=False) as view:
+        with Viewer(view.host, Wants(("Act",), train=Every("trial", 4))) as viewer:
+            for step in range(10):
+                if step == 6:
+                    model.break_head()
+                model(torch.rand(3, 4)).sum().backward()
+            (alert,) = wait_until(viewer.alerts, "an alert")
+        found = re.search(r"it may have begun after step (\d+), the last look before", alert["text"])
+        assert found and int(found[1]) < 6 <= alert["step"]
+
+
+def test_a_live_view_alone_reports_a_loss_that_is_nan_and_no_mask_of_infinities() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return (self.head(x) + mask).softmax(-1)
+
+    model, mask = Masked(), torch.tensor([0.0, 0.0, 0.0, -torch.inf])
+    with live(model, inputs=(torch.rand(3, 4), mask), open_server=False) as view:
+        with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
+            for loss in (1.0, torch.tensor(float("nan")), 1.0):
+                model(torch.rand(3, 4), mask).sum().backward()
+                view.log(loss=loss)
+                view.test(accuracy=float("nan"))  # of nothing
+            viewer.moments(2)
+            (alert,) = wait_until(viewer.alerts, "an alert")
+        assert (alert["layer"], alert["step"]) == ("loss", 1) and "it is NaN" in alert["text"]
+
+
+@pytest.mark.parametrize("first", ["page", "watch"])
+def test_alerts_of_a_watch_of_the_same_model_reach_the_page(first: str) -> None:
+    model = Breaking()
+    model.break_head()
+    with ExitStack() as blocks:
+        if first == "watch":
+            watched = blocks.enter_context(tl.watch(model, every=1))
+        view = blocks.enter_context(live(model, open_server=False))
+        if first == "page":
+            assert not view.host.state.watched
+            watched = blocks.enter_context(tl.watch(model, every=1))
+        for _ in range(3):
+            model(torch.rand(3, 4)).sum().backward()
+        watched.close()
+        with Viewer(view.host) as viewer:
+            assert any(alert["text"] == str(watched.alerts[0]) for alert in viewer.alerts())
+        view.finish()
+        assert view.host.state.watched  # the page says so still
+
+
+def test_a_watch_and_a_page_of_the_same_model_write_one_run_where_one_of_them_names_a_folder(tmp_path: Path) -> None:
+    for name, order in (("page", "lw"), ("watch", "wl")):
+        model, to = Breaking(), tmp_path / name
+        model.break_head()
+        with ExitStack() as blocks:
+            if order == "lw":
+                blocks.enter_context(live(model, to=to, open_server=False))
+                watched = blocks.enter_context(tl.watch(model, every=1))
+            else:
+                watched = blocks.enter_context(tl.watch(model, every=1, to=to))
+                blocks.enter_context(live(model, open_server=False))
+            for _ in range(3):
+                model(torch.rand(3, 4)).sum().backward()
+            assert watched.to == to
+        run = FollowedLog(to)
+        run.refresh()
+        assert "head output" in run.tables and [alert.rule for alert in run.alerts] == ["nan_inf"]  # said once
+        assert run.is_watched

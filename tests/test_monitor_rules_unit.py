@@ -210,8 +210,8 @@ def test_one_that_stays_ill_when_the_first_is_well_again_is_told_since_it_is_ill
 
 
 def test_infinities_beside_nan_are_told_where_nan_are_not_asked_for() -> None:
-    (found,) = judged([sent(3, "a", "output", [1.0, np.nan, np.inf])], {"nan_inf": {"nan": False}})
-    assert (found.step, found.what) == (3, "of 3 numbers 1 NaN and 1 infinite")
+    (found,) = judged([sent(0, "a", "output", [1.0, np.nan, np.inf])], {"nan_inf": {"nan": False}})
+    assert (found.step, found.what) == (0, "of 3 numbers 1 NaN and 1 infinite")
     assert judged([sent(3, "a", "output", [1.0, np.nan])], {"nan_inf": {"nan": False}}) == []
     unknown = sent(4, "big", "output", np.ones(100), stride=9, whole=(30, 30), finite=False)
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -143,7 +144,9 @@ def test_text_has_enough_contrast_in_both_themes(open_page: Pages) -> None:
 
 
 def test_alerts_are_counted_listed_and_said_aloud(open_page: Pages) -> None:
-    url, source = open_page.stage(paused=True)
+    source = Stage(paused=True)
+    source.state = replace(source.state, unit="batch")
+    url, _ = open_page.stage(source)
     page = open_page(url, tab="tables", empty=True)
     button = page.get_by_role("button", name="Alerts")
     assert button.get_attribute("aria-label") == "Alerts: 1, 1 new"
@@ -152,12 +155,13 @@ def test_alerts_are_counted_listed_and_said_aloud(open_page: Pages) -> None:
     assert page.locator(".popping [aria-live=polite]").inner_text() == "Alert: gradients of Hidden2 vanish"
     button.click()
     items = page.locator(".alert-list li")
-    assert "gradients of Hidden2 vanish" in items.first.inner_text()  # the newest first
+    assert "gradients of Hidden2 vanish" in items.first.inner_text()  # of step 0: what is later may follow from it
     assert "stuck" in items.last.inner_text()
     assert button.get_attribute("aria-label") == "Alerts: 2"
     page.keyboard.press("2")
     items.first.get_by_role("button", name="Hidden2").click()
     assert page.locator("#panel-network").is_visible()
+    expect(page.locator(".alert-list")).to_contain_text("No watch looks at this run's layers")  # with an alert, too
     page.keyboard.press("Escape")
     expect(page.locator(".alert-list")).to_have_count(0)
     for key in "123":  # the unit is selected, still, and on every tab

@@ -58,7 +58,7 @@ def test_alerts_are_still_counted_when_the_oldest_are_forgotten(open_page: Pages
         expect(button).to_have_attribute("aria-label", f"Alerts: {thousand}001, {thousand}001 new")
     button.click()
     expect(button).to_have_attribute("aria-label", "Alerts: 5001")
-    expect(page.locator(".alert-list")).to_contain_text("4801 older ones are not listed.")
+    expect(page.locator(".alert-list")).to_contain_text("4801 between these are not listed.")
     page.keyboard.press("Escape")
     source.alert("the last straw", "error")
     expect(button).to_have_attribute("aria-label", "Alerts: 5002, 1 new")

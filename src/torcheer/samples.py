@@ -31,6 +31,7 @@ _POSITIVE = [2.0**power for power in range(LEAST_POWER, _GREATEST + 1)]
 EDGES: tuple[float, ...] = (-math.inf, *(-edge for edge in reversed(_POSITIVE)), *_POSITIVE, math.inf)
 BINS = len(EDGES) - 1
 DISK_FULL = "disk_full"  # an alert like those of rules, for failed writes
+NAN_INF = "nan_inf"  # the rule about NaN and infinities; a live view finds those it shows without a watch
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _NAMED: Final = 5  # keys whose dropped counts are listed
@@ -247,6 +248,45 @@ class Alert:
         where = f"{self.layer} ({self.variable})" if self.layer else self.variable
         since = f", since step {self.since}" if self.since != self.step else ""
         return f"{self.rule} at step {self.step}: {where}: {self.what}{since}. Try: {self.advice}."
+
+
+@dataclass(frozen=True, slots=True)
+class Nonfinite:
+    """How many numbers of a value are NaN or infinite, and what is said of it."""
+
+    nans: int
+    infs: int
+    count: int  # of all its numbers
+
+    @property
+    def text(self) -> str:
+        """What is wrong: "of 640 numbers 12 NaN"."""
+        if self.count == 1:
+            return "it is NaN" if self.nans else "it is infinite"
+        parts = [f"{number:,} {name}" for number, name in ((self.nans, "NaN"), (self.infs, "infinite")) if number]
+        if not parts:
+            return f"some of its numbers are NaN or infinite, though none of the {self.count:,} that were sent"
+        return f"of {self.count:,} numbers {' and '.join(parts)}"
+
+    @staticmethod
+    def advice(variable: str) -> str:
+        """What to try."""
+        if variable == "input":
+            return "look at the data and at what prepares them: missing values, a division by zero; drop or fill those"
+        where = "in the layers before it" if variable == "output" else "in what it is computed from"
+        return (
+            f"look {where} for a division by zero, a log of zero or an overflow; lower the learning rate; "
+            "clip the gradients"
+        )
+
+
+def began_after(last_look: int | None, step: int) -> str:
+    """Say that a fault may have begun before it was seen; "" where the step before was looked at, too."""
+    if last_look is None:
+        return f"; step {step} is the first that was looked at, so it may have begun before" if step > 0 else ""
+    if last_look >= step - 1:
+        return ""
+    return f"; it may have begun after step {last_look}, the last look before, and in another layer"
 
 
 def disk_full(error: Exception, folder: Path, variable: str, step: int) -> Alert | None:

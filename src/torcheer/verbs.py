@@ -300,7 +300,7 @@ def live(
     - `layers`: layers whose values are recorded, as for `watch`; None: all. The others are drawn without values.
     - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
     - `optimizer`: its settings can be changed from the page.
-    - `to`: the run's folder, which `torcheer studio` opens.
+    - `to`: the run's folder, which `torcheer studio` opens; None: that of a `watch` of this model, or a temporary one.
     - `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`, `token_names`: as for `show`.
     - `open_server`: False starts no server; a studio can attach later.
     - `step_of`: a function that returns the step number, for loops that count themselves.
@@ -344,7 +344,7 @@ def watch(
       layer.module_type == 'ReLU'); None and "all" for every module that computes.
     - `what`: any of "output", "grad", "weight", "weight_grad", "update".
     - `every`: a number of steps, or an `Every`.
-    - `to`: the folder of the log; None: no log, only alerts.
+    - `to`: the folder of the log; None: that of a `live` page of this model, or no log, only alerts.
     - `optimizer`: count its steps instead of forward passes; for models that are not called directly.
     - `rules`: which alerts are raised: "default", "all", "none", names, or a dict of names and settings.
     - `video`: True, patterns of keys, or a dict of settings: write a video of each key.

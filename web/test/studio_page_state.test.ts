@@ -14,6 +14,7 @@ const state: State = {
   step_n: 10,
   message: "",
   unit: "batch",
+  watched: true,
 };
 const alert: AlertSeen = { text: "slow", severity: "warning", step: 3, rule: "", layer: "", id: "a" };
 const head = { name: "t", title: "T", x: "Step", legend: "", layer: "", columns: [] };

@@ -43,6 +43,7 @@ class State:
     step_n: int = 10  # default count of "step_n"
     message: str = ""  # its current activity, or why it stopped
     unit: str = "batch"  # what one step of it is called; "trial" in eTorch's simulations
+    watched: bool = False  # whether the rules of a watch judge it
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,15 +229,18 @@ class Host:
 
     def alert(self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "") -> None:
         """Log a warning (or another severity): pages read it there; what no log takes is sent to the viewer."""
+        self.pass_on(Alert(rule, layer, "", int(step), int(step), str(text), "", severity))
+
+    def pass_on(self, alert: Alert) -> None:
+        """Log an alert; what no log takes is sent to the viewer."""
         if self.closed:
             return
-        warning = Alert(rule, layer, "", int(step), int(step), str(text), "", severity)
-        self.notifier.alert(warning)
-        if self._log is not None and self._log.alert(warning).id:
+        self.notifier.alert(alert)
+        if self._log is not None and self._log.alert(alert).id:
             return
         id = f"host:{self._opened_ms:x}:{self._alerts + 1}"
-        alert = AlertSeen(str(text), severity, int(step), rule, layer, id)
-        self._board.alerts.append((self._alerts, alert))
+        seen = AlertSeen(str(alert), alert.severity, alert.step, alert.rule, alert.layer, id)
+        self._board.alerts.append((self._alerts, seen))
         self._alerts += 1
         self._notify(urgent=False)
 

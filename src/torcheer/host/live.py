@@ -21,6 +21,7 @@ from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.page_follower import PageFollower
 from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
+from torcheer.host.nonfinite_values import NonfiniteValues
 from torcheer.host.optimizer_form import OptimizerForm
 from torcheer.network.heads.token_names import TokenNames, check_token_names
 from torcheer.ranks import Ranks, acts, rank_of, ranked
@@ -29,6 +30,7 @@ from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableHead
+from torcheer.tap.counting.steps import followers_of
 from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import notice
 from torcheer.wire.notify.notify_targets import parse_notify
@@ -92,6 +94,8 @@ def live(
         viewer, finished = _FINISHED.pop()
         viewer.close()
         finished.discard()
+    if to is None and not rank:
+        to = _run_of_watch(model)
     name = f"{title or type(model).__name__}{f' · rank {rank}' if rank else ''}"
     to = None if to is None else ranked(str(local_path(to, "write to='run', and copy that folder when it ends")))
     made = Host(to, title=name, continues=True, notify=targets) if is_shown else closed_host(title or "")
@@ -112,6 +116,14 @@ def live(
     return view
 
 
+def _run_of_watch(model: nn.Module) -> Path | None:
+    """The folder that a watch of the model writes to, unless it has a page already."""
+    followers = followers_of(model)
+    if any(isinstance(follower, PageFollower) for follower in followers):
+        return None
+    return next((follower.run for follower in followers if follower.run is not None), None)
+
+
 class Live:
     """A model shown in the studio; ends with its `with` block, or by `close`."""
 
@@ -123,8 +135,9 @@ class Live:
         self.host = host
         self.viewer: Viewer | None = None
         self._system: SystemRows | None = None
-        self._epoch, self._sent_at, self._message, self._in_step = 0, 0.0, "", False
-        self._metrics, self._form = MetricRows(host), OptimizerForm(host, model, optimizer)
+        self._epoch, self._sent_at, self._message, self._in_step, self._is_watched = 0, 0.0, "", False, False
+        host.values.judge = nonfinite = NonfiniteValues(host.pass_on)
+        self._metrics, self._form = MetricRows(host, nonfinite.see_row), OptimizerForm(host, model, optimizer)
         self._media = MediaIntake(host.report)
         self._control = LoopControl(
             host, can=self._can, counters=self.counters, settings=self._form.settings, changed=self._changed
@@ -253,7 +266,7 @@ class Live:
         control = self._control
         if self._in_step:  # the step before has ended
             control.reached("trial")
-        self._in_step = not test
+        self._in_step, self._is_watched = not test, self._follower.is_watched
         self._execute_orders()
         if time.monotonic() - self._sent_at >= _STATE_SECS:
             self._send_state("testing" if test else "running")
@@ -288,7 +301,10 @@ class Live:
         self._sent_at = time.monotonic()
         if not self.host.closed:
             can = () if status in ("done", "failed") else self._can()
-            self.host.state = State(status, self.counters(), can, batch=self._probes.batch, message=self._message)
+            self.host.state = State(
+                status, self.counters(), can, batch=self._probes.batch, message=self._message,
+                watched=self._is_watched,
+            )  # fmt: skip
         self._metrics.flush()
 
     def _say(self, text: str) -> None:

@@ -35,8 +35,11 @@ class RowSink(Protocol):
 class MetricRows:
     """Hands rows and samples to a host in order, each once all of its numbers are on the CPU."""
 
-    def __init__(self, host: RowSink) -> None:
-        self._host = host
+    def __init__(
+        self, host: RowSink, see: Callable[[str, Mapping[str, Any]], None] = lambda table, cells: None
+    ) -> None:
+        """`see` is told of each row, too."""
+        self._host, self._see = host, see
         self.waiting = deque[tuple[Callable[[], None], Any]]()  # what to do after a CUDA event, that of the last copy
         self._waiting_bytes = 0  # of samples since nothing waited
 
@@ -47,9 +50,13 @@ class MetricRows:
             if isinstance(value, Tensor):
                 cells[name], event = _fetch(value, event)
         if event is None and not self.waiting:
-            self._host.row(table, cells)
+            self._row(table, cells)
         else:
-            self._queue(partial(self._host.row, table, cells), event)
+            self._queue(partial(self._row, table, cells), event)
+
+    def _row(self, table: str, cells: dict[str, Any]) -> None:
+        self._host.row(table, cells)
+        self._see(table, cells)
 
     def add_sample(self, media: Media, step: int) -> None:
         """Queue a copy of something that a person logged."""

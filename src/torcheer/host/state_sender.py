@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from torcheer.encoding import refusal, to_bytes
 from torcheer.host.follow.record_rate import cost, stamp
 from torcheer.host.missing_values import Absence
 from torcheer.network.network_records import Layer, Network
+from torcheer.samples import Key, Nonfinite
 from torcheer.wire.ring import Ring
 
 LEAST_RING: Final = 16 << 20
@@ -43,6 +44,17 @@ class HeldMoment:
     ended: bool = False
     absences: list[Absence] = field(default_factory=list)
     late: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)  # device copies in flight, their headers
+    judged: list[tuple[Key, Nonfinite | None]] = field(default_factory=list)  # in the order of arrival
+
+
+class Judge(Protocol):
+    """What finds NaN and infinities in the states."""
+
+    def nonfinite(self, tensor: Any, layer: Layer | None) -> Nonfinite | None:
+        """Those of a tensor of the CPU, of a layer."""
+
+    def see_moment(self, step: int, values: list[tuple[Key, Nonfinite | None]]) -> None:
+        """Judge a state."""
 
 
 class StateSender:
@@ -61,6 +73,7 @@ class StateSender:
         self._ring: Ring | None = None
         self._size = LEAST_RING
         self.wants = Wants()  # what the viewer subscribed to
+        self.judge: Judge | None = None  # of what is sent
         self._moments: dict[int, HeldMoment] = {}
         self._ready: list[HeldMoment] = []
         self._last, self._usual_bytes = -1, 0
@@ -217,7 +230,16 @@ class StateSender:
                 moment.late.append((copy, {**header, "device": copy.device}))
             self._notify()
             return True
-        return _write(ring, sent if sent.is_cpu else sent.cpu(), header)
+        return self._write(ring, moment, sent if sent.is_cpu else sent.cpu(), header)
+
+    def _write(self, ring: Ring, moment: HeldMoment, tensor: Any, header: dict[str, Any]) -> bool:
+        """Write a tensor on the CPU into the ring; False if it does not fit."""
+        from torcheer.tap.tensor_copies import offer  # late: a viewer's process loads no torch
+
+        if self.judge is not None:
+            key = header["layer"], header["variable"]
+            moment.judged.append((key, self.judge.nonfinite(tensor, self.layers.get(header["layer"]))))
+        return offer(ring, tensor, limit_bytes=ring.share_bytes, **header)
 
     def _items(self, value: Any, layer: str, item: int) -> tuple[Any, int]:
         """The part of a batch that is sent, and the number of its first item."""
@@ -238,6 +260,8 @@ class StateSender:
     def _finish(self, moment: HeldMoment) -> None:
         """Announce a complete state; drop one of which a value did not fit."""
         self._moments.pop(moment.id, None)
+        if self.judge is not None:
+            self.judge.see_moment(moment.step, moment.judged)
         self._usual_bytes = max(moment.bytes, self._usual_bytes * 3 // 4)
         while self._size < MOST_RING and self._size < 3 * moment.bytes:
             self._size *= 2
@@ -259,7 +283,7 @@ class StateSender:
             for moment in list(self._moments.values()):
                 while moment.late and moment.late[0][0].arrived:
                     copy, header = moment.late.pop(0)
-                    if self._ring is None or not _write(self._ring, copy.tensor, header):
+                    if self._ring is None or not self._write(self._ring, moment, copy.tensor, header):
                         moment.failed = True
                 if moment.late:
                     return
@@ -279,13 +303,6 @@ class StateSender:
             if ring is None or ring.memory.token == sent_token:
                 return sent_token, -1
             return ring.memory.token, os.dup(ring.fd)
-
-
-def _write(ring: Ring, tensor: Any, header: dict[str, Any]) -> bool:
-    """Write a tensor on the CPU into the ring; False if it does not fit."""
-    from torcheer.tap.tensor_copies import offer  # late: a viewer's process loads no torch
-
-    return offer(ring, tensor, limit_bytes=ring.share_bytes, **header)
 
 
 def _has_batch(shape: tuple[int, ...], units: int) -> bool:

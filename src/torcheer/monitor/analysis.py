@@ -29,11 +29,12 @@ class WatchAnalysis:
         self._send_message, self._notifier_fds = send_message, notifier_fds
         self._rules = Rules(plan.rules, self._problem)
         self._log = None
+        facts = {"rules": list(plan.rules)} | ({"rank": plan.rank} if plan.rank else {})
         if plan.to:
             self._log = LogWriter(
                 plan.run or plan.to, plan.writer, keep=plan.keep, elsewhere=plan.elsewhere, tell=self._problem,
                 alarm=self._alert, goes_on="Statistics and rules go on.",
-                facts={"rank": plan.rank} if plan.rank else {}, log_bytes=plan.log_bytes,
+                facts=facts, log_bytes=plan.log_bytes,
             )  # fmt: skip
         self._hashed = frozenset(plan.rank.get("hashed", ()))  # variables whose bits other ranks' are compared with
         self._busy = False  # whether a value arrived since the last tick

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +32,7 @@ from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert
+from torcheer.tap.counting.steps import followers_of
 from torcheer.tap.device_memory import device_memory
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
@@ -77,11 +79,11 @@ def watch(
         for x, y in loader: …
 
     `layers` are patterns over names, modules, functions, or None for all; `every` a number of steps or an `Every`.
-    Without `to` nothing is written, alerts come all the same. `keep` names the values that are written down whole
-    ("features.*/output"), `callback(layer, variable, step, array)` is called in the other process, `stop_on` names
-    rules (or "error" for all that are fatal) after which the `with` block ends before its next step. A loop that
-    numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
-    `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and
+    Without `to` it writes where a `tl.live` of this model does, or nowhere; alerts come all the same. `keep` names the
+    values that are written down whole ("features.*/output"), `callback(layer, variable, step, array)` is called in the
+    other process, `stop_on` names rules (or "error" for all that are fatal) after which the `with` block ends before
+    its next step. A loop that numbers its steps itself says so by `step_of()`; one that has a screen gets what there is
+    to say by `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and
     the end. Every `system_secs` the log gets a row about CPU, memory and GPUs. Of several processes (torchrun) those
     of `ranks` watch: one, several, or "all", each for itself and without a message to the others. With `log_bytes` the
     log of each stays within so many bytes: of older looks every second is left out, again and again.
@@ -89,6 +91,8 @@ def watch(
     - `model`, `what`, `optimizer`, `rules`, `video`, `callback`, `on_alert`, `step_of`, `tell`, `transport`: as for
       `torcheer.watch`.
     """
+    if to is None and isinstance(model, nn.Module) and not rank_of()[0]:  # the run that a page of this model writes
+        to = next((follower.run for follower in followers_of(model) if follower.run is not None), None)
     settings = parse_settings(
         what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
         transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
@@ -166,6 +170,7 @@ class Watch:
         self._probes = Probes(
             model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
         )  # fmt: skip
+        self._probes.rules, self._probes.run = tuple(self._rules), settings.to if settings.log is None else None
         for text in (describe_hidden(selection, settings.what), describe_part(selection.parameters, settings.ranks)):
             if text:
                 self._problem(text)
@@ -242,6 +247,8 @@ class Watch:
         settled = resolve_rules(rules)
         stops(self._stop_on, settled)
         self._rules = settled
+        if self._probes is not None:
+            self._probes.rules = tuple(settled)
         if self._link is not None:
             self._link.change(rules=settled)
 
@@ -427,6 +434,8 @@ class Watch:
         alert = Alert(**{name: value for name, value in message.items() if name in names})
         self._alerts.append(alert)
         self._notifier.alert(alert)
+        if self._probes is not None:
+            self._probes.announce(alert, None if self._place is None else Path(self._place.run))
         stop_on = self._stop_on
         if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
             self.should_stop = True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from torcheer.samples import Alert
 from torcheer.tap.counting.steps import Call, Following, Wake, steps_of
 from torcheer.tap.layer_outputs import LayerOutputs
 from torcheer.tap.module_selection import ModuleSelection, PartsInPlace
@@ -44,6 +46,8 @@ class Probes:
         self._following: Following | None = None
         self._updates_pending = False  # whether the optimizer's next step has values to send
         self.watched_step, self.watched_count = -1, 0
+        self.rules: Collection[str] = ()  # that judge in the watching process
+        self.run: Path | None = None
 
     def attach(self, optimizer: Optimizer | None = None, step_of: Callable[[], int] | None = None) -> None:
         """Start to follow the steps: those of `optimizer`, with the numbers of `step_of()`, where they are given."""
@@ -118,6 +122,13 @@ class Probes:
     def begin_test(self, step: int, call: Call | None, now_secs: float) -> None:
         """Ignore a pass in evaluation mode; the loop does not wait for data meanwhile."""
         self._timing.discard()
+
+    def hear(self, alert: Alert, run: Path | None) -> None:
+        """Ignore what others find."""
+
+    def announce(self, alert: Alert, run: Path | None) -> None:
+        """Tell all who follow the model what was found; `run`: in whose log it stands."""
+        self._steps.announce(alert, run)
 
     def _watch(self, step: int) -> None:
         self.watched_step, self._updates_pending = step, True

@@ -118,6 +118,7 @@ export interface State {
   step_n: number; // default count of "step_n"
   message: string; // its current activity, or why it stopped
   unit: string; // what one step of it is called; "trial" in eTorch's simulations
+  watched: boolean; // whether the rules of a watch judge it
 }
 
 /** The run's state changed: it continued, paused, … */

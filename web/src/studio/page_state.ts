@@ -34,6 +34,7 @@ const IDLE_STATE: State = {
   step_n: 10,
   message: "",
   unit: "batch",
+  watched: false,
 };
 
 /** The page's state as the server tells it. */

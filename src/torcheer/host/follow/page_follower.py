@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from torch.optim import Optimizer
@@ -12,7 +14,8 @@ from torch.optim import Optimizer
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.state_sender import is_subscribed
-from torcheer.tap.counting.steps import Call, Wake, steps_of
+from torcheer.samples import Alert
+from torcheer.tap.counting.steps import Call, Wake, followers_of, steps_of
 from torcheer.tap.step_schedule import Pace
 
 _EARLY: Final = 0.8  # of the time until the next record is due: the pace is an estimate
@@ -26,6 +29,7 @@ class PageFollower:
     """
 
     sees_tests, uses_optimizers, awaits_optimizer = True, False, False
+    rules = ()
 
     def __init__(
         self, probes: LayerProbes, boundary: Callable[[int, bool], bool], *,
@@ -43,6 +47,16 @@ class PageFollower:
     def step(self) -> int:
         """The step that began last; -1 before the first."""
         return self._following.step
+
+    @property
+    def is_watched(self) -> bool:
+        """True while the rules of a watch judge the model."""
+        return any(follower.rules for follower in followers_of(self.probes.model))
+
+    @property
+    def run(self) -> Path | None:
+        """The run's folder; None for a temporary one."""
+        return None if self._host.path is None or self._host.folder is not None else self._host.path.parent
 
     @property
     def closed(self) -> bool:
@@ -104,6 +118,12 @@ class PageFollower:
         """Complete the state of a step that an optimizer ends."""
         if counts and self._steps.by_optimizer:
             self.settle()
+
+    def hear(self, alert: Alert, run: Path | None) -> None:
+        """Show an alert of a watch, unless the page reads it in the log of its own run."""
+        path = self._host.path
+        if path is None or run is None or path.parent.resolve() != run.resolve():
+            self._host.pass_on(replace(alert, id=""))
 
     def _is_our_thread(self) -> bool:
         """True in the thread of the first pass."""

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
-from torcheer.samples import Delivery, Key
+from torcheer.samples import NAN_INF, Delivery, Key, Nonfinite, began_after
 
 
 class NanInf(Rule):
     """A value has NaN or infinite numbers; told once, where it was met first, until all is well again."""
 
-    name, severity = "nan_inf", "error"
+    name, severity = NAN_INF, "error"
     defaults = {"nan": True, "inf": True, "patience": 1}
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -26,6 +26,8 @@ class NanInf(Rule):
         self._follows: dict[str, bool] = {}  # whether that kind follows from the other one
         self._sources: set[Key] = set()  # keys that failed without a cause in another key
         self._last_fine: dict[Key, int] = {}  # the last step at which a key was fine
+        self._before: dict[Key, str] = {}  # of a failing key, what is said of the time before it was seen to fail
+        self._looks: dict[bool, tuple[int | None, int]] = {}  # of metrics and of the rest, the last two steps
         self._steps: deque[int] = deque([-1], maxlen=3)  # NaN that follow infinities within these steps come from those
 
     def wants(self, variable: str) -> bool:
@@ -34,6 +36,7 @@ class NanInf(Rule):
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
         if self._steps[-1] != values.step:
             self._steps.append(values.step)
+        self._look(value.variable == "metric", values.step)
         kind, key = self._kind(value, delivery), value.key
         for name, failing in self._failing.items():
             if name != kind:
@@ -44,6 +47,9 @@ class NanInf(Rule):
             yield key, None
             return
         failing = self._failing[kind]
+        if key not in failing:
+            last_look = self._last_fine.get(key, self._looks[value.variable == "metric"][0])
+            self._before[key] = began_after(last_look, values.step)
         if key not in failing and self._is_source(kind, key):
             other = "inf" if kind == "nan" else "nan"
             self._began[kind] = values.step
@@ -52,10 +58,15 @@ class NanInf(Rule):
         since = failing.setdefault(key, values.step)
         is_first = next(iter(failing)) == key and not self._follows[kind]
         if is_first or key in self._sources:  # the others follow from those
-            yield (
-                key,
-                self._finding(value, since, at_the_loss=not values.all("grad") and bool(values.all("output"))),
-            )
+            at_the_loss = not values.all("grad") and bool(values.all("output"))
+            yield key, self._finding(value, since, self._before[key], at_the_loss=at_the_loss)
+
+    def _look(self, metric: bool, step: int) -> None:
+        """Remember the last two steps at which anything was looked at."""
+        before, last = self._looks.get(metric, (None, step))
+        if last != step:
+            before, last = last, step
+        self._looks[metric] = before, last
 
     def _is_source(self, kind: str, key: Key) -> bool:
         """Whether a key fails without a cause in another key: it was fine for some time while others failed.
@@ -76,25 +87,15 @@ class NanInf(Rule):
         return next((name for name, count in counts.items() if count and self.settings[name]), "")
 
     @staticmethod
-    def _finding(value: Observation, since: int, at_the_loss: bool) -> Finding:
-        nans, infs, count = value.summary.nans, value.summary.infs, value.summary.count
-        parts = [f"{number:,} {name}" for number, name in ((nans, "NaN"), (infs, "infinite")) if number]
-        text = f"of {count:,} numbers {' and '.join(parts)}"
-        if count == 1:
-            text = "it is NaN" if nans else "it is infinite"
-        if not parts:
-            text = f"some of its numbers are NaN or infinite, though none of the {count:,} that were sent"
+    def _finding(value: Observation, since: int, began: str, *, at_the_loss: bool) -> Finding:
+        summary = value.summary
+        fault = Nonfinite(summary.nans, summary.infs, summary.count)
+        text, values = fault.text, {"nans": fault.nans, "infs": fault.infs, "count": fault.count}
         if value.variable == "input":
             text += ": it is in the batch that the model was given, and in no layer"
-            advice = (
-                "look at the data and at what prepares them: missing values, a division by zero; drop or fill those"
-            )
-            return Finding(text, advice, {"nans": nans, "infs": infs, "count": count}, since)
-        if value.variable == "grad" and at_the_loss:
+        elif value.variable == "grad" and at_the_loss:
             text += ": every output that was looked at is finite, so it comes from the loss or its targets"
-        where = "in the layers before it" if value.variable == "output" else "in what it is computed from"
-        advice = f"look {where} for a division by zero, a log of zero or an overflow; lower the learning rate; clip the gradients"  # noqa: E501
-        return Finding(text, advice, {"nans": nans, "infs": infs, "count": count}, since)
+        return Finding(text + began, fault.advice(value.variable), values, since)
 
 
 class AllZero(Rule):

@@ -60,6 +60,7 @@ class FollowedLog:
         self._networks: dict[Path, dict[str, Any]] = {}  # the last one of each writer, as JSON
         self.alerts: list[Alert] = []  # the last ones, by step; layers begin with the model's name if there are several
         self.samples: list[LoggedSample] = []  # what people logged beside numbers, by step
+        self._rules: dict[Path, list[str]] = {}  # of each watch, those that it applies
         self._heads: dict[str, dict[str, Any]] = dict(WITHOUT_STEPS)
         self._pipelines: list[str] = []
         self._changed: set[str] = set()
@@ -81,6 +82,11 @@ class FollowedLog:
     def network(self) -> dict[str, Any] | None:
         """The network, as JSON, of the writer that logged one."""
         return next((self._networks[path] for path in sorted(self._networks)), None)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the rules of a watch have judged the layers of this run."""
+        return any(self._rules.values())
 
     @property
     def has_training(self) -> bool:
@@ -219,6 +225,10 @@ class FollowedLog:
     def _take_facts(self, writer: FollowedWriter, new: NewFrame) -> None:
         later, archive, frame, _ = new
         about = frame["about"]
+        if "rules" in about:
+            self._rules[writer.place.path] = list(about["rules"])
+        elif "values" in about:  # logs of 0.1 do not say which rules
+            self._rules.setdefault(writer.place.path, ["default"])
         for name, head in about.get("heads", {}).items():
             self._heads[name] = head
             if name in self.tables or head.get("columns"):

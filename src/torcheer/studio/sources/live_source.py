@@ -84,6 +84,7 @@ class LiveSource(Source):
             self._changes = changes
             return
         self.ranks, self._changes.ranks = self._log.ranks, self._changes.ranks or changes.ranks
+        self._set_state(replace(self.state, watched=self.state.watched or self._log.state.watched))
         self._changes.samples |= changes.samples
         self._changes.tables |= changes.tables
         self._add_alerts(replace(alert, layer=full_name(alert.layer, self._network)) for alert in changes.alerts)
@@ -221,7 +222,7 @@ class LiveSource(Source):
             self._changes.net = True
 
     def _on_state(self, message: StateCame) -> None:
-        self._set_state(message.state)
+        self._set_state(replace(message.state, watched=message.state.watched or self._log.state.watched))
 
     def _on_parameters(self, message: ParametersCame) -> None:
         self.parameters, self._changes.parameters = message.parameters, True

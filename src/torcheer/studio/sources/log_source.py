@@ -142,7 +142,8 @@ class LogSource(Source):
             message = end.why
         elif end.why:
             message = f"{message} · {end.why}"
-        return State(end.status or "done", counters, batch=self._captures.batch, message=message)
+        watched = self._log.is_watched
+        return State(end.status or "done", counters, batch=self._captures.batch, message=message, watched=watched)
 
     def _end(self) -> RunEnd:
         """How the run ended; "running" while a process writes to it."""

@@ -12,7 +12,8 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -20,6 +21,8 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from torcheer.models import unwrapped
+from torcheer.samples import Alert
 from torcheer.tap.counting.model_optimizers import ModelOptimizers, has_closure
 from torcheer.tap.counting.step_number import StepNumber
 from torcheer.tap.pass_counter import PassGate
@@ -51,6 +54,14 @@ class Follower(Protocol):
     uses_optimizers: bool  # whether it needs `optimizer_begins` and `optimizer_stepped`
 
     @property
+    def rules(self) -> Collection[str]:
+        """The rules that judge what it sees; a page has none."""
+
+    @property
+    def run(self) -> Path | None:
+        """The folder that its user has named for what it finds."""
+
+    @property
     def in_pass(self) -> bool:
         """Whether it listens to the pass that runs."""
 
@@ -78,6 +89,9 @@ class Follower(Protocol):
 
     def optimizer_stepped(self, optimizer: Optimizer, counts: bool) -> None:
         """Handle an optimizer that has stepped; `counts`: this ends a step of the model."""
+
+    def hear(self, alert: Alert, run: Path | None) -> None:
+        """Take an alert of another follower; `run`: in whose log it stands."""
 
 
 class Following:
@@ -181,6 +195,11 @@ class Steps:
             hooks, self._optimizer_hooks = self._optimizer_hooks, []
             for handle in hooks:
                 handle.remove()
+
+    def announce(self, alert: Alert, run: Path | None) -> None:
+        """Pass on what a follower has found to all who follow the model; `run`: in whose log it stands."""
+        for follower in followers_of(self.model):
+            follower.hear(alert, run)
 
     # -- counting ----------------------------------------------------------------------------------------------------
 
@@ -392,3 +411,9 @@ def steps_of(model: nn.Module) -> Steps:
     if steps is None or steps.model is not model or steps.process != os.getpid():
         steps = _STEPS[id(model)] = Steps(model)
     return steps
+
+
+def followers_of(model: nn.Module) -> list[Follower]:
+    """All who follow a model, or a wrapper of it (DDP, compiled), which has steps of its own."""
+    same = [steps for steps in list(_STEPS.values()) if unwrapped(steps.model) is unwrapped(model)]
+    return [following.follower for steps in same if steps.process == os.getpid() for following in steps._followings]

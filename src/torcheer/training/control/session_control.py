@@ -290,7 +290,7 @@ class Control:
         feed = session.runners[session.stages[0].training[0]].inputs[0][0]
         self.host.state = State(
             status=status, counters=self.counters(), can=self.available_actions(), items=count_items(session),
-            batch=feed.loader.batch_size, message=message,
+            batch=feed.loader.batch_size, message=message, watched=session.options.watch is not None,
         )  # fmt: skip
 
     def _send_parameters(self) -> None:

@@ -14,6 +14,7 @@ from torcheer.errors import TorcheerError
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.host import Host
+from torcheer.host.nonfinite_values import NonfiniteValues
 from torcheer.wire.json_codec import to_json
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class ValueProbes:
         models = {name: model for name, model in session.models.items() if name in names}
         self._layer_probes = LayerProbes(next(iter(models.values())) if len(models) == 1 else models, host)
         self._is_recording = False
+        if session.options.watch is None:
+            host.values.judge = NonfiniteValues(host.pass_on)
 
     @property
     def is_busy(self) -> bool:

@@ -4,8 +4,10 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { AlertSeen } from "../messages";
 import { useValue, type Store } from "../store";
 import { Icon } from "./icons";
+import { unwatchedText } from "./liveness";
 
-const MAX_LISTED = 200; // only the newest of many thousands are listed
+const MAX_NAMED = 8; // layers
+const MAX_LISTED = 200; // of many thousands the first and the last
 
 /** A button with the number of alerts, which opens their list. */
 export function Alerts({ store }: { store: Store }) {
@@ -39,24 +41,55 @@ export function Alerts({ store }: { store: Store }) {
 }
 
 function AlertList({ alerts, count, store }: { alerts: AlertSeen[]; count: number; store: Store }) {
-  const newest = alerts.slice(-MAX_LISTED).reverse();
+  const oldestFirst = [...alerts].sort((a, b) => a.step - b.step); // later ones often follow from the first
+  const isLong = alerts.length > MAX_LISTED;
+  const first = isLong ? oldestFirst.slice(0, MAX_LISTED / 2) : oldestFirst;
+  const last = isLong ? oldestFirst.slice(-MAX_LISTED / 2) : [];
   return (
     <section class="popup alert-list" aria-label="Alerts">
       <h2>Alerts</h2>
-      {!alerts.length && <p class="soft">Nothing looks wrong so far. What the watch rules find appears here.</p>}
-      <ul>
-        {newest.map((alert, index) => (
-          <li key={count - index} class={alert.severity}>
-            <p>{alert.text}</p>
-            <p class="soft">
-              {[alert.severity, `step ${alert.step}`, alert.rule].filter(Boolean).join(" · ")}
-              <LayerLink alert={alert} store={store} />
-            </p>
-          </li>
-        ))}
-      </ul>
-      {count > MAX_LISTED && <p class="soft">{count - MAX_LISTED} older ones are not listed.</p>}
+      <Coverage hasAlerts={alerts.length > 0} store={store} />
+      <AlertItems alerts={first} store={store} />
+      {isLong && <p class="soft">{count - MAX_LISTED} between these are not listed.</p>}
+      {isLong && <AlertItems alerts={last} store={store} />}
     </section>
+  );
+}
+
+function AlertItems({ alerts, store }: { alerts: AlertSeen[]; store: Store }) {
+  return (
+    <ul>
+      {alerts.map((alert) => (
+        <li key={alert.id || alert.text + alert.step} class={alert.severity}>
+          <p>{alert.text}</p>
+          <p class="soft">
+            {[alert.severity, `step ${alert.step}`, alert.rule].filter(Boolean).join(" · ")}
+            <LayerLink alert={alert} store={store} />
+          </p>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+// What was judged at all: an empty list means something only where rules run.
+function Coverage({ hasAlerts, store }: { hasAlerts: boolean; store: Store }) {
+  const [state, hello, bad] = [useValue(store.state), useValue(store.hello), useValue(store.badLayers)];
+  const shown = [...bad].map(([layer, kinds]) => `${layer} (${kinds})`);
+  const more = shown.length > MAX_NAMED ? `, … ${shown.length - MAX_NAMED} more` : "";
+  return (
+    <>
+      {state.watched && !hasAlerts && !shown.length && (
+        <p class="soft">Nothing looks wrong so far. What the watch rules find appears here.</p>
+      )}
+      {shown.length > 0 && (
+        <p class="bad">
+          In what is shown, not finite: {shown.slice(0, MAX_NAMED).join(", ")}
+          {more}.
+        </p>
+      )}
+      {!state.watched && <p class="soft">{unwatchedText(hello?.source ?? "", state.status, state.unit)}</p>}
+    </>
   );
 }
 

@@ -34,3 +34,14 @@ export function useLivenessLabel(store: Store): string {
   if (report) return "Report";
   return hello ? livenessLabel(hello.source, status, connection) : "";
 }
+
+/** Where no watch runs, say so, and how to start one; `unit` is what a step of the loop is called. */
+export function unwatchedText(kind: string, status: string, unit: string): string {
+  const start = "tl.watch(model) beside tl.live, or watch: in a training config, starts one.";
+  if (unit === "trial") return "No rules judge a simulation.";
+  if (kind === "live" && !isOver(status))
+    return `No watch looks at this run's layers: NaN and infinities are reported where the page shows them; dead units, exploding gradients and the like are not found. ${start}`;
+  if (kind === "live" || kind === "run")
+    return `No watch looked at this run's layers, so no rule judged them. ${start}`;
+  return `No rules judge what is shown here: they judge a model while it trains. ${start}`;
+}
