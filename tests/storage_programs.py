@@ -78,6 +78,12 @@ def data_of(tensor, other):
     return tensor
 
 
+def swap(tensor, other):
+    """Exchange the contents of two tensors."""
+    if tensor is not other:
+        torch.utils.swap_tensors(tensor, other)
+
+
 # Each step takes the list of live tensors and two numbers; what it returns is a value that was made or written.
 STEPS = {
     "rand": lambda live, i, j: torch.rand(2 + j),
@@ -105,18 +111,23 @@ STEPS = {
     "share": lambda live, i, j: pick(live, i).share_memory_(),
     "numpy": lambda live, i, j: numpy_write(pick(live, i), float(j)),
     "storage_fill": lambda live, i, j: pick(live, i).untyped_storage().fill_(0),
-    "dlpack": lambda live, i, j: torch.from_dlpack(pick(live, i).clone()),  # two storages, one memory: never resize it
+    "dlpack": lambda live, i, j: torch.from_dlpack(pick(live, i).clone()),
+    "alias": lambda live, i, j: torch.from_dlpack(pick(live, i)),
+    "swap": lambda live, i, j: swap(live[i], live[j % len(live)]),
     "drop": lambda live, i, j: live.pop(i) if len(live) > 1 else None,
 }
+RESIZES = frozenset(("free", "halve", "grow", "double", "resize_", "share"))  # never with "alias": two storages there
 UNANNOUNCED = ("set_", "set_storage")  # no mode hears of `set_`: the value before it is gone, and says so
 STEP = st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9))
 
 
-def run(steps, layers):
+def run(steps, layers, inference=False):
     """Run a program in a recording: every value that can be read is the one that was there when it was made."""
     taken = []
+    if any(name == "alias" for name, _, _ in steps):
+        steps = [step for step in steps if step[0] not in RESIZES]
     chosen = [lambda op: op.index % 2 == 0] if layers == "every other one" else layers
-    with tl.recording(layers_to_save=chosen) as history, torch.no_grad():
+    with tl.recording(layers_to_save=chosen) as history, torch.inference_mode(inference), torch.no_grad():
         recorder = history.trace.recorder
         live = [torch.rand(6), torch.rand(60)]
         for name, i, j in steps:
@@ -129,7 +140,7 @@ def run(steps, layers):
             if not isinstance(made, torch.Tensor):
                 continue
             with torch._C.DisableTorchFunction():
-                if readable(made):
+                if readable(made) and name != "alias":  # which has no row before it is read
                     taken.append((recorder.count - 1, name, made.clone()))
             live = [*live, made][-6:]
     unavailable = 0
@@ -158,6 +169,7 @@ def fuzz(examples, seeded):
         st.lists(STEP, min_size=1, max_size=20),
         st.sampled_from(["all", "all", "every other one", [-1, 0]]),
         st.sampled_from([0, 1 << 14]),
+        st.booleans(),
     )
     @settings(
         max_examples=examples,
@@ -166,13 +178,13 @@ def fuzz(examples, seeded):
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    def programs(steps, layers, small_bytes):
+    def programs(steps, layers, small_bytes, inference):
         last.seek(0)
         last.truncate()
-        last.write(f"{steps} {layers} {small_bytes}")
+        last.write(f"{steps} {layers} {small_bytes} {inference}")
         last.flush()
         copy_on_write.SMALL_BYTES = small_bytes
-        run(steps, layers)
+        run(steps, layers, inference)
 
     with open(sys.argv[1], "w") as last:
         programs()

@@ -138,6 +138,93 @@ def test_memory_exchanged_without_a_word_is_found_by_its_count_of_writes():
     assert not history.validate().failures
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_memory_exchanged_in_inference_mode_is_found_without_a_count_of_writes(offset):
+    with torch.inference_mode(), tl.recording() as history:
+        x = torch.arange(4.0)
+        y = x + 1
+        z = y * 2
+        y.set_(x[offset:])
+        w = y + 5
+    report = history.validate()
+    assert report and torch.equal(history["add_2"].tensor_contents, w), report
+    assert torch.equal(history["mul_1"].tensor_contents, z)
+    with pytest.raises(ValueUnavailable, match="could not see"):
+        _ = history["add_1"].tensor_contents
+
+
+@pytest.mark.parametrize(
+    "swap", [lambda *pair: torch.utils.swap_tensors(*pair), lambda x, y: torch._C._swap_tensor_impl(x, y)]
+)
+@pytest.mark.parametrize("inference", [False, True])
+def test_tensors_whose_contents_are_swapped_leave_earlier_operations_their_values(inference, swap):
+    with torch.inference_mode(inference), tl.recording() as history:
+        x = torch.ones(2)
+        a, b = x * 2, x * 3
+        a.add_(1)
+        swap(a, b)
+        first, second = a + 10, b + 20
+    assert (first.tolist(), second.tolist()) == ([13, 13], [23, 23])
+    found = {op.label: op.tensor_contents.tolist() for op in history}
+    assert found["mul_1_1"] == [2, 2] and found["mul_2_2"] == [3, 3] == found["add_1_3"]
+    assert [parent.name for parent in history["add_2"].parents] == ["mul"]
+    report = history.validate()
+    assert report and not report.skipped.get("alias"), report
+
+
+def test_a_recording_may_enter_and_leave_inference_mode():
+    with tl.recording() as history:
+        with torch.inference_mode():
+            a = torch.ones(2) + 1
+            b = a * 2
+            b.add_(a)
+        c = torch.ones(2, requires_grad=True) * 3
+        d = c.relu() + b.clone()
+    assert d.tolist() == [9, 9] and d.requires_grad and history["mul_1"].tensor_contents.tolist() == [4, 4]
+    assert [op.parents[0].name for op in history.find("relu_*")] == ["mul"] and history.validate()
+
+
+def test_a_swap_that_torch_refuses_leaves_the_record_as_it_was():
+    with tl.recording(save_gradients=True) as history:
+        x = torch.ones(2, requires_grad=True)
+        y = x * 2
+        total = (y * y).sum()
+        with pytest.raises(RuntimeError, match="use_count"):
+            torch.utils.swap_tensors(y, torch.zeros(2))  # autograd's graph needs it
+    history.backward(total)
+    assert history.validate() and history["mul_1"].grad_contents.tolist() == [4, 4] and x.grad.tolist() == [8, 8]
+
+
+def test_a_hook_of_a_tensor_that_was_swapped_is_called_as_without_a_recording():
+    called = []
+    with tl.recording(save_gradients=True):
+        x, y = torch.ones(2, requires_grad=True), torch.zeros(3, requires_grad=True)
+        x.detach(), y.detach()
+        torch.utils.swap_tensors(x, y)
+        x.register_hook(called.append)
+        total = x.sum()
+    total.backward()
+    assert [gradient.tolist() for gradient in called] == [[1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    "hand_out", [torch.from_dlpack, lambda x: torch.from_numpy(x.numpy())], ids=["dlpack", "numpy"]
+)
+def test_another_storage_over_memory_that_was_handed_out_may_be_written_too(hand_out):
+    with tl.recording() as history:
+        x = torch.ones(2) * 2
+        name = hand_out(x)
+        name.add_(1)
+        x.untyped_storage().copy_(torch.full((2,), 7.0).untyped_storage())
+        y = x + 1
+        x.mul_(2)
+        z = name + 2
+    assert (y.tolist(), z.tolist()) == ([8, 8], [16, 16])
+    assert history["add_1"].tensor_contents.tolist() == [3, 3] and history["add_2"].tensor_contents.tolist() == [8, 8]
+    report = history.validate()
+    assert report, report
+
+
 def test_a_stale_tensor_whose_memory_was_exchanged_is_looked_for_where_it_lies_now():
     x = torch.arange(4.0)
     with tl.recording() as history:

@@ -261,16 +261,26 @@ def _find_fault(feature: Feature) -> str:
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return torch's version counter of a tensor; 0 for inference tensors, which have none.
+    """Return torch's version counter of a tensor; of an inference tensor, which has none, where it lies.
 
     A DTensor's local part has a counter of its own, for writes past the DTensor: their sum.
     """
     try:
+        if tensor.is_inference():
+            return _place_of(tensor)
         version = tensor._version
         if type(tensor) is not Tensor and type(tensor).__name__ == "DTensor":
             version += getattr(tensor, tensor.__tensor_flatten__()[0][0])._version  # type: ignore[attr-defined]
         return version
     except (RuntimeError, ValueError):
+        return 0
+
+
+def _place_of(tensor: Tensor) -> int:
+    """Return a number for where a tensor lies: `set_`, which no mode sees, changes it."""
+    try:
+        return hash((tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape))
+    except (NotImplementedError, RuntimeError, ValueError):
         return 0
 
 

@@ -82,6 +82,7 @@ _frame = sys._getframe
 _weak = weakref.ref
 _autocast_enabled = is_autocasting
 _dispatch_modes_on = dispatch_mode_count
+_in_inference_mode = torch.is_inference_mode_enabled
 _push, _pop = push_function_mode, pop_function_mode
 
 
@@ -96,6 +97,7 @@ class Recorder(TorchFunctionMode):
     __slots__ = (
         "add_released",
         "alive",
+        "always_special",
         "append",
         "call_inputs",
         "count",
@@ -126,7 +128,7 @@ class Recorder(TorchFunctionMode):
         self.alive: dict[int, weakref.ref[Tensor]] | None = None  # `PartialRecorder`: which ids are still in use
         self.add_released: Callable[..., None] | None = None  # `PartialRecorder`: appends a row without its tensors
         self.find_ref: Callable[[int], int | None] = self.refs_by_id.get  # of the id of a live tensor
-        self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
+        self.versions: dict[int, int] = {}  # id -> `version_of`, where it is not 0
         self.stored: list[Tensor] = []  # parameters and buffers read so far
         self.distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         # id of a buffer or parameter -> the module and name that held it when it was first read: models assign new
@@ -171,6 +173,7 @@ class Recorder(TorchFunctionMode):
         # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
         self.aten_calls: list[Any] = []
         self.dispatch_paused = False  # True while `AtenMode` must not record
+        self.always_special = False  # True: no call takes the short way (aten level, inference mode)
         self.dispatch_mode_on = False  # True while `AtenMode` is active, which needs `call_depth`
         self.unsettled: set[int] = set()  # ids of results whose version torch sets after the call is recorded
         self.deferred: dict[int, DeferredInside] = {}  # node -> the rows it belongs to, which wait to be computed
@@ -209,7 +212,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         if (
             not (call.plain or call.in_place or (len(args) > call.switch > 0 and args[call.switch] is False))
-            or self.dispatch_mode_on
+            or self.always_special
             or (kwargs and not ATOMS.issuperset(map(type, kwargs.values())))
         ):
             return self._run_special(func, args, kwargs or {}, _frame(1))
@@ -240,8 +243,8 @@ class Recorder(TorchFunctionMode):
                     break
             else:
                 is_plain = True
-        except RuntimeError:  # inference tensors have no version counter
-            pass
+        except RuntimeError:  # inference tensors have no version counter; to ask them costs more than a special call
+            self.always_special = _in_inference_mode()
         if not is_plain or (call.in_place and not self._can_write(args)):
             del refs[begin:]
             return self._run_special(func, args, kwargs or {}, _frame(1))
@@ -266,7 +269,7 @@ class Recorder(TorchFunctionMode):
             try:
                 version = out._version
             except RuntimeError:
-                version = 0
+                version = version_of(out)
             if version or key in versions:
                 versions[key] = version
             if call.in_place:
@@ -362,6 +365,8 @@ class Recorder(TorchFunctionMode):
         call = lookup_call(func)
         if call.skip:
             return func(*args, **kwargs)
+        if self.always_special and not self.dispatch_mode_on:
+            self.always_special = _in_inference_mode()
         if call.higher:
             from torcheer.capture.special_cases.higher_order import call_operator
 

@@ -109,9 +109,9 @@ def aten_recording(recorder: Recorder) -> Iterator[None]:
     if recorder.dispatch_mode_on or not is_usable(SCRIPTED):
         yield
         return
-    recorder.dispatch_mode_on = True
+    recorder.dispatch_mode_on = recorder.always_special = True
     try:
         with AtenMode(recorder):
             yield
     finally:
-        recorder.dispatch_mode_on = False
+        recorder.dispatch_mode_on = recorder.always_special = False

@@ -26,6 +26,7 @@ from torcheer.capture.torch_state import function_mode_count, version_of
 from torcheer.capture.values.byte_history import DeferredValue, UndoLog, anchor_of
 from torcheer.capture.values.memory_layout import (
     MemoryRegion,
+    addresses_of,
     are_disjoint,
     geometry,
     is_being_recorded_into_a_graph,
@@ -80,7 +81,8 @@ class ValueMemory:
         self.stale: dict[int, StaleTensor] = {}  # id of a tensor -> its memory was written through another tensor
         self.exposed: dict[int, ExposedTensor] = {}  # id of a tensor -> its memory was handed out
         self.copied_bytes = 0  # total of the copies made before writes
-        self._exposed_storages: dict[int, StorageWeakRef] = {}  # storage id -> weak reference to it
+        # storage id -> weak reference to it, its addresses: another storage there (dlpack, numpy) is exposed, too
+        self._exposed_storages: dict[int, tuple[StorageWeakRef, range]] = {}
         self._index: dict[int, list[tuple[int, Any]]] = {}  # id of an unwritten storage -> (ref, weak tensor)
         self._blocks: dict[int, StorageBlock] = {}  # id of a written storage -> its tensors and writes
         self._rows = 0  # rows already in the index
@@ -380,14 +382,8 @@ class ValueMemory:
         ref = self.recorder.ref_of(tensor)
         with self.recorder.paused():
             number = storage_of(tensor)
-            if number not in self._exposed_storages:
-                weak = weak_storage(tensor)
-                if weak is None:
-                    return  # no plain memory, so no unrecorded writes
-                self._exposed_storages = {
-                    key: weak_ref for key, weak_ref in self._exposed_storages.items() if not weak_ref.expired()
-                }
-                self._exposed_storages[number] = weak
+            if not self._expose_storage(tensor):
+                return  # no plain memory, so no unrecorded writes
             block = self._block(tensor, number)
             self._seal(block)
             keys, block.stale = block.stale, []
@@ -405,6 +401,24 @@ class ValueMemory:
                     self._expose_tensor(other, entry.ref)
             self._expose_tensor(tensor, ref)
 
+    def _expose_storage(self, tensor: Tensor) -> bool:
+        number, weak = storage_of(tensor), weak_storage(tensor)
+        if weak is None:
+            return False
+        self._exposed_storages = {key: held for key, held in self._exposed_storages.items() if not held[0].expired()}
+        self._exposed_storages[number] = weak, addresses_of(tensor)
+        return True
+
+    def _is_exposed(self, tensor: Tensor) -> bool:
+        """Whether a tensor's memory was handed out, as this storage or as another one at the same addresses."""
+        if storage_of(tensor) in self._exposed_storages:
+            return True
+        addresses = addresses_of(tensor)
+        return any(
+            addresses.start < others.stop and others.start < addresses.stop and not weak.expired()
+            for weak, others in self._exposed_storages.values()
+        ) and self._expose_storage(tensor)
+
     def expose_results(self, out: Any) -> None:
         """Mark results over exposed memory as exposed, too."""
         if not self._exposed_storages:
@@ -413,7 +427,7 @@ class ValueMemory:
             for tensor in leaves(out):
                 if self.recorder.find_ref(id(tensor)) is None:
                     continue
-                if storage_of(tensor) in self._exposed_storages:
+                if self._is_exposed(tensor):
                     self._expose_tensor(tensor, self.recorder.refs_by_id[id(tensor)])
                 else:
                     self.exposed.pop(id(tensor), None)  # `.data = …` replaced its storage

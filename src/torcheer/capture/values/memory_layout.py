@@ -170,6 +170,16 @@ def weak_storage(tensor: Tensor) -> StorageWeakRef | None:
         return None
 
 
+def addresses_of(tensor: Tensor) -> range:
+    """Return the addresses of a tensor's storage; none if it has no plain memory."""
+    try:
+        storage = unwrap(tensor).untyped_storage()
+        first = storage.data_ptr()
+        return range(first, first + storage.nbytes()) if first else range(0)
+    except NO_MEMORY:
+        return range(0)
+
+
 def is_being_recorded_into_a_graph(tensor: Tensor) -> bool:
     """Whether a CUDA graph is being recorded.
 
