@@ -71,6 +71,24 @@ def test_a_word_stands_for_the_same_type_in_every_verb(word: str) -> None:
     assert len(types) == 1
 
 
+@pytest.mark.parametrize("third", [None, {}, {"scale": 2.0}])
+def test_keyword_arguments_and_layers_may_be_the_third_and_fourth_argument(third: Any) -> None:
+    class Scales(nn.Module):
+        def forward(self, x: Any, scale: float = 1.0) -> Any:
+            return x.relu() * scale
+
+    x = torch.ones(2)
+    assert tl.log_forward_pass(Scales(), x, third)["mul_1"].tensor_contents.tolist() == [2.0 if third else 1.0] * 2
+    history = tl.log_forward_pass(Scales(), x, third, ["relu_1"])
+    assert [op.has_saved_activations for op in history] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("third", ["relu_1", ["relu_1"], torch.ones(2)])
+def test_a_third_argument_of_another_kind_is_told_where_it_belongs(third: Any) -> None:
+    with pytest.raises(BadArgument, match=r"input_kwargs is a .*layers_to_save=, several inputs into a tuple"):
+        tl.log_forward_pass(nn.ReLU(), torch.ones(2), third)
+
+
 def test_looking_at_the_verbs_loads_no_torch() -> None:
     import subprocess
     import sys

@@ -25,7 +25,8 @@ def call_arguments(model: Any, inputs: Any = (), input_kwargs: Mapping[str, Any]
     """
     if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
         raise BadArgument(
-            f"input_kwargs is a {type(input_kwargs).__name__}; give a dict of forward's keyword arguments"
+            f"input_kwargs is a {type(input_kwargs).__name__}; give a dict of forward's keyword "
+            "arguments, or None. Layers to save go into layers_to_save=, several inputs into a tuple: (x, y)"
         )
     keywords = dict(input_kwargs or {})
     if isinstance(inputs, Mapping) and _names_parameters(model, inputs):

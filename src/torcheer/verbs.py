@@ -48,9 +48,9 @@ StrPath = str | os.PathLike[str]
 def log_forward_pass(
     model: torch.nn.Module,
     inputs: Any = (),
-    *,
     input_kwargs: Mapping[str, Any] | None = None,
     layers_to_save: Layers | Save = "all",
+    *,
     vis_opt: str = "none",
     vis_path: StrPath | None = None,
     save_gradients: bool = False,
