@@ -21,6 +21,7 @@ from waiting import wait_until
 from watch_checks import hooks_of, train
 
 import torcheer as tl
+from torcheer.errors import TorcheerWarning
 from torcheer.inspector import open_watch
 from torcheer.monitor.watch import Transport, Watch
 
@@ -197,3 +198,9 @@ def test_ten_watches_leave_nothing_behind() -> None:
     for _ in range(10):
         cycle()
     assert nothing_added(left(), before)
+
+
+def test_a_problem_of_a_watch_points_at_the_line_that_logged_it(tmp_path: Path) -> None:
+    with tl.watch(nn.Linear(2, 2), to=tmp_path / "run") as w, pytest.warns(TorcheerWarning, match="'a'") as warned:
+        w.log(a=object())
+    assert [warning.filename for warning in warned] == [__file__]

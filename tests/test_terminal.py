@@ -9,12 +9,15 @@ import subprocess
 import sys
 import termios
 import textwrap
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from torcheer import terminal
+from torcheer.errors import TorcheerWarning
 from torcheer.terminal import (
     Progress,
     did_you_mean,
@@ -31,11 +34,32 @@ from torcheer.terminal import (
 # One home
 
 
-def test_no_other_file_compares_names_or_measures_the_terminal() -> None:
+def test_no_other_file_compares_names_measures_the_terminal_or_warns() -> None:
     room = Path(terminal.__file__).parent
     texts = {file: file.read_text() for file in room.parent.rglob("*.py") if room not in file.parents}
     words = ("difflib", "get_close_matches", "get_terminal_size", "rich.progress import", "import progress")
+    words += ("warnings.warn(", "stacklevel")
     assert [(file.name, word) for file, text in texts.items() for word in words if word in text] == []
+
+
+# Warnings
+
+
+@pytest.mark.parametrize("say", [terminal.warn, terminal.warn_or_print])
+def test_a_warning_points_at_the_program_however_deep_in_torcheer_it_is_raised(say: Callable[[str], None]) -> None:
+    ours, torchs = {"__name__": "torcheer.somewhere", "say": say}, {"__name__": "torch.somewhere"}
+    exec("def inner(): say('text')", ours)
+    exec("def call(function): function()", torchs)
+    with pytest.warns(TorcheerWarning, match="text") as warned:
+        torchs["call"](ours["inner"])
+    assert [warning.filename for warning in warned] == [__file__]
+
+
+def test_a_warning_that_no_line_of_the_program_led_to_is_given_all_the_same() -> None:
+    with pytest.warns(TorcheerWarning, match="text"):
+        thread = threading.Thread(target=terminal.warn, args=("text",))
+        thread.start()
+        thread.join()
 
 
 # Did you mean

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,12 +22,12 @@ from torcheer.archive.format.tensor_kinds import SHARD, complete_local_tensor, r
 from torcheer.archive.format.value_codecs import Codec
 from torcheer.disk import replacing
 from torcheer.encoding import refusal
-from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerWarning, ValueUnavailable
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory
 from torcheer.history.trace_protocol import Trace
 from torcheer.ranks import Ranks, Shard, acts, assemble, rank_of, ranked
 from torcheer.records import ModuleRun, Op, RunInfo, Sample, garbage_collection_off
-from torcheer.terminal import plural
+from torcheer.terminal import plural, warn
 from torcheer.wire.temporary_folders import TemporaryFolder
 
 ADDED = "variable "  # before the name of a variable that was added to a layer
@@ -57,14 +56,14 @@ def save_history(
     """
     if not acts(ranks):
         text = f"rank {rank_of()[0]} saves nothing: ranks={ranks!r}; history.save(…, ranks='all') saves every rank's"
-        warnings.warn(f"history.save: {text}", TorcheerWarning, stacklevel=3)
+        warn(f"history.save: {text}")
         return Path(to)
     name = os.fspath(to)
     to = ranked(name if name.endswith("://") else name.rstrip("/"))
     save = _save_to_url if remote.is_url(to) else _save_to_folder
     left_out = save(history, to, overwrite, parameters, codec)
     if text := describe_left_out(history.trace.ops(), left_out):
-        warnings.warn(f"history.save: {text}", TorcheerWarning, stacklevel=3)  # the caller of history.save
+        warn(f"history.save: {text}")
     return to if remote.is_url(to) else Path(to)
 
 

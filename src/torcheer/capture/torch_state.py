@@ -235,7 +235,7 @@ def is_usable(feature: str) -> bool:
     is_new = feature not in _faults
     fault = _fault_of(feature)
     if fault and is_new:
-        warn_or_print(f"{fault}; {_ADVICE}", stacklevel=2)
+        warn_or_print(f"{fault}; {_ADVICE}")
     return not fault
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,10 +10,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from torcheer.errors import BadArgument, TorcheerWarning
+from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Layer, Network, Projection
 from torcheer.tap.probe_hooks import GradientHook
 from torcheer.tap.tensor_copies import refusal
+from torcheer.terminal import warn
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -134,7 +134,7 @@ def _record_value(state: State, x: Any, var: str) -> None:
         print(var, x.size())
     with torch._C.DisableTorchFunction():  # or an active capture would record our copies
         if reason := refusal(x):
-            warnings.warn(f"{var} is not recorded: {reason}", TorcheerWarning, stacklevel=3)
+            warn(f"{var} is not recorded: {reason}")
             return
         layer = state.net.infer_layer(name, tuple(x.shape), state._last_layer)
         _keep(state, layer, variable, x)

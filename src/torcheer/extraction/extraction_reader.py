@@ -6,7 +6,6 @@ Each layer is one memory-mapped array over all samples, without torch.
 from __future__ import annotations
 
 import os
-import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -20,9 +19,9 @@ from numpy.typing import NDArray
 from torcheer import remote
 from torcheer.archive import Archive, Entry
 from torcheer.disk import patiently
-from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerWarning, UnknownLayer, ValueUnavailable
+from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.extraction import extraction_plan as plans
-from torcheer.terminal import did_you_mean, human_shape, plural
+from torcheer.terminal import did_you_mean, human_shape, plural, warn
 
 if TYPE_CHECKING:
     from torcheer.extraction.readers.row_stream import RowStream
@@ -365,7 +364,7 @@ class ExtractedLayer(Sequence[Any]):
     def _warn_about_bits(self) -> None:
         if self._has_bits:
             text = f"{self.name!r} is of type {self.type}, and comes as its bits: install ml_dtypes to have its numbers"
-            warnings.warn(text, TorcheerWarning, stacklevel=3)
+            warn(text)
 
     def row(self, index: int) -> NDArray[Any]:
         """Return one sample; without ml_dtypes, a type that numpy lacks comes as its bits."""

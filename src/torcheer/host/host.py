@@ -359,7 +359,7 @@ class Host:
             return
         self.problems.append(text)
         self.alert(text, rule="studio")
-        warn_or_print(f"torcheer: {text}", stacklevel=3)
+        warn_or_print(f"torcheer: {text}")
 
 
 def closed_host(title: str) -> Host:

@@ -323,7 +323,7 @@ class OutsideRun:
             return
         self.problems.append(text)
         if self._writer is not None:  # else what opens it raises
-            warn_or_print(f"torcheer: {text}", stacklevel=3)
+            warn_or_print(f"torcheer: {text}")
 
 
 def say(text: str) -> None:

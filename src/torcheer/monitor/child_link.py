@@ -49,7 +49,7 @@ class Link:
         tell: Callable[[str], Any] | None = None,
     ) -> None:
         self._plan, self._callbacks, self._payload = plan, callbacks, _payload(plan, callbacks)
-        self._folder, self._tell, self._fds = working_folder(), tell or _warn, tuple(fds)
+        self._folder, self._tell, self._fds = working_folder(), tell or warn_or_print, tuple(fds)
         self.ring = Ring(ring_bytes, policy=policy, block_ms=block_ms, most_records=most_records)
         self._process, self._most_restarts, self._restarts = os.getpid(), restarts, 0
         self._child_lock = threading.RLock()  # held while receiving, starting or stopping the child
@@ -279,10 +279,6 @@ def _ending(code: int) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
-
-
-def _warn(text: str) -> None:
-    warn_or_print(text, stacklevel=3)
 
 
 def _payload(plan: Plan, callbacks: bytes) -> bytes:

@@ -459,7 +459,7 @@ class Watch:
         if self._settings.tell is not None:
             self._print_or_tell(text)
             return
-        warn_or_print(f"torcheer.watch: {text}", stacklevel=2)
+        warn_or_print(f"torcheer.watch: {text}")
 
     def _print_or_tell(self, text: str) -> None:
         try:

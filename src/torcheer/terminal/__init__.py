@@ -13,7 +13,7 @@ from torcheer.terminal.human_units import (
 )
 from torcheer.terminal.json_facts import add_json, facts_told, plain_data, tell, tell_item, tell_now
 from torcheer.terminal.name_texts import did_you_mean, first_names, printable, short_repr, shortened
-from torcheer.terminal.notices import notice, warn_of_difference, warn_or_print
+from torcheer.terminal.notices import notice, warn, warn_of_difference, warn_or_print
 from torcheer.terminal.progress import Progress, ProgressCallback, ignore_progress, wants_progress
 from torcheer.terminal.streams import can_redraw, is_notebook, is_terminal
 from torcheer.terminal.text_tables import cut, folded, format_table, line_width, plot_text
@@ -23,5 +23,5 @@ __all__ = [
     "folded", "format_table", "human_bytes", "human_count", "human_flops", "human_number", "human_place",
     "human_secs", "human_shape", "ignore_progress", "is_notebook", "is_terminal", "line_width", "notice", "ordinal",
     "plain_data", "plot_text", "plural", "printable", "short_repr", "shortened", "tell", "tell_item", "tell_now",
-    "wants_progress", "warn_of_difference", "warn_or_print",
+    "wants_progress", "warn", "warn_of_difference", "warn_or_print",
 ]  # fmt: skip

@@ -6,15 +6,35 @@ import logging
 import sys
 import warnings
 from contextlib import suppress
+from types import FrameType
 
 from torcheer.errors import TorcheerWarning
 from torcheer.terminal.text_tables import folded
 
 
-def warn_or_print(text: str, *, stacklevel: int = 1) -> None:
-    """Warn, `stacklevel` frames above the caller; where warnings are errors, print: a model must not see this one."""
+def warn(text: str, category: type[Warning] = TorcheerWarning) -> None:
+    """Warn at the line of the program that led here: the nearest that is neither torcheer's nor torch's."""
+    frame = sys._getframe()
+    while frame.f_back is not None and _package(frame) in _NOT_THE_PROGRAM:
+        frame = frame.f_back
+    names = frame.f_globals
+    warnings.warn_explicit(
+        text, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__"),
+        names.setdefault("__warningregistry__", {}),
+    )  # fmt: skip
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+_NOT_THE_PROGRAM = frozenset(("torcheer", "torch", "contextlib", "functools", "threading", "concurrent"))
+
+
+def warn_or_print(text: str) -> None:
+    """Warn; where warnings are errors, print: a model must not see this one."""
     try:
-        warnings.warn(text, TorcheerWarning, stacklevel=stacklevel + 2)
+        warn(text)
     except RuntimeWarning:
         try:
             print(folded(text if text.startswith("torcheer") else f"torcheer: {text}"), file=sys.stderr)
@@ -23,17 +43,13 @@ def warn_or_print(text: str, *, stacklevel: int = 1) -> None:
 
 
 def warn_of_difference(original: str, text: str) -> None:
-    """Warn once in a process of what an original does otherwise, at the first line that is not torcheer's.
+    """Warn once in a process of what an original does otherwise.
 
     - `original`: the name of its page in docs/migration.
     """
-    if (original, text) in _differences:
-        return
-    _differences.add((original, text))
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torcheer", "torch"):
-        level, frame = level + 1, frame.f_back
-    warn_or_print(f"{text} (docs/migration/{original}.md says why)", stacklevel=level)
+    if (original, text) not in _differences:
+        _differences.add((original, text))
+        warn_or_print(f"{text} (docs/migration/{original}.md says why)")
 
 
 _differences: set[tuple[str, str]] = set()  # those that were said

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-from torcheer.errors import TorcheerWarning
+from torcheer.terminal import warn
 
 _MOST_NAMES = 12
 _names: dict[str, None] = {}  # what was ignored, in order
@@ -51,8 +50,8 @@ def note(name: str) -> None:
     _names.setdefault(name)
 
 
-def remark(stacklevel: int = 3) -> None:
-    """Say, once in a process, what was ignored and where a page has it; `stacklevel` counts up to the program."""
+def remark() -> None:
+    """Say, once in a process, what was ignored and where a page has it."""
     if _remarked or not _names:
         return
     names = list(_names)
@@ -63,4 +62,4 @@ def remark(stacklevel: int = 3) -> None:
         "bar's buttons are at the top, the simulation's fields on the left, plots and tables on tabs of their own; the "
         "camera and the past states are below the network."
     )
-    warnings.warn(_remarked[0], TorcheerWarning, stacklevel=stacklevel)
+    warn(_remarked[0])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torcheer.disk import explain_write_errors, replacing
-from torcheer.errors import BadArgument, TorcheerWarning
+from torcheer.errors import BadArgument
 from torcheer.etorch.compat.go_values import GoClass, Handle
+from torcheer.terminal import warn
 
 
 class Params(dict[str, str], metaclass=Handle):
@@ -136,7 +136,7 @@ def apply_param(target: Any, path: str, value: Any, is_said: bool) -> bool:
     for name in parents:
         target = getattr(target, name, None)
     if target is None or not hasattr(target, field):
-        warnings.warn(f"{path} is no field here: not set to {value!r}", TorcheerWarning, stacklevel=3)
+        warn(f"{path} is no field here: not set to {value!r}")
         return False
     setattr(target, field, _as(getattr(target, field), value, path))
     if is_said:

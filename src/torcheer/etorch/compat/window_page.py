@@ -188,7 +188,7 @@ def open_page(window: Any) -> None:
         return
     if window.view is not None:
         window.view.note_settings()
-    remark(stacklevel=4)
+    remark()
     window.page = WindowPage(window)
     window.page.open()
     _close_at_interrupt(window.page)

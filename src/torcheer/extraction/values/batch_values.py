@@ -80,8 +80,7 @@ class LayerReader:
         if compiled_parts(self.model) and (self._hooks is None or self._hooks.runs_eagerly):
             warn_or_print(
                 "extract reads layers inside torch.compile, where no hook is called: the eager program that was "
-                "compiled runs in its place, at its speed, and values may differ from compiled ones in the last bits",
-                stacklevel=4,
+                "compiled runs in its place, at its speed, and values may differ from compiled ones in the last bits"
             )
 
     def _try_hooks(self, hooks: HookReader, batch: Batch, values: BatchValues) -> None:

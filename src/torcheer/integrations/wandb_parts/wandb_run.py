@@ -144,7 +144,7 @@ class Run:
             step = operator.index(step)
             if step < self.step:
                 text = f"wandb.log: step {step} is before {self.step}, and steps only grow: its values are left out"
-                warn_or_print(f"torcheer: {text}", stacklevel=3)
+                warn_or_print(f"torcheer: {text}")
                 return
             self.step = step
         if self._run is not None:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from torcheer.errors import TorcheerWarning
 from torcheer.host.live_numbers import MetricRows
 from torcheer.ranks import rank_of
 from torcheer.records import Sample
 from torcheer.runlog.log_writer import LogWriter, log_folder
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.table_records import TableHead
+from torcheer.terminal import warn
 from torcheer.training.loop.events import Alert, Event
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def log(**entries: Any) -> None:
     """Log to the session that runs this code, as `session.log` does: for metrics, hooks and processors of a config."""
     if _RUNNING.log is None:
         text = "torcheer.training.log: no session runs this code, and nothing is logged"
-        warnings.warn(text, TorcheerWarning, stacklevel=2)
+        warn(text)
     else:
         _RUNNING.log.add(entries)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from torcheer.errors import BadArgument, TorcheerWarning
+from torcheer.errors import BadArgument
 from torcheer.etorch.compat.go_values import Handle
 from torcheer.etorch.compat.tables.etensors import Array, Tensor, tensor_of, zeros
 from torcheer.runlog import table
 from torcheer.runlog.tables.table_csv import csv_cells, csv_titles
+from torcheer.terminal import warn
 
 Tab, Comma, Space = "\t", ",", " "
 Headers, NoHeaders = True, False
@@ -192,7 +192,7 @@ class Table(table.Table, metaclass=Handle):
 
     def _warn(self, column: str, row: int) -> bool:
         cells = f"{len(self)} rows of {', '.join(self.columns) or 'no column'}"
-        warnings.warn(f"{self.name} has no cell {column!r} in row {row}, but {cells}", TorcheerWarning, stacklevel=4)
+        warn(f"{self.name} has no cell {column!r} in row {row}, but {cells}")
         return False
 
     def _mark(self, *rows: int) -> None:

@@ -19,14 +19,13 @@ checks. Partial configs, as for evaluation and inference, are translated in the 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from torcheer.config import Config, where
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import ConfigWarning
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, warn
 from torcheer.training.spec.read.description import DEFINITIONS, Places, Spec
 from torcheer.training.spec.read.grammar import SHORT, TOP
 from torcheer.training.spec.read.older_names import GROUPS, KEYS, MERGE_KEYS, SECTIONS
@@ -72,7 +71,7 @@ class Translation:
         for key in unknown:
             near = did_you_mean(key, [*TOP.fields, *SHORT])
             text = f"{where(self.config, (key,))}: a config has no key {key!r}, and it is ignored.{near}"
-            warnings.warn(text, ConfigWarning, stacklevel=2)
+            warn(text, ConfigWarning)
         return unknown
 
     def value(self, value: Any, path: KeyPath, origin: KeyPath) -> Any:
