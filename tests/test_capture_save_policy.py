@@ -185,6 +185,16 @@ def test_parameters_that_change_during_the_pass_are_snapshotted():
     assert not torch.equal(first.tensor_contents, second.tensor_contents)
 
 
+@pytest.mark.parametrize("save", [tl.Save(guard="clone"), tl.Save(dtype=torch.float64), tl.Save(detach=True)])
+@pytest.mark.parametrize("inplace", [True, False])
+def test_the_copy_of_an_edited_value_is_of_the_edited_one(save, inplace):
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace)), nn.Linear(4, 4))
+    with torch.no_grad():
+        history = tl.log_forward_pass(model, X, layers_to_save=save, edits={"0": tl.edits.zero()})
+    assert not history["relu_1"].tensor_contents.any() and history["relu_1"].edited
+    assert not history.validate().failures
+
+
 def test_bad_options_are_refused():
     with pytest.raises(BadArgument, match="guard"):
         tl.Save(guard="no")

@@ -357,10 +357,9 @@ def test_a_kernel_that_gives_other_numbers_each_time_cannot_be_judged():
     assert report and list(report.unjudged) == [1] and report.equal == 2 and not report.failures
     second = str(report).splitlines()[1]
     assert (
-        second
-        == "\t2/4 operations replay bit for bit from their recorded parents, 0 failed, 1 cannot be judged, 1 skipped"
+        second == "\t2/4 operations replay bit for bit from their recorded parents, 0 failed, 1 not judged, 1 skipped"
     )
-    assert "1 cannot be judged, because it gives other numbers each time it runs" in str(report)
+    assert "1 cannot be judged: it gives other numbers each time it runs" in str(report)
 
 
 def test_a_wrong_value_of_such_a_kernel_is_found_all_the_same():
@@ -477,12 +476,89 @@ def test_a_write_under_another_type_of_number_is_held(view):
     assert history.validate(), history.validate()
 
 
-@pytest.mark.parametrize("save", [tl.Save("all", guard="clone"), ["linear_1", "relu_1"]])
-def test_what_was_let_go_is_not_called_wrong(save):
+# -- how much was judged ----------------------------------------------------------------------------------------------
+
+COPIES = {"clone": tl.Save(guard="clone"), "device": tl.Save(device="cpu"), "detach": tl.Save(detach=True)}
+
+
+class Mixed(nn.Module):
+    """Views, lists of tensors and of numbers, a write, attention, an output that is written beside the result."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.attention = nn.Linear(4, 4), nn.MultiheadAttention(4, 2, batch_first=True)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        y = torch.cat([self.inner(x), x[:, [0, 2]]], dim=1)
+        y[:, 0] += 1
+        y = y + y.expand(2, *y.shape)[0].clamp(min=-1)
+        z = functional.batch_norm(y.flatten(0, 1), self.mean, torch.ones(4), training=True)
+        return self.attention(y, y, y)[0], torch.max(z, 0), {"sizes": torch.split(z, [1, 3], dim=1)}
+
+
+@pytest.mark.parametrize("save", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("training", [True, False])
+def test_saved_copies_are_replayed_all_of_them(save, training):
+    model, x = Mixed().train(training), torch.randn(2, 3, 4)
+    plain = tl.log_forward_pass(model, x).validate()
+    report = tl.log_forward_pass(model, x, layers_to_save=save).validate()
+    assert report and not report.unjudged and report.equal == plain.equal, report
+
+
+@pytest.mark.parametrize("save", COPIES.values(), ids=COPIES)
+def test_a_saved_copy_that_was_altered_is_found(save):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.LayerNorm(32))
+    for index in range(5):
+        history = tl.log_forward_pass(model, torch.rand(2, 1, 6, 6), layers_to_save=save)
+        recorder = history.trace.recorder
+        recorder.memory.copies[index << 20] = history.trace.value(index, 0).detach() + 1
+        report = history.validate()
+        assert not report and report.verdict == "FAILED" and report.failures.keys() <= {index, index + 1}, index
+
+
+def test_a_copy_on_another_device_is_replayed_where_it_ran():
+    history = tl.log_forward_pass(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), layers_to_save=COPIES["device"]
+    )
+    recorder = history.trace.recorder
+    recorder.converted = {1 << 20: torch.device("meta")}  # as if it had been computed there
+    assert "meta" in str(recorder.exact_value(1 << 20).device)
+
+
+@pytest.mark.parametrize("save", [tl.Save(dtype=torch.float64), tl.Save(transform=lambda value: value * 2)])
+def test_values_in_another_form_are_not_judged(save):
     report = tl.log_forward_pass(
         nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2), layers_to_save=save
     ).validate()
-    assert not report.failures and "its arguments were let go" in str(report)
+    assert not report and report.verdict == "not judged" and set(report.unjudged) == {1, 2, 3}
+    assert "3 not judged: it was stored in another form (dtype or transform)" in str(report)
+
+
+def test_a_part_of_a_pass_that_can_be_replayed_is_not_judged_and_its_share_is_named():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    history = tl.log_forward_pass(model, torch.ones(1, 2), layers_to_save=["linear_1", "relu_1"])
+    report = history.validate()
+    assert not report and not report.failures and report.equal == 1 and set(report.unjudged) == {1, 3, 4}
+    assert str(report).splitlines()[0] == "Validation of Sequential: not judged, 1 of 4 operations could be replayed"
+    assert "3 not judged: it was not saved: layers_to_save did not ask for it" in str(report)
+    history.trace.recorder.memory.copies[1 << 20] = torch.full((1, 2), 2.0)
+    assert history.validate().verdict == "FAILED"
+
+
+def test_a_pass_whose_weights_were_trained_since_is_not_judged():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    history = tl.log_forward_pass(model, torch.ones(1, 2))
+    with torch.no_grad():
+        model[0].weight += 1
+    report = history.validate()
+    assert report.verdict == "not judged" and not report and set(report.unjudged) == {1}
+    assert "written in place after the pass" in str(report)
+
+
+def test_what_takes_part_in_no_replay_does_not_lessen_the_verdict():
+    report = tl.validate(Does(lambda x: torch.empty(3).fill_(1) + x), torch.ones(3))
+    assert report.verdict == "held" and set(report.skipped) == {0, 1} and not report.unjudged
 
 
 PEAK = """

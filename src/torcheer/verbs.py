@@ -145,6 +145,8 @@ def validate(
 ) -> Validation:
     """Validate a capture: every operation is reproduced bit for bit, and every edge matters.
 
+    The `verdict` of the report is "held", "FAILED", or "not judged": a part could not be replayed. Only "held" is true.
+
     - `what`: a model, which is run once with `inputs`; or a history captured in this process.
     - `inputs`, `input_kwargs`, `seed`: as for `log_forward_pass`.
     """

@@ -402,14 +402,16 @@ class Requests:
                 old.requires_grad and torch.is_grad_enabled() and row.code is not None and not is_user_code(row.code)
             ):
                 old.copy_(new)
-                recorder.set_ref(old, ref)
-                return old
+                return self._set_edited(ref, old)
             recorder.refs_by_id.pop(id(old), None)
         recorder.rows[node * WIDTH + OUT] = replace_one(row.out, old, new)
-        if recorder.saved is not None and ref in recorder.saved:
-            recorder.saved[ref] = (new, version_of(new))
-        recorder.set_ref(new, ref)
-        return new
+        return self._set_edited(ref, new)
+
+    def _set_edited(self, ref: int, edited: Tensor) -> Tensor:
+        self.recorder.set_ref(edited, ref)
+        if self.kept is not None:
+            self.kept.keep_edited(ref, edited)
+        return edited
 
     def _ran_in(self, node: int, scope: int) -> bool:
         inner = self.recorder.row(node).scope

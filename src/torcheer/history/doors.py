@@ -39,6 +39,8 @@ class Doors:
     def validate(self, *, perturb: bool = True) -> Validation:
         """Replay every operation and compare bit for bit; the report is true if everything held.
 
+        Of values that were not saved as they ran, the verdict is "not judged", which is false; the report says why.
+
         - `perturb`: also prove that every edge matters.
         """
         from torcheer.capture.proof.replay import validate_history

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from torcheer.capture.proof.bit_equality import equal_values, has_numbers, parts
 from torcheer.capture.proof.parent_search import locate_parents
-from torcheer.capture.proof.rerun import Run
+from torcheer.capture.proof.rerun import Run, as_it_ran
 from torcheer.capture.record.function_table import written_tensors
 from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.tensor_trees import argument_leaves, argument_tensors
-from torcheer.capture.special_cases.gathered_weights import exact_arguments
 
 MANY = 16  # up to this many parents are tested one by one; more of them by group testing
 
@@ -25,11 +24,10 @@ def dead_edges(recorder: Recorder, node: int, run: Run) -> list[str]:
 
     Arguments that are written (`scatter_`'s target, a running mean) are not tested: they may be fully overwritten.
     """
-    row = recorder.row(node)
+    row, values, before = as_it_ran(recorder, node)
     refs = row.refs
-    if not refs or row.call.mark or _is_discrete(recorder, node):
+    if not refs or row.call.mark or _is_discrete(before):
         return []
-    values = exact_arguments(recorder, row)
     tensors = argument_tensors(row.args, row.kwargs or {})
     written = {id(tensor) for tensor in written_tensors(row.call, row.args, row.kwargs or {})}
     targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in written}
@@ -37,7 +35,6 @@ def dead_edges(recorder: Recorder, node: int, run: Run) -> list[str]:
     suspects = [ref for ref, value in value_of_ref.items() if ref not in targets and perturbable(value)]
     if not suspects:
         return []
-    before = [recorder.exact_value(node << SLOT_BITS | slot) for slot in range(len(recorder.outputs(node)))]
     if len(suspects) > MANY:
         groups = _groups(row, set(suspects))
         proven = {refs[place] for group in groups for place in locate_parents(group, values, before, run, perturbed)}
@@ -104,9 +101,8 @@ _FORMS: tuple[Callable[[Tensor], Tensor], ...] = (
 )
 
 
-def _is_discrete(recorder: Recorder, node: int) -> bool:
+def _is_discrete(outputs: list[Tensor]) -> bool:
     """Whether the outputs may stay equal by chance: comparisons, indices, single numbers."""
-    outputs = recorder.outputs(node)
     return all(not perturbable(tensor) or tensor.numel() < 2 for tensor in outputs)
 
 

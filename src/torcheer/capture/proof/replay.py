@@ -15,32 +15,38 @@ from torch.autograd import forward_ad
 
 from torcheer.capture.proof.bit_equality import equal_values, has_numbers, is_lazy, largest_difference
 from torcheer.capture.proof.edge_proof import dead_edges, forget_noise, perturbable
-from torcheer.capture.proof.rerun import Run, memory_filled, rerun_row, tangent_of
+from torcheer.capture.proof.rerun import Run, as_it_ran, memory_filled, rerun_row, tangent_of
 from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record.recorder import WIDTH, OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.record.released_values import RELEASED
-from torcheer.capture.special_cases.gathered_weights import exact_arguments
 from torcheer.capture.torch_state import REPLAY, exact_modes, is_forward_ad_on, require
 from torcheer.errors import CannotReplay, ValueUnavailable
 from torcheer.history.numbers.unwritten_memory import UNINITIALISED
 
-CANNOT = "cannot be judged"
+CANNOT = "cannot be judged"  # not by anybody: it must not run again, or gives another result each time
+MISSING = "not judged"  # here: a value is missing
 
 
 @dataclass(slots=True)
 class Validation:
-    """The report of a replay; true if nothing failed and at least one operation was compared."""
+    """The report of a replay; true if it held: nothing failed, and all that can be replayed was."""
 
     model: str
     ops: int
-    # index -> "equal", "unequal: …", "skipped: …" (has no parents or no values) or "cannot be judged: …"
+    # index -> "equal", "unequal: …", "skipped: …" (nothing to compare), "cannot be judged: …" or "not judged: …"
     verdicts: dict[int, str] = field(default_factory=dict)
     labels: dict[int, str] = field(default_factory=dict)
     dead_edges: list[str] = field(default_factory=list)  # parents that turned out not to matter
 
     def __bool__(self) -> bool:
-        return not self.failures and not self.dead_edges and self.equal > 0
+        return self.verdict == "held"
+
+    @property
+    def verdict(self) -> str:
+        """ "held", "FAILED", or "not judged": nothing failed, but values that a replay needs are missing."""
+        if self.failures or self.dead_edges:
+            return "FAILED"
+        return "held" if self.equal and not self._select(MISSING) else "not judged"
 
     @property
     def equal(self) -> int:
@@ -54,29 +60,38 @@ class Validation:
 
     @property
     def skipped(self) -> dict[int, str]:
-        """Operations that cannot be replayed, with the reason: inputs, values that were not saved."""
+        """Operations with nothing to compare, with the reason: inputs, uninitialised memory."""
         return self._select("skipped")
 
     @property
     def unjudged(self) -> dict[int, str]:
-        """Operations that must not run again, or give another result each time, with the reason."""
-        return self._select(CANNOT)
+        """Operations that were not judged, with the reason.
+
+        Their values were not saved as they ran, they must not run again, or give another result each time.
+        """
+        return self._select(CANNOT) | self._select(MISSING)
 
     def _select(self, word: str) -> dict[int, str]:
         return {index: verdict for index, verdict in self.verdicts.items() if verdict.startswith(word)}
 
     def __str__(self) -> str:
         failed = len(self.failures) + len(self.dead_edges)
-        word = "held" if self else "FAILED" if failed else "nothing could be replayed"
-        counts = f"{failed} failed, {len(self.unjudged)} cannot be judged, {len(self.skipped)} skipped"
-        lines = [f"Validation of {self.model}: {word}"]
+        counts = f"{failed} failed, {len(self.unjudged)} not judged, {len(self.skipped)} skipped"
+        lines = [f"Validation of {self.model}: {self.verdict}{self._coverage()}"]
         lines.append(f"\t{self.equal}/{self.ops} operations replay bit for bit from their recorded parents, {counts}")
-        for verdicts, phrase in ((self.unjudged, "cannot be judged, because"), (self.skipped, "not replayed:")):
-            for reason, count in Counter(text.partition(": ")[2] for text in verdicts.values()).items():
+        for word, phrase in ((MISSING, "not judged:"), (CANNOT, "cannot be judged:"), ("skipped", "skipped:")):
+            for reason, count in Counter(text.partition(": ")[2] for text in self._select(word).values()).items():
                 lines.append(f"\t{count} {phrase} {reason}")
         lines += [f"\t{self.labels.get(index, index)} {verdict}" for index, verdict in self.failures.items()]
         lines += [f"\tparent that does not matter: {edge}" for edge in self.dead_edges]
         return "\n".join(lines)
+
+    def _coverage(self) -> str:
+        """Return how much was judged, where that is not all."""
+        judged, judgeable = self.equal + len(self.failures), self.ops - len(self.skipped)
+        if not judged:
+            return ", nothing could be replayed"
+        return f", {judged} of {judgeable} operations could be replayed" if judged < judgeable else ""
 
     __repr__ = __str__
 
@@ -139,15 +154,11 @@ class Replay:
             return "skipped: uninitialised memory has no value to compare", None
         if call.collective or self._communicates(call.function):
             return f"{CANNOT}: {_COLLECTIVE}", None
-        if type(row.out) in RELEASED and not (call.mark and call.name == "output"):
-            return f"skipped: {_LET_GO}", None
         try:
-            expected = [
-                self.recorder.exact_value(node << SLOT_BITS | slot) for slot in range(len(self.recorder.outputs(node)))
-            ]
-            parents = list(map(self._with_tangent, row.refs, exact_arguments(self.recorder, row)))
+            row, values, expected = as_it_ran(self.recorder, node)
         except ValueUnavailable as reason:
-            return f"skipped: {reason}", None
+            return f"{MISSING}: {reason}", None
+        parents = list(map(self._with_tangent, row.refs, values))
         if any(map(is_lazy, (*parents, *expected))):
             return "skipped: a lazy parameter has no value yet", None
         return self._compare(node, row, parents, expected)
@@ -281,7 +292,6 @@ _OUTSIDE = {
     "unseen": "unseens come from outside",
     "grad": "gradients come from autograd's engine",
 }
-_LET_GO = 'its arguments were let go: layers_to_save="all", without wishes as to how, keeps them'
 _COLLECTIVE = "collectives are never run again: the other ranks would wait, or be misled"
 
 

@@ -14,7 +14,10 @@ from torch.autograd import forward_ad
 from torcheer.capture.random_states import restore_random
 from torcheer.capture.record.function_table import written_tensors
 from torcheer.capture.record.recorder import OpRow, Recorder
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.released_values import RELEASED
 from torcheer.capture.record.tensor_trees import leaves, replace
+from torcheer.capture.special_cases.gathered_weights import exact_arguments
 from torcheer.capture.torch_state import (
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
@@ -26,6 +29,22 @@ from torcheer.capture.values.memory_layout import Geometry
 from torcheer.capture.values.value_copies import copy_of
 
 Run = Callable[[list[Tensor]], list[Tensor]]  # from parents to the tensors of a row
+
+
+def as_it_ran(recorder: Recorder, node: int) -> tuple[OpRow, list[Tensor], list[Tensor]]:
+    """Return a row, the values that it was given and those that it gave; raises ValueUnavailable.
+
+    A row that let its tensors go gets those that were saved.
+    """
+    row = recorder.row(node)
+    results = [recorder.exact_value(node << SLOT_BITS | slot) for slot in range(len(recorder.outputs(node)))]
+    parents = exact_arguments(recorder, row)
+    if type(row.out) in RELEASED:
+        row = row._replace(out=results)
+        if not row.call.mark:
+            fresh = iter(parents)
+            row = row._replace(args=replace(row.args, fresh), kwargs=replace(row.kwargs or {}, fresh))
+    return row, parents, results
 
 
 def rerun_row(

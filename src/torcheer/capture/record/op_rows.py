@@ -12,10 +12,10 @@ from torcheer.capture.record.function_table import lookup_call
 from torcheer.capture.record.model_names import ModelNames
 from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
-from torcheer.capture.record.released_values import ABSENT, RELEASED, read_grad_fn
+from torcheer.capture.record.released_values import RELEASED, read_grad_fn
 from torcheer.capture.record.source_lines import is_user_code, line_of
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
-from torcheer.capture.record.tensor_trees import Path, argument_leaves
+from torcheer.capture.record.tensor_trees import ABSENT, Path, argument_leaves
 from torcheer.capture.special_cases import deferred_inside
 from torcheer.errors import ValueUnavailable
 from torcheer.records import Argument, Edge, ModuleCall, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta

@@ -12,8 +12,8 @@ from torch import Tensor
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, TENSORS, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.record.released_values import ABSENT, RELEASED, ReleasedOutputs, add_facts, without_tensors
-from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.record.released_values import RELEASED, ReleasedOutputs, add_facts
+from torcheer.capture.record.tensor_trees import ABSENT, leaves, without_tensors
 
 _weak = weakref.ref
 
@@ -68,6 +68,8 @@ class PartialRecorder(Recorder):
         tensors = self.outputs(node)
         self.rows[start + OUT] = self._release_all(tensors, self.output_count(node))
         self.extra_writes.pop(node, None)
+        if self.rows[start].mark:  # of which only edits have tensors: states of random generators
+            return
         self.rows[start + ARGS] = without_tensors(self.rows[start + ARGS])
         if self.rows[start + KWARGS]:
             self.rows[start + KWARGS] = without_tensors(self.rows[start + KWARGS])
@@ -114,7 +116,7 @@ def _without(value: Any) -> Any:
     if kind in TENSORS:
         return ABSENT
     if (kind is tuple or kind is list) and value and type(value[0]) in TENSORS:
-        return (ABSENT,) * len(value)
+        return kind((ABSENT,) * len(value))
     return without_tensors(value)
 
 

@@ -24,9 +24,10 @@ from torcheer.capture import process_groups
 from torcheer.capture.random_states import autocast_settings, random_state
 from torcheer.capture.record.function_table import CALLS, TorchCall, lookup_call, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
-from torcheer.capture.record.released_values import ABSENT, CELLS, RELEASED, ReleasedOutputs, add_facts, read_meta
+from torcheer.capture.record.released_values import CELLS, RELEASED, ReleasedOutputs, add_facts, read_meta
 from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import (
+    ABSENT,
     ATOMS,
     ATOMS_AND_TENSORS,
     Path,
@@ -168,7 +169,8 @@ class Recorder(TorchFunctionMode):
         self.edit_functions: dict[int, list[Any]] = {}  # node -> (slot, edit, random state) per edit, for replay
         self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows hold all values
         self.facts: list[Any] = []  # cells of tensors that are not kept (`released_values`)
-        self.converted: set[int] = set()  # refs whose saved value differs from what ran (dtype, device, transform)
+        # ref -> the device where a saved value was; None where it cannot be had back (dtype, transform)
+        self.converted: dict[int, torch.device | None] = {}
         self.arrivals: dict[int, Any] = {}  # ref -> event after which its copy from a device may be read
         # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
         self.aten_calls: list[Any] = []
@@ -677,12 +679,24 @@ class Recorder(TorchFunctionMode):
 
     def exact_value(self, ref: int) -> Tensor:
         """Return the value exactly as it ran, for replay; raises ValueUnavailable."""
-        if ref in self.converted:
-            raise ValueUnavailable("it was stored in another form (device, dtype or transform)")
+        home = self.converted.get(ref)
+        if home is None and ref in self.converted:
+            raise ValueUnavailable("it was stored in another form (dtype or transform)")
         tensor = self._read_value(ref)
         if is_wrapped(tensor):
             raise ValueUnavailable("values inside vmap, grad or jvp live only while the transform runs")
-        return tensor
+        if home is not None:
+            tensor = tensor.to(home)
+        return self._with_requires_grad(ref, tensor)
+
+    def _with_requires_grad(self, ref: int, tensor: Tensor) -> Tensor:
+        """Return a value that was saved without its graph as one that requires a gradient: torch may choose by that."""
+        if ref < 0 or tensor.requires_grad or type(self.rows[(ref >> SLOT_BITS) * WIDTH + OUT]) not in RELEASED:
+            return tensor
+        offset = self.released_at(ref >> SLOT_BITS)[ref & SLOT_MASK]
+        if not read_meta(self.facts, offset).requires_grad or tensor.is_inference():
+            return tensor
+        return tensor.detach().requires_grad_()
 
     def _read_value(self, ref: int) -> Tensor:
         if ref in self.arrivals:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
-from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,7 +10,6 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
-from torcheer.capture.record.tensor_trees import ATOMS, DEEPEST
 from torcheer.records import TensorMeta
 
 PLAIN = (Tensor, Parameter)
@@ -33,32 +30,6 @@ class ReleasedOutputs(NamedTuple):
 
 
 RELEASED = frozenset((int, ReleasedOutputs))  # types of the output cell of a row whose tensors were released
-
-
-class _Absent:
-    """Stands in a row's arguments for a tensor that is not kept."""
-
-    def __repr__(self) -> str:
-        return "a tensor"
-
-
-ABSENT = _Absent()
-
-
-def without_tensors(value: Any, depth: int = 0) -> Any:
-    """Return a nested argument with its tensors replaced by ABSENT, so that the leaves keep their paths."""
-    if type(value) in ATOMS or depth > DEEPEST:
-        return value
-    if isinstance(value, Tensor):
-        return ABSENT
-    if isinstance(value, (tuple, list)):
-        return tuple([without_tensors(item, depth + 1) for item in value])
-    if isinstance(value, Mapping):
-        return {name: without_tensors(item, depth + 1) for name, item in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-        return without_tensors(fields, depth)
-    return value
 
 
 def add_facts(cells: list[Any], tensor: Tensor) -> None:

@@ -223,9 +223,24 @@ def _slots(kind: type) -> tuple[tuple[str, MemberDescriptorType], ...] | None:
     )
 
 
+class _Absent:
+    """Stands in a row's arguments for a tensor that is not kept."""
+
+    def __repr__(self) -> str:
+        return "a tensor"
+
+
+ABSENT = _Absent()
+
+
 def replace(value: Any, tensors: Iterator[Any]) -> Any:
-    """Return the same nested value with its tensors taken, in order, from `tensors`."""
+    """Return the same nested value with its tensors, kept or absent, taken in order from `tensors`."""
     return _rebuild(value, lambda _: next(tensors), None)
+
+
+def without_tensors(value: Any) -> Any:
+    """Return the same nested argument with ABSENT in the places of its tensors."""
+    return _rebuild(value, lambda _: ABSENT, None)
 
 
 def replace_by_id(value: Any, new: Mapping[int, Tensor]) -> Any:
@@ -233,12 +248,12 @@ def replace_by_id(value: Any, new: Mapping[int, Tensor]) -> Any:
     return _rebuild(value, lambda tensor: new.get(id(tensor), tensor), {})
 
 
-def _rebuild(value: Any, change: Callable[[Tensor], Any], objects: dict[int, Any] | None) -> Any:
+def _rebuild(value: Any, change: Callable[[Any], Any], objects: dict[int, Any] | None) -> Any:
     """Rebuild a nested value with changed tensors.
 
     Plain objects are rebuilt only if `objects`, their memo, is given.
     """
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) or value is ABSENT:
         return change(value)
     kind = type(value)
     if kind in ATOMS:

@@ -18,8 +18,16 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.record.released_values import ABSENT, CELLS, ReleasedOutputs, add_facts, without_tensors
-from torcheer.capture.record.tensor_trees import ATOMS, argument_leaves, argument_tensors, leaves
+from torcheer.capture.record.released_values import CELLS, ReleasedOutputs, add_facts
+from torcheer.capture.record.tensor_trees import (
+    ABSENT,
+    ATOMS,
+    argument_leaves,
+    argument_tensors,
+    leaves,
+    replace,
+    without_tensors,
+)
 from torcheer.capture.torch_state import dispatch_mode_count, exact_modes, function_modes, is_autocasting, version_of
 from torcheer.errors import ValueUnavailable
 from torcheer.records import BESIDE
@@ -351,18 +359,9 @@ def compute(recorder: Recorder, inside: DeferredInside) -> None:
         for node in inside.nodes:
             row = recorder.row(node)
             fresh = iter([values[ref] for ref in row.refs])
-            args, kwargs = _filled(row.args, fresh), _filled(row.kwargs, fresh)
+            args, kwargs = replace(row.args, fresh), replace(row.kwargs, fresh)
             out = row.call.function(*args, **(kwargs or {}))
             recorder.put_values(node, args, kwargs, out)
             values.update(enumerate(leaves(out), node << SLOT_BITS))
     for node in inside.nodes:
         del recorder.deferred[node]
-
-
-def _filled(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """Return arguments with tensors in the places that were left for them."""
-    if value is ABSENT:
-        return next(tensors)
-    if type(value) is tuple:
-        return tuple([_filled(item, tensors) for item in value])
-    return {name: _filled(item, tensors) for name, item in value.items()} if type(value) is dict else value

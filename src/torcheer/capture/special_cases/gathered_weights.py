@@ -19,6 +19,7 @@ from torch.nn import Parameter
 
 from torcheer.capture.process_groups import active_recorders
 from torcheer.capture.record.recorder import OpRow, Recorder
+from torcheer.capture.record.released_values import RELEASED
 from torcheer.capture.record.tensor_trees import argument_tensors, tensors_in
 from torcheer.capture.torch_state import Swaps, exact_modes, fsdp_group, function_modes, gathered_weights, originals
 from torcheer.capture.values.value_copies import copy_of
@@ -176,8 +177,14 @@ def _before_freeing(recorder: Recorder, group: Any) -> None:
 def exact_arguments(recorder: Recorder, row: OpRow, known: dict[int, Tensor] | None = None) -> list[Tensor]:
     """Return the values of a row's arguments as it got them, or those `known` by ref; raises ValueUnavailable."""
     known = known or {}
-    values = [known[ref] if ref in known else recorder.exact_value(ref) for ref in row.refs]
+    by_ref = {ref: known[ref] if ref in known else recorder.exact_value(ref) for ref in dict.fromkeys(row.refs)}
+    values = [by_ref[ref] for ref in row.refs]
     if not recorder.gathered or row.call.mark:
+        return values
+    if type(row.out) in RELEASED:  # it is not known any more which of them were whole
+        shards = {id(shard) for _, shard in recorder.gathered.values()}
+        if any(ref < 0 and id(recorder.stored[~ref]) in shards for ref in row.refs):
+            raise ValueUnavailable(SHARDED)
         return values
     tensors = argument_tensors(row.args, row.kwargs or {})
     return [

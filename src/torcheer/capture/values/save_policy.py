@@ -107,8 +107,10 @@ class KeptValues:
             return
         tensor = tensor if copied is None else copied
         if save.alters and not has_form(save, tensor):
-            memory.copies[ref], event = in_form(save, tensor)
-            self.recorder.converted.add(ref)
+            value, event = in_form(save, tensor)
+            memory.copies[ref] = value
+            is_moved = save.transform is None and value.dtype == tensor.dtype and not value.is_meta
+            self.recorder.converted[ref] = tensor.device if is_moved else None
             if event is not READY:
                 self.recorder.arrivals[ref] = event
         elif copied is not None:
@@ -117,6 +119,16 @@ class KeptValues:
             memory.copies[ref] = copy_of(tensor) if save.detach else graph_copy(tensor)
         else:
             self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
+
+    def keep_edited(self, ref: int, edited: Tensor) -> None:
+        """Save the edited version of a value in the place of the value, if that is saved."""
+        if ref in self._kept:
+            self._kept.discard(ref)
+            self._saved.pop(ref, None)
+            self.recorder.memory.drop(ref)
+            self.recorder.converted.pop(ref, None)
+            self.recorder.arrivals.pop(ref, None)
+            self.keep(ref, edited)
 
     def hold_recent(self, window: int) -> None:
         """Hold the results of the newest `window` rows: a position from the end may turn out to be one of theirs."""
