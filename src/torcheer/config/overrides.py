@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,14 @@ from torcheer.errors import BadConfig
 from torcheer.terminal import short_repr
 
 
-def override(config: Config, changes: Iterable[str]) -> Config:
+def override(
+    config: Config, changes: Iterable[str], *, find_key: Callable[[dict[str, Any], str], str] | None = None
+) -> Config:
     """Return a config with each `key.path=value` applied.
 
     A value is JSON, a number as YAML has it (`.5e3`), or else a string.
+
+    `find_key` returns the path in the data that a key means; by default a key is its path.
 
     `override(config, ["train.epochs=3", "models.0.class=my_module.Net"])`
     """
@@ -27,6 +31,8 @@ def override(config: Config, changes: Iterable[str]) -> Config:
     data, lines = copy.deepcopy(config.data), dict(config.lines)
     for change in changes:
         keys, value = parse_override(change)
+        if find_key is not None:
+            keys = find_key(data, ".".join(keys)).split(".")
         path = set_value(data, keys, value, change)
         lines = {key_path: line for key_path, line in lines.items() if key_path[: len(path)] != path}
     return replace(config, data=data, lines=lines, overrides=config.overrides + changes)

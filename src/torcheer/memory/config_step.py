@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from torcheer.config import override, read
+from torcheer.config import read
 from torcheer.errors import BadArgument, reason_of
 from torcheer.memory.planned_step import Step
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.parallel.model_layout import layers_by_model
 from torcheer.training.session import Session
-from torcheer.training.spec import assemble, understand
+from torcheer.training.spec import assemble, understand, with_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def config_steps(
 
     checkpoint: layers that are recomputed, named as in the config's `activation_checkpointing`, which it replaces.
     """
-    spec = understand(override(read(path), changes))
+    spec = understand(with_changes(read(path), changes))
     session = assemble(spec, trusted=trusted, is_new=True, on_meta=True).session
     stage = session.stages[0]
     with session.training(stage) as runners:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.config import Config, override, read
+from torcheer.config import Config, read
 from torcheer.disk import is_url, require_unix, shown
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.history.error_notes import annotate
@@ -96,9 +96,9 @@ def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str], made_
     from torcheer.runlog.run_folder import begin_run
     from torcheer.training.loop.events import CheckpointSaved
     from torcheer.training.observe.run_contents import count_models
-    from torcheer.training.spec import begin, understand
+    from torcheer.training.spec import begin, understand, with_changes
 
-    built = begin(understand(override(config, changes)), trusted=trusted)
+    built = begin(understand(with_changes(config, changes)), trusted=trusted)
     session = built.session
     assert session.directory is not None
     if not session.is_main:
@@ -171,10 +171,10 @@ def train(chosen: argparse.Namespace) -> int:
 
 def _check_before_launch(chosen: argparse.Namespace) -> None:
     """Raise for a config that no rank could read: once, and before any of them starts."""
-    from torcheer.training.spec import understand
+    from torcheer.training.spec import understand, with_changes
 
     if not is_url(chosen.path) and not (path := _resolve_path(chosen.path)).is_dir():
-        understand(override(read(path), _changes(chosen)))
+        understand(with_changes(read(path), _changes(chosen)))
 
 
 def _train_as_rank(chosen: argparse.Namespace) -> int:
@@ -297,7 +297,7 @@ def _place_facts(session: Session) -> dict[str, Any]:
 def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     """Open the session of SESSION_DIR or CONFIG; return it with notes for the user."""
     from torcheer.runlog.run_folder import read_run
-    from torcheer.training.spec import reopen, understand
+    from torcheer.training.spec import reopen, understand, with_changes
 
     if is_url(chosen.path):
         home, changes = _home_of(chosen.path, chosen), _changes(chosen)
@@ -307,7 +307,7 @@ def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     if path.is_dir():
         return reopen(path, changes=changes, trusted=chosen.trust), []
     config = read(path)
-    data = understand(override(config, changes)).data
+    data = understand(with_changes(config, changes)).data
     home = Path(data["session_dir"])
     is_new, note = _is_new(home, data.get("copy_to", ""), begins_anew=True)
     if is_new:
@@ -463,13 +463,13 @@ def _typed_lines() -> Iterator[str]:
 
 def _reopen(chosen: argparse.Namespace) -> Built:
     """Reopen the session of a directory or config, with the weights of a checkpoint."""
-    from torcheer.training.spec import reopen
+    from torcheer.training.spec import reopen, with_changes
 
     path, changes = _resolve_path(chosen.path), _changes(chosen)
     if path.is_dir():
         built = reopen(path, changes=changes, trusted=chosen.trust)
     else:
-        config = override(read(path), changes)
+        config = with_changes(read(path), changes)
         home = config.data.get("session_dir")
         if not isinstance(home, str):
             raise BadConfig(f"{path}: session_dir, the folder of the session, is missing or not a string")
@@ -503,9 +503,9 @@ def _state(store: Any, best: bool) -> dict[str, Any]:
 
 def check(chosen: argparse.Namespace) -> int:
     """Print everything that is wrong with a config."""
-    from torcheer.training.spec import checked
+    from torcheer.training.spec import checked, with_changes
 
-    result = checked(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
+    result = checked(with_changes(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
     tell(ok=not result.problems, problems=result.problems, notes=result.notes, not_checked=result.not_checked)
     if chosen.expand and not result.problems:
         tell(long_form=json.loads(result.long_form))

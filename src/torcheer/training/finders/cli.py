@@ -53,13 +53,13 @@ def make_parser(command: str) -> argparse.ArgumentParser:
 
 def open_for_trial(chosen: Any) -> Session:
     """Build the session of a config in memory, or that of a directory with its newest weights; nothing is written."""
-    from torcheer.config import override, read
-    from torcheer.training.spec import assemble, reopen, understand
+    from torcheer.config import read
+    from torcheer.training.spec import assemble, reopen, understand, with_changes
 
     changes = [*chosen.changes, *([f"device={chosen.device}"] if chosen.device else [])]
     path = Path(chosen.path)
     if not path.is_dir():
-        return assemble(understand(override(read(path), changes)), trusted=chosen.trust, is_new=True).session
+        return assemble(understand(with_changes(read(path), changes)), trusted=chosen.trust, is_new=True).session
     session = reopen(path, changes=changes, trusted=chosen.trust).session
     assert session.checkpoints is not None
     state, _, _ = session.checkpoints.newest(with_rows=False)

@@ -7,6 +7,7 @@ from torcheer.training.spec.builders.open_session import Inference, begin, infer
 from torcheer.training.spec.checks.check_config import check, checked, understand
 from torcheer.training.spec.read.config_merge import is_later, merged, read_spec
 from torcheer.training.spec.read.description import Spec
+from torcheer.training.spec.read.key_addresses import with_changes
 
 __all__ = [
     "Built",
@@ -23,4 +24,5 @@ __all__ = [
     "read_spec",
     "reopen",
     "understand",
+    "with_changes",
 ]

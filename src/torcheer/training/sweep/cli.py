@@ -82,16 +82,15 @@ def _default_folder(config: Config) -> Path:
 
 def _check(config: Config, trials: Sequence[Trial], trusted: Sequence[str], monitor: str) -> None:
     """Refuse a config, a value in it, or a column that no trial will have, before the first trial begins."""
-    from torcheer.config import override
-    from torcheer.training.spec import checked
+    from torcheer.training.spec import checked, with_changes
 
     for trial in trials:
-        result = checked(override(config, [*trial.changes, "session_dir=trial"]), trusted=trusted)
+        result = checked(with_changes(config, [*trial.changes, "session_dir=trial"]), trusted=trusted)
         if result.problems:
             raise BadArgument(f"with {', '.join(trial.changes)}:\n" + "\n".join(map(str, result.problems)))
     if monitor:  # the column of a config's `keep_best` is checked as this one is to be
         changes = [*trials[0].changes, "session_dir=trial", f"keep_best={json.dumps(monitor)}"]
-        if problems := checked(override(config, changes), trusted=trusted).problems:
+        if problems := checked(with_changes(config, changes), trusted=trusted).problems:
             raise BadArgument(f"--monitor {monitor!r}, as keep_best:\n" + "\n".join(map(str, problems)))
 
 

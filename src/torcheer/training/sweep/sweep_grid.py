@@ -41,6 +41,9 @@ def parse_axes(arguments: Sequence[str], config: Config) -> list[Axis]:
     """Parse KEY=VALUES arguments, and find the field that each key means."""
     if not arguments:
         raise BadArgument("say what to vary, such as lr=1e-3,1e-4")
+    from torcheer.training.spec.read.key_addresses import single_values
+
+    known = dict(single_values(config.data))
     axes: list[Axis] = []
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -51,7 +54,7 @@ def parse_axes(arguments: Sequence[str], config: Config) -> list[Axis]:
         if twice := next((value for place, value in enumerate(values) if parsed[place] in parsed[:place]), ""):
             raise BadArgument(f"{argument!r}: {twice} is given twice")
         axes.append(Axis(name, resolve(name, config), values))
-        _refuse_words(axes[-1], dict(_paths(config.data)).get(axes[-1].key))
+        _refuse_words(axes[-1], known.get(axes[-1].key))
     keys = [axis.key for axis in axes]
     if twice := next((key for key in keys if keys.count(key) > 1), ""):
         raise BadArgument(f"{twice} is varied twice; give all its values in one argument")
@@ -89,55 +92,15 @@ def split_values(text: str) -> Iterator[str]:
 
 
 def resolve(name: str, config: Config) -> str:
-    """Return the path of the field that a name means: a whole path, or the end of exactly one."""
-    paths = [path for path, _ in _paths(config.data)]
-    if name in paths:
-        return name
-    matches = [path for path in paths if path.endswith(f".{name}")]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise BadArgument(f"{name} could be any of {', '.join(matches)}; write more of its path")
-    if name.partition(".")[0] in _top_keys() or ("." in name and name.rpartition(".")[0] in _branches(config.data)):
-        return name  # a field that the config leaves at its default
+    """Return the path of the field that a name means."""
+    from torcheer.training.spec.read.key_addresses import find_key, single_values
+
+    if path := find_key(config.data, name):
+        return path
+    paths = [path for path, _ in single_values(config.data)]
     ends = dict.fromkeys(path.rpartition(".")[2] for path in paths)
     hint = did_you_mean(name, [*ends, *paths], 2) or f" There are {first_names(ends, 12)}"
     raise BadArgument(f"{config.path.name} has no field {name}.{hint}")
-
-
-def _top_keys() -> set[str]:
-    from torcheer.training.spec.read.grammar import TOP
-
-    return set(TOP.fields)
-
-
-def _paths(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the paths of all single values, and the values; items of lists by their names."""
-    for key, item in _items(value):
-        inner = f"{path}.{key}" if path else key
-        if isinstance(item, dict) or (isinstance(item, list) and any(isinstance(each, dict) for each in item)):
-            yield from _paths(item, inner)
-        else:
-            yield inner, item
-
-
-def _branches(value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of all mappings."""
-    for key, item in _items(value):
-        inner = f"{path}.{key}" if path else key
-        if isinstance(item, dict):
-            yield inner
-        yield from _branches(item, inner)
-
-
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        yield from ((str(key), item) for key, item in value.items())
-    elif isinstance(value, list):
-        names = [item.get("name") if isinstance(item, dict) else None for item in value]
-        for place, item in enumerate(value):
-            is_named = isinstance(names[place], str) and names.count(names[place]) == 1
-            yield (str(names[place]) if is_named else str(place)), item
 
 
 def trials_of(axes: Sequence[Axis]) -> list[Trial]:

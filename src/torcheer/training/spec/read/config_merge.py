@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torcheer.config import Config, override, problem, read
+from torcheer.config import Config, problem, read
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
 from torcheer.terminal import did_you_mean
@@ -24,6 +24,7 @@ from torcheer.training.spec.checks.references import BuildOrder
 from torcheer.training.spec.read.description import FILE, Places, Spec, definitions
 from torcheer.training.spec.read.dialects import translate
 from torcheer.training.spec.read.grammar import LATER, MAKERS, SINGULAR
+from torcheer.training.spec.read.key_addresses import with_changes
 from torcheer.training.spec.read.older_names import MERGE_KEYS, STRATEGIES
 from torcheer.training.spec.read.value_kinds import Fault, describe_value, quote_list
 
@@ -74,7 +75,7 @@ def open_spec(directory: Path, changes: Iterable[str] = ()) -> tuple[Spec, list[
     path = directory / FILE
     if not path.is_file():
         raise BadConfig(f"{directory}: there is no session here: there is no {FILE} in it")
-    config = override(read(path), changes := list(changes))
+    config = with_changes(read(path), changes := list(changes))
     if "source" not in config.data and any(directory.glob("checkpoints/*/checkpoint.pt")):
         raise BadConfig(
             f"{directory}: TorchAssistant began this session, and its checkpoints are pickled: reading one may run "

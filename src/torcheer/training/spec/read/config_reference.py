@@ -38,7 +38,8 @@ editor's settings (VS Code: `json.schemas`, `"$schema"`); for TOML, use a first 
 (Taplo). The schema validates one file; `torcheer check CONFIG` also finds undefined names, and classes and arguments
 that do not exist.
 
-On the command line, `KEY=VALUE` overrides a key by its path: `torcheer train training.yaml seed=3 watch.every=50`.
+On the command line, `KEY=VALUE` overrides a key by its path, or by its end where only one path ends so:
+`torcheer train training.yaml seed=3 lr=0.01 watch.every=50`.
 """
 TOP_SECTIONS = {
     "Session": ("session_dir", "initialize", "train", "source"),

@@ -1,0 +1,112 @@
+"""One way to address a key: in every form of a config, and in every command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training_spec_cases import CODE
+
+from torcheer import cli
+from torcheer.config import Config, read
+from torcheer.errors import BadArgument
+from torcheer.training.spec import begin, read_spec, understand
+from torcheer.training.spec.read.key_addresses import find_key
+from torcheer.training.sweep.sweep_grid import parse_axes, trials_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SAME = {"session_dir": "run", "dataset": "toys.Points", "model": "toys.Net", "epochs": 1, "num_workers": 0}
+LONG = {"group": "optimizers", "name": "adam", "spec": {"class": "Adam", "kwargs": {"lr": 0.1}}}
+FORMS: dict[str, dict[str, Any]] = {
+    "one": {"optimizer": {"class": "Adam", "lr": 0.1}},
+    "kwargs": {"optimizer": {"class": "Adam", "kwargs": {"lr": 0.1}}},
+    "named": {"optimizers": {"adam": {"class": "Adam", "lr": 0.1}}},
+    "long": {"initialize": {"definitions": [LONG]}},
+}
+KEYS = (
+    "lr", "adam.lr", "optimizer.lr", "optimizers.adam.lr", "optimizer.kwargs.lr",
+    "initialize.definitions.adam.spec.kwargs.lr",
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("toys.py").write_text(CODE)
+    return tmp_path
+
+
+def config(form: str) -> Config:
+    Path("training.json").write_text(json.dumps(SAME | FORMS[form]))
+    return read("training.json")
+
+
+def rate(data: Any) -> list[float]:
+    """The rates of all optimizers in a description."""
+    listed = data["initialize"]["definitions"]
+    return [each["spec"]["kwargs"]["lr"] for each in listed if each["group"] == "optimizers"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_means_the_same_in_check_train_and_sweep_and_in_every_form(
+    folder: Path, capsys: pytest.CaptureFixture[str], form: str, key: str
+) -> None:
+    made = config(form)
+    assert cli.main(["check", "training.json", f"{key}=0.25", "--expand"]) == 0
+    assert rate(json.loads(capsys.readouterr().out)) == [0.25]
+    axes = parse_axes([f"{key}=0.25,0.5"], made)
+    for trial, expected in zip(trials_of(axes), (0.25, 0.5), strict=True):
+        assert cli.main(["check", "training.json", *trial.changes, "--expand"]) == 0
+        assert rate(json.loads(capsys.readouterr().out)) == [expected]
+    with pytest.raises(BadArgument, match="varied twice"):
+        parse_axes(["lr=1,2", f"{key}=3"], made)
+    with pytest.raises(BadArgument, match="the config has a number there"):
+        parse_axes([f"{key}=abc"], made)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_key_means_the_same_over_a_session(folder: Path, form: str) -> None:
+    begin(understand(config(form)))
+    for number, key in enumerate(KEYS, 1):
+        assert rate(read_spec(Path("run"), [f"{key}=0.{number}"]).data) == [number / 10]
+
+
+def test_training_takes_the_short_key_and_the_same_command_goes_on(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config("one")
+    assert cli.main(["train", "training.json", "lr=0.25"]) == 0
+    assert rate(json.loads(Path("run/spec.json").read_text())) == [0.25]
+    assert cli.main(["train", "training.json", "lr=0.25"]) == 0
+    assert cli.main(["train", "run", "optimizers.adam.lr=0.5", "epochs=2"]) == 0
+    assert rate(json.loads(Path("run/spec.json").read_text())) == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "path"),
+    [
+        ({"train": {"epochs": 1}}, "epochs", "train.epochs"),
+        ({"epochs": 1}, "train.epochs", "epochs"),
+        ({"epochs": 1}, "seed", "seed"),
+        ({"seed": 1, "model": {"class": "Net", "seed": 2}}, "seed", "seed"),
+        ({"model": {"class": "Net"}}, "model.width", "model.width"),
+        ({"model": {"class": "Net"}}, "models.net.width", "model.width"),
+        ({"models": {"net": {"class": "Net"}}}, "model.width", "models.net.width"),
+        ({"model": {"class": "Net", "width": 3}}, "width", "model.width"),
+        ({"model": {"class": "Net", "width": 3}}, "wdth", ""),
+        ({"models": {"one": "Net", "two": "Net"}}, "model.width", "model.width"),
+    ],
+)
+def test_a_key_is_a_path_of_any_form_or_the_end_of_one(data: dict[str, Any], key: str, path: str) -> None:
+    assert find_key(data, key) == path
+
+
+def test_a_key_that_could_be_any_of_several_is_refused_with_their_paths(folder: Path) -> None:
+    data = {"optimizers": {"one": {"class": "SGD", "lr": 1}, "two": {"class": "SGD", "lr": 2}}}
+    with pytest.raises(BadArgument, match=r"lr could be any of optimizers.one.lr, optimizers.two.lr; write more"):
+        find_key(data, "lr")
+    assert find_key(data, "two.lr") == "optimizers.two.lr"
