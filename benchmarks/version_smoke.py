@@ -72,8 +72,8 @@ def capture(folder: Path) -> str:
         torch.manual_seed(0)
         history = tl.log_forward_pass(model, x)
         same(plain, [op.tensor_contents for op in history if op.label.startswith("output")], f"{model}")
-        report = history.validate()
-        assert report, report
+        report = history.validate()  # values inside vmap live only while it runs
+        assert report.verdict == ("not judged" if isinstance(model, Mapped) else "held"), report
         operations += len(history)
     history = tl.log_forward_pass(cases[1][0], image, save_gradients=True)
     next(op for op in history if op.label.startswith("output")).tensor_contents.sum().backward()

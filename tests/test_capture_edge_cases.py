@@ -122,6 +122,9 @@ PROGRAMS = {
 }
 
 
+INSIDE_VMAP = {"jacrev", "hessian"}  # whose values live only while the transform runs
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
 def test_an_odd_program_is_recorded_and_replays(name):
@@ -133,7 +136,7 @@ def test_an_odd_program_is_recorded_and_replays(name):
     assert torch.equal(history["output_1"].tensor_contents, plain)
     assert set(expected.split()) & {op.name for op in history.ops}
     report = history.validate()
-    assert report, report
+    assert report.verdict == ("not judged" if name in INSIDE_VMAP else "held"), report
     assert len(str(history)) and len(history.to_pandas()) == len(history)
 
 

@@ -146,7 +146,7 @@ def test_what_a_person_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert lines[2].split()[:3] == ["features.3", "output", "3"] and lines[2].split()[-2:] == norm[::-1]
     assert lines[5].split() == ["loss", "metric", "3", "–", "–", "–"]
     assert len({line.index(word) for line, word in zip(lines[1:], ("variable", "output", "grad"))}) == 1
-    assert lines[-1].startswith("! nan_inf at step 40: loss (metric): it is NaN. Try: ")
+    assert lines[-1].startswith("! nan_inf at step 40: loss (metric): it is NaN; it may have begun after step 20")
 
 
 def test_a_watch_with_many_keys_prints_a_few_lines(tmp_path: Path) -> None:

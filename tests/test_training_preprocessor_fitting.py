@@ -191,7 +191,8 @@ def test_check_says_which_is_fitted_on_what(project: Project, capsys: pytest.Cap
     fitted = "it is fitted once on the training samples of split.train (fit: none turns that off)"
     assert checked(config).problems == [] and cli.main(["check", "training.json"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "ok",
+        "ok, but not checked:",
+        "- whether toys imports without an error: --import runs it",
         f"scale: where it has a method fit, {fitted}",
         f"norm: {fitted}",
         "named: it is fitted once on points",
