@@ -143,6 +143,10 @@ def test_captums_attributions_are_a_variable_of_each_layer() -> None:
     assert history["0"].variables["GradCam"].shape == (2, 4, 6, 6)
     with pytest.raises(BadArgument, match="Did you mean 'LayerGradCam'"):
         attribute(net, x, method="LayerGradCAM")
+    with pytest.raises(
+        BadArgument, match=r"^attribute cannot take an operation's label, 'input_1': it follows modules"
+    ):
+        attribute(net, x, target=3, layers="input_1")
 
 
 # files

@@ -70,6 +70,7 @@ REFUSALS: dict[str, dict[str, str]] = {
     "live": _MODULES_ONLY,
     "patch_sweep": _BY_NAME,
     "lens": _BY_NAME,
+    "attribute": _MODULES_ONLY,
     "capture (config)": _SLICES | _TEXT_ONLY,
     "extract (config)": _SLICES | _WHOLE | _TEXT_ONLY | {"none": "there would be nothing to extract"},
     "watch (config)": _MODULES_ONLY | _TEXT_ONLY,

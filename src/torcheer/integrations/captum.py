@@ -39,7 +39,7 @@ def attribute(
     made = _method(method)
     history = log_forward_pass(model, inputs) if history is None else history
     values = {}
-    for path in choose(model, layers).modules:
+    for path in choose(model, layers, "attribute").modules:
         index = _output(history, path)
         if index is None:
             if layers is not None:
