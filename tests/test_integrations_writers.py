@@ -303,6 +303,36 @@ def test_a_wandb_script_leaves_a_run_with_its_config_steps_and_samples(tmp_path:
     assert wandb.run is None and read_end(folder).status == "done"
 
 
+def test_images_in_a_table_of_wandb_are_shown_beside_it_and_what_is_left_out_is_said(tmp_path: Path) -> None:
+    table = wandb.Table(columns=["id", "face", "page", "spread"])
+    for number in range(2):
+        face = wandb.Image(np.full((4, 4), number / 2), caption="Ann" if number else "")
+        table.add_data(number, face, wandb.Html("<b>"), wandb.Histogram([1.0, 2.0]))
+    with (
+        wandb.init(dir=tmp_path, id="x") as run,
+        pytest.warns(RuntimeWarning, match=r"a Histogram in a cell is left out; wandb\.log\(\{name: wandb\.Histogram"),
+    ):
+        run.log({"val": {"worst": table}})
+    loaded = tl.load(tmp_path / "uncategorized" / "x")
+    assert [(image.name, image.caption) for image in loaded.samples("image")] == [
+        ("val.worst.face", "row 0"), ("val.worst.face", "row 1: Ann")
+    ]  # fmt: skip
+    assert loaded.samples("image")[1].array.tolist() == [[0.5] * 4] * 4
+    [written] = loaded.samples("table")
+    assert written.table["face"].tolist() == ["val.worst.face, row 0", "val.worst.face, row 1"]
+    assert written.table["page"].tolist() == ["<b>", "<b>"] and written.table["spread"][0] == "(Histogram)"
+
+
+def test_nested_values_of_wandb_are_kept_or_left_out_with_a_word(tmp_path: Path) -> None:
+    film = wandb.Video(np.zeros((3, 3, 4, 4), np.uint8))
+    with wandb.init(dir=tmp_path, id="x") as run, pytest.warns(RuntimeWarning, match="up to 16 of its frames are kept"):
+        run.log({"val": {"film": film, "spread": wandb.Histogram([1.0, 2.0]), "loss": 2}})
+        assert run.summary["val.loss"] == 2
+    loaded = tl.load(tmp_path / "uncategorized" / "x")
+    assert [image.name for image in loaded.samples("image")] == ["val.film"]
+    assert "val.spread histogram" in loaded.tables and metrics(loaded.path) == {"Step": [0], "val.loss": [2]}
+
+
 def test_a_step_that_is_given_holds_until_a_larger_one_and_none_before_it_is_taken(tmp_path: Path) -> None:
     run = wandb.init(dir=tmp_path, id="x")
     run.log({"a": 1}, step=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,18 @@ def test_an_image_comes_back_bit_for_bit(tmp_path: Path, kind: Any) -> None:
     assert (read.name, read.kind, read.step, read.item, read.caption, read.time_secs) == (
         "image", "image", 7, -1, "é", 5.0
     )  # fmt: skip
+
+
+def test_a_tables_images_are_kept_beside_it_up_to_64_and_more_are_refused_with_a_word() -> None:
+    rows = [{"id": row, "face": tl.Image(np.zeros((2, 2), np.uint8)), "say": tl.Text("hm")} for row in range(65)]
+    kept = []
+    with pytest.raises(BadArgument, match=r"'worst\.face': of 65 in the table the first 64 are kept"):
+        for media in read_media("worst", tl.TableOf(rows, caption="worst")):
+            kept.append(media)
+    table, *images = kept
+    assert [image.record["caption"] for image in images] == [f"row {row}" for row in range(64)]
+    cells = json.loads(table.array.tobytes())
+    assert (cells["say"][0], cells["face"][64], table.record["caption"]) == ("hm", "worst.face, row 64", "worst")
 
 
 def test_the_other_kinds_come_back_as_they_were(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 
 from torcheer.integrations.loop_settings import plain_settings
 from torcheer.integrations.metric_judge import is_number
-from torcheer.integrations.outside_run import OutsideRun
+from torcheer.integrations.outside_run import OutsideRun, flat_names
 from torcheer.integrations.wandb_parts.wandb_errors import Error, UsageError, WrongType
 from torcheer.integrations.wandb_parts.wandb_files import Artifact, SavedFiles, find_artifact
 from torcheer.integrations.wandb_parts.wandb_names import NO_EFFECT, RUN_INSTEAD
@@ -153,6 +153,7 @@ class Run:
             self.step += 1
 
     def _write(self, data: Mapping[str, Any], run: OutsideRun) -> None:
+        data = flat_names(data)
         for name, value in data.items():
             if isinstance(value, Histogram) and value.counted is not None:
                 run.histogram_counts(name, value.bins, [0.0, *value.histogram], self.step)
@@ -165,13 +166,10 @@ class Run:
         run.log(values, self.step)
         self._note_last(values)
 
-    def _note_last(self, values: Mapping[str, Any], prefix: str = "") -> None:
+    def _note_last(self, values: Mapping[str, Any]) -> None:
         """Keep the last of each value, or the best where `define_metric` said which that is."""
         for name, value in values.items():
-            name = f"{prefix}{name}"
-            if isinstance(value, Mapping):
-                self._note_last(value, f"{name}.")
-            elif name in self._said or getattr(value, "is_cuda", False):
+            if name in self._said or getattr(value, "is_cuda", False):
                 continue
             elif isinstance(value, str | bool):
                 self.summary._items[name] = value

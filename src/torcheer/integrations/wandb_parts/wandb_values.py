@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import wave
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,6 +166,17 @@ class Table(Value):
         yield from enumerate(self.data)
 
     @property
+    def left_out(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What of its cells the log has no place for."""
+        cells = [cell for row in self.data for cell in row if isinstance(cell, Value)]
+        texts = [text for cell in cells for text in cell.left_out]
+        if any(isinstance(cell, Histogram) for cell in cells):
+            texts.append(
+                "wandb.Table: a Histogram in a cell is left out; wandb.log({name: wandb.Histogram(…)}) keeps it"
+            )
+        return tuple(dict.fromkeys(texts))
+
+    @property
     def logged(self) -> media_types.TableOf:
         """What is written to the log."""
         rows = [[_cell(cell) for cell in row] for row in self.data]
@@ -313,12 +324,10 @@ def logged_value(value: Any) -> Any:
     """What our log takes in place of a value that W&B's does."""
     if isinstance(value, list | tuple) and value and all(isinstance(part, Value) for part in value):
         return [part.logged for part in value]
-    if isinstance(value, Mapping):
-        return {name: logged_value(part) for name, part in value.items()}
     if hasattr(value, "savefig"):
         return Image(value).logged
     return value.logged if isinstance(value, Value) else value
 
 
 def _cell(cell: Any) -> Any:
-    return f"({type(cell).__name__})" if isinstance(cell, Value) else cell
+    return "(Histogram)" if isinstance(cell, Histogram) else logged_value(cell)

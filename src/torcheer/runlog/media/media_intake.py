@@ -116,7 +116,43 @@ def read_media(name: str, value: Any) -> Iterator[Media]:
     if len(values) > MOST_ITEMS:
         raise Refused(f"{name!r} is a list of {len(values)}; at most {MOST_ITEMS} are logged at once. Try {name}[:16]")
     for item, part in enumerate(values):
-        yield _read_part(name, kind, part, item if is_list else -1)
+        is_table = (_WRAPPERS.get(type(part)) or kind) == "table"
+        columns = _sample_columns(name, part) if is_table else {}
+        whole = _with_references(name, part, columns) if columns else part
+        yield _read_part(name, kind, whole, item if is_list else -1)
+        for column, cells in columns.items():
+            yield from _read_cells(f"{name}.{column}", cells)
+
+
+def _sample_columns(name: str, table: Any) -> dict[Any, dict[int, Any]]:
+    """The images, sounds, … that are cells of a table, of each column that has some, by row."""
+    found = {}
+    for column, cells in _columns(table.x if type(table) is TableOf else table, f"table {name!r}").items():
+        if rows := {row: cell for row, cell in enumerate(cells) if type(cell) in _WRAPPERS}:
+            found[column] = rows
+    return found
+
+
+def _with_references(name: str, table: Any, samples: Mapping[Any, Mapping[int, Any]]) -> TableOf:
+    """A table of texts and numbers: in place of a sample stands where it is, in place of a text itself."""
+    columns = _columns(table.x if type(table) is TableOf else table, f"table {name!r}")
+    for column, cells in samples.items():
+        columns[column] = [
+            cell if row not in cells else cell.x if type(cell) is Text else f"{name}.{column}, row {row}"
+            for row, cell in enumerate(columns[column])
+        ]
+    return TableOf(columns, getattr(table, "caption", "") or _title(table))
+
+
+def _read_cells(name: str, cells: Mapping[int, Any]) -> Iterator[Media]:
+    """Yield the samples of a table's column as a list beside the table, each with its row as caption."""
+    samples = [(row, cell) for row, cell in cells.items() if type(cell) is not Text]
+    for item, (row, cell) in enumerate(samples[:MOST_ITEMS]):
+        media = _read_part(name, "", cell, item)
+        caption = ": ".join(filter(None, (f"row {row}", media.record.get("caption", ""))))
+        yield media._replace(record={**media.record, "caption": caption})
+    if len(samples) > MOST_ITEMS:
+        raise Refused(f"{name!r}: of {len(samples)} in the table the first {MOST_ITEMS} are kept. Log fewer rows")
 
 
 def _is_list_of_samples(kind: str, value: Sequence[Any]) -> bool:
