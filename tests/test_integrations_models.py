@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,55 @@ def test_a_variable_that_does_not_fit_is_refused_and_nothing_of_it_added() -> No
         history.add_variable("Act", {})
     with pytest.raises(AmbiguousLayer, match="'Linear' is 2 operations"):
         history.add_variable("mask", {"Linear": torch.ones(2, 3)})
+
+
+# weights of another package's class
+
+
+class Int8Weight(torch.Tensor):
+    """A float32 weight to its readers, kept as integers and a scale for each row, as torchao keeps it."""
+
+    integers: torch.Tensor
+    scales: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, integers: torch.Tensor, scales: torch.Tensor) -> Any:
+        weight = torch.Tensor._make_wrapper_subclass(cls, integers.shape, dtype=scales.dtype)  # type: ignore[attr-defined]
+        weight.integers, weight.scales = integers, scales
+        return weight
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["integers", "scales"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].integers, args[0].scales)
+        args = [part.integers * part.scales if isinstance(part, cls) else part for part in args]
+        return func(*args, **(kwargs or {}))
+
+
+def quantised() -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU())
+    weight = Int8Weight(torch.arange(32).reshape(4, 8).to(torch.int8), torch.ones(4, 1))
+    model[0].weight = nn.Parameter(weight, requires_grad=False)
+    return model.eval()
+
+
+def test_a_quantised_weight_counts_the_bytes_that_it_has() -> None:
+    history = tl.log_forward_pass(quantised(), torch.ones(1, 8))
+    assert [(stored.name, stored.bytes) for stored in history["linear_1"].record.stored] == [("0.weight", 32 + 16)]
+    assert "32 params total; 48 B" in str(history)
+
+
+def test_a_watch_and_a_plan_say_that_a_quantised_weight_is_not_supported() -> None:
+    text = "Int8Weight is not supported: only its own code can read its numbers"
+    model = quantised()
+    with pytest.warns(RuntimeWarning, match=text), tl.watch(model, what=("output", "weight")) as watch:
+        model(torch.ones(1, 8))
+    assert watch.problems == [f"0.weight (weight) is not sent: {text}"]
+    with pytest.raises(BadArgument, match=f"plan: 0.weight: {text}; plan the model before it is quantised"):
+        tl.plan(model, torch.ones(1, 8))
 
 
 # files

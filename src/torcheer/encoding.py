@@ -174,12 +174,33 @@ def refusal(array: Any) -> str:
     if not hasattr(array, "detach"):
         kind = np.asarray(array).dtype
     elif _is_wrapper(array):
-        return f"a {type(array).__name__} cannot be kept: only its own code can read it"
+        return not_supported(array)
     elif array.layout is not sys.modules["torch"].strided or array.is_meta or array.is_nested or array.dim() > 64:
         return f"a tensor of layout {array.layout} on {array.device} cannot be kept; to_dense() may help"
     else:
         kind = array.dtype
     return "" if type_name(kind) in TYPES else f"an array of type {kind} cannot be kept; known are {', '.join(TYPES)}"
+
+
+def not_supported(tensor: Any) -> str:
+    """Return why a tensor of another package's class (quantised, masked, …) cannot be stored."""
+    return f"{type(tensor).__name__} is not supported: only its own code can read its numbers"
+
+
+def held_bytes(tensor: Any) -> int:
+    """Return the bytes of a tensor's numbers; of a wrapper subclass (quantised weights) those of the tensors inside.
+
+    A distributed tensor counts as the whole that it is a part of.
+    """
+    if is_composed(tensor):
+        return sum(held_bytes(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+    return int(tensor.numel()) * int(tensor.element_size())
+
+
+def is_composed(tensor: Any) -> bool:
+    """Return whether a tensor's numbers lie in several others: a quantised weight, not a distributed one."""
+    is_divided = hasattr(tensor, "__tensor_flatten__") and not hasattr(tensor, "_local_tensor")
+    return is_divided and _is_wrapper(tensor)
 
 
 def _is_wrapper(tensor: Any) -> bool:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from torcheer.encoding import held_bytes
 from torcheer.errors import TorcheerError
 from torcheer.terminal import human_bytes, human_shape
 
@@ -225,5 +226,5 @@ def _bytes(tensors: Iterable[Any]) -> int:
     total = 0
     for tensor in tensors:
         with suppress(Exception):  # lazy parameters have no size yet
-            total += int(tensor.numel()) * int(tensor.element_size())
+            total += held_bytes(tensor)
     return total

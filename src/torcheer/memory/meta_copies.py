@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from torcheer.encoding import is_composed, not_supported
 from torcheer.errors import BadArgument, NotAModel, reason_of
 from torcheer.memory.storage_log import tensors_in
 
@@ -35,6 +36,8 @@ def meta_model(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
             raise BadArgument(f"plan: {name} has no shape before the first pass; run the model once, then plan it")
         if hasattr(parameter, "_local_tensor"):
             raise BadArgument(f"plan: {name} is sharded; plan the model before it is wrapped, with world_size=N")
+        if is_composed(parameter):
+            raise BadArgument(f"plan: {name}: {not_supported(parameter)}; plan the model before it is quantised")
         memo[id(parameter)] = nn.Parameter(meta_tensor(parameter.detach(), dtype), parameter.requires_grad)
     for module in model.modules():
         for tensor in tensors_in([module._buffers, vars(module)]):

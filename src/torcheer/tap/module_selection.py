@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from torcheer.encoding import held_bytes
 from torcheer.errors import BadArgument, NotAModel, UnknownLayer
 from torcheer.models import modules_of, plain_name, unwrapped
 from torcheer.records import Stored
@@ -151,7 +152,7 @@ def _as_layer(name: str, module: nn.Module) -> ModuleLayer:
     inner = unwrapped(module)
     groups = (("parameter", inner._parameters), ("buffer", inner._buffers))
     stored = (
-        Stored(f"{name}.{key}", kind, tuple(value.shape), str(value.dtype), value.nbytes, value.requires_grad)
+        Stored(f"{name}.{key}", kind, tuple(value.shape), str(value.dtype), held_bytes(value), value.requires_grad)
         for kind, tensors in groups
         for key, value in tensors.items()
         if value is not None and not is_lazy(value)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from torcheer.encoding import MemoryCopy, Offer, type_name
+from torcheer.encoding import MemoryCopy, Offer, not_supported, type_name
 from torcheer.encoding import refusal as encoding_refusal
 from torcheer.ranks import settled
 from torcheer.samples import SampleBatch
@@ -132,7 +132,7 @@ def refusal(tensor: Tensor) -> str:
     if isinstance(tensor, torch.nn.parameter.UninitializedParameter):
         return "it has no shape before the model has run once"
     if type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
-        return f"a {type(tensor).__name__} keeps its numbers in its own way"
+        return not_supported(tensor)
     return encoding_refusal(tensor)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from torcheer.capture.torch_state import DisableTorchFunctionSubclass
+from torcheer.encoding import held_bytes
 from torcheer.records import TensorMeta
 
 UNKNOWN = "unknown"
@@ -30,14 +31,14 @@ def meta_of(tensor: Any) -> TensorMeta:
     with DisableTorchFunctionSubclass():
         try:
             shape = tuple(length if type(length) is int else -1 for length in tensor.shape)
-            size = int(tensor.numel()) * tensor.element_size()
+            size = held_bytes(tensor)
             return TensorMeta(shape, str(tensor.dtype), str(tensor.device), size, tensor.requires_grad)
         except Exception:  # read the facts one by one
             return TensorMeta(
                 nested_shape(tensor),
                 read_fact(lambda: str(tensor.dtype), UNKNOWN),
                 read_fact(lambda: str(tensor.device), UNKNOWN),
-                read_fact(lambda: int(tensor.numel()) * tensor.element_size(), 0),
+                read_fact(lambda: held_bytes(tensor), 0),
                 read_fact(lambda: bool(tensor.requires_grad), False),
             )
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.capture.record.tensor_facts import meta_of
+from torcheer.encoding import held_bytes
 from torcheer.host.follow.model_pass import ModelPass
 from torcheer.inputs import argument_places
 from torcheer.models import modules_of, unwrapped
@@ -228,8 +229,8 @@ def _stored(address: str, module: nn.Module) -> tuple[Stored, ...]:
     """The parameters that a call of a leaf module reads."""
     prefix, places = f"{address}." if address else "", {"weight": 1, "bias": 2}
     return tuple(
-        Stored(f"{prefix}{name}", "parameter", tuple(value.shape), str(value.dtype), value.nbytes, value.requires_grad,
-               (places.get(name, name),))
+        Stored(f"{prefix}{name}", "parameter", tuple(value.shape), str(value.dtype), held_bytes(value),
+               value.requires_grad, (places.get(name, name),))
         for name, value in module.named_parameters()
         if not isinstance(value, nn.parameter.UninitializedParameter)
     )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from torcheer.encoding import held_bytes
 from torcheer.terminal import cut, format_table, human_bytes, plural
 from torcheer.training.loop.evaluation import part_name
 
@@ -63,7 +64,7 @@ def _total(session: Session, model: nn.Module) -> str:
     trained = {id(value) for group in groups for value in group["params"]}
     count = sum(value.numel() for value in values)
     learning = sum(value.numel() for value in values if value.requires_grad and id(value) in trained)
-    size = human_bytes(sum(value.numel() * value.element_size() for value in values))
+    size = human_bytes(sum(map(held_bytes, values)))
     return f"{count:,} parameters ({size}): {learning:,} trained, {count - learning:,} not"
 
 
