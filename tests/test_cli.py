@@ -256,6 +256,20 @@ def test_notices_go_through_logging(capsys: pytest.CaptureFixture[str]) -> None:
         logger.handlers = before
 
 
+def test_a_notice_is_left_to_the_handlers_of_the_root_and_never_printed_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root, kept = logging.getLogger(), Kept()
+    terminal.notice("disk", "before")  # the program configures logging after the first
+    root.addHandler(kept)
+    try:
+        terminal.notice("disk", "no locks here")
+    finally:
+        root.removeHandler(kept)
+    assert [text for _, _, text in kept.records] == ["no locks here"]
+    assert capsys.readouterr().err == "torcheer: before\n"
+
+
 def test_warnings_have_a_category_of_their_own() -> None:
     with pytest.warns(TorcheerWarning, match="look"):
         terminal.warn_or_print("look")

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from waiting import wait_until
 import torcheer as tl
 from torcheer.control.control_records import State
 from torcheer.host.host import Host
+from torcheer.integrations.outside_run import OutsideRun
 from torcheer.runlog import log_reader
 from torcheer.runlog.log_reader import has_log
-from torcheer.runlog.run_folder import RunFolder
+from torcheer.runlog.run_folder import RunFolder, read_run
 from torcheer.runlog.watch_reader import Watched
 from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import EDGES
@@ -75,6 +77,41 @@ def test_show_prints_the_run_of_a_loop_and_a_watch(tmp_path: Path) -> None:
     assert lines[at + 1].split()[:2] == ["Step", "Epoch"] and lines[at + 6].split()[0] == "9"
     assert "Test epochs, 2 rows" in lines
     assert describe_run(Path(watched(tmp_path / "w"))) == str(tl.load(tmp_path / "w")).splitlines()
+
+
+def crash_live(folder: Path) -> None:
+    with tl.live(nn.Linear(2, 1), to=folder, open_server=False) as view:
+        view.log(loss=1.0)
+        raise ValueError("no such class")
+
+
+def crash_outside(folder: Path) -> None:
+    with OutsideRun(folder, made_by="a test", system_secs=0) as run:
+        run.log({"loss": 1.0}, 0)
+        raise ValueError("no such class")
+
+
+def crash_watch(folder: Path) -> None:
+    with tl.watch(model := nn.Linear(2, 1), to=folder, system_secs=0):
+        model(torch.ones(1, 2)).sum().backward()
+        raise ValueError("no such class")
+
+
+@pytest.mark.parametrize("crash", [crash_live, crash_outside, crash_watch])
+def test_show_names_the_exception_that_ended_a_run(crash: Callable[[Path], None], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such class"):
+        crash(tmp_path / "run")
+    assert "failed: ValueError: no such class" in describe_run(tmp_path / "run")[0]
+
+
+def test_run_json_says_how_the_loop_ended_until_another_one_goes_on_in_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such class"):
+        crash_live(tmp_path)
+    assert read_run(tmp_path)["ended"] == {"status": "failed", "why": "ValueError: no such class"}
+    with tl.live(nn.Linear(2, 1), to=tmp_path, open_server=False):
+        assert "ended" not in read_run(tmp_path)
+    assert read_run(tmp_path)["ended"]["status"] == "done"
+    assert "failed" not in describe_run(tmp_path)[0]
 
 
 def test_show_of_a_long_log_reads_its_last_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

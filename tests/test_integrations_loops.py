@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import torcheer as tl
 from torcheer.studio.sources.open_source import runs_in
+from torcheer.training.observe.run_contents import describe_run
 
 pytestmark = [
     pytest.mark.integrations,
@@ -24,7 +25,9 @@ pytestmark = [
 # Lightning
 
 
-def fit(callbacks: list[Any], logger: Any = False, *, scale: float = 1.0, root: Path) -> list[float]:
+def fit(
+    callbacks: list[Any], logger: Any = False, *, scale: float = 1.0, saves: bool = False, root: Path
+) -> list[float]:  # fmt: skip
     import lightning
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -50,7 +53,7 @@ def fit(callbacks: list[Any], logger: Any = False, *, scale: float = 1.0, root: 
 
     lightning.seed_everything(0, verbose=False)
     data = TensorDataset(torch.rand(64, 8), torch.randint(0, 3, (64,)))
-    quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+    quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary"), False) | {"enable_checkpointing": saves}
     trainer = lightning.Trainer(
         max_epochs=2, accelerator="cpu", default_root_dir=root, callbacks=callbacks, logger=logger,
         log_every_n_steps=1, **quiet,
@@ -96,6 +99,20 @@ def test_a_lightning_logger_shares_its_run_with_the_callback(tmp_path: Path) -> 
     [watch] = run.watches.values()
     assert run.config == {"width": 16} and ("net.0", "output") in watch
     assert not (tmp_path / "torcheer").exists()
+
+
+@pytest.mark.parametrize("place", ["run", "runs/lit", "../beside"])
+def test_lightnings_checkpoints_lie_in_the_loggers_run(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torcheer.integrations.lightning import TorcheerLogger
+
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    fit([], TorcheerLogger(place, system_secs=0), saves=True, root=tmp_path)
+    [checkpoint] = tmp_path.rglob("*.ckpt")
+    assert checkpoint.parent.resolve() == Path(place, "checkpoints").resolve()
+    assert any("train_loss" in line for line in describe_run(Path(place)))
 
 
 def test_an_exception_in_lightning_is_the_end_of_the_run(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import math
 import os
 import signal
@@ -123,6 +124,28 @@ def test_without_a_folder_nothing_is_written_and_alerts_come(
     assert isinstance(w.alerts[0], Alert) and w.alerts[0].layer == "loss"
     assert "torcheer: nan_inf at step 1: loss (metric): it is NaN" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.CRITICAL])
+def test_logging_governs_alerts_as_other_notices(level: int, capsys: pytest.CaptureFixture[str]) -> None:
+    logger, records = logging.getLogger("torcheer"), list[logging.LogRecord]()
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    model = small()
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        with tl.watch(model, every=1, transport=RING) as w:
+            train(model, 2)
+            w.log(loss=math.nan)
+            wait_until(lambda: w.alerts)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    told = [(record.name, record.levelno, record.getMessage()) for record in records]
+    text = "nan_inf at step 1: loss (metric): it is NaN"
+    assert [alert[:2] for alert in told] == [("torcheer.watch", logging.ERROR)] * (level == logging.NOTSET)
+    assert all(alert[2].startswith(text) for alert in told) and "nan_inf" not in capsys.readouterr().err
 
 
 def test_without_a_with_block_it_is_closed_by_hand() -> None:

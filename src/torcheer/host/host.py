@@ -26,7 +26,7 @@ from torcheer.network.network_records import Network
 from torcheer.records import Sample
 from torcheer.runlog.log_reader import RunLog, head_for
 from torcheer.runlog.log_writer import LogWriter, begin_anew
-from torcheer.runlog.run_folder import begin_run
+from torcheer.runlog.run_folder import begin_run, end_run
 from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.samples import Alert
 from torcheer.terminal import warn_or_print
@@ -301,9 +301,7 @@ class Host:
                 return
             service, self._service = self._service, None
             if self._log is not None:
-                has_failed = self.state.status == "failed" or why not in ("", INTERRUPTED)
-                self._log.end("failed" if has_failed else "done", why or self.state.message)
-                self._log.close()  # before the viewer hears that all is said
+                self._end_log(self._log, why)  # before the viewer hears that all is said
             service.stop(why)
             self._doorway.close()
             self.notifier.close(self._closing_line(), why)
@@ -311,6 +309,17 @@ class Host:
             atexit.unregister(self._at_exit)
             if not keeps_log:
                 self.discard()
+
+    def _end_log(self, log: LogWriter, why: str) -> None:
+        has_failed = self.state.status == "failed" or why not in ("", INTERRUPTED)
+        status, why = "failed" if has_failed else "done", why or self.state.message
+        log.end(status, why)
+        log.close()
+        if self._limits is None and self.path is not None:
+            try:
+                end_run(self.path.parent, status, why)
+            except (OSError, TorcheerError) as error:
+                self.report(f"run.json does not say how the run ended: {error}")
 
     def discard(self) -> None:
         """Close, and remove a temporary log: the page can show no more of it."""

@@ -113,7 +113,8 @@ class LightningLog:
 
     trainer = Trainer(logger=TorcheerLogger("runs/first"))
 
-    - `to`: the run's folder. - `options`: those of `OutsideRun`: `rules`, `system_secs`, …
+    - `to`: the run's folder; Lightning writes its checkpoints there, too.
+    - `options`: those of `OutsideRun`: `rules`, `system_secs`, …
     """
 
     def __init__(self, to: str | os.PathLike[str] = "torcheer_run", **options: Any) -> None:
@@ -130,15 +131,15 @@ class LightningLog:
 
     @property
     def name(self) -> str:
-        return self._to.parent.name
+        return ""  # Lightning's own files go to save_dir/name/version: here there is one folder
 
     @property
     def version(self) -> str:
-        return self._to.name
+        return ""
 
     @property
     def save_dir(self) -> str:
-        return str(self._to.parent)
+        return str(self._to)
 
     @property
     def log_dir(self) -> str:

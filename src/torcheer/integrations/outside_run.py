@@ -31,12 +31,12 @@ from torcheer.runlog.log_reader import RunLog, has_log
 from torcheer.runlog.log_writer import LogWriter, begin_anew
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS, SystemRows, check_secs
 from torcheer.runlog.media.media_intake import MediaIntake
-from torcheer.runlog.run_folder import begin_run
+from torcheer.runlog.run_folder import begin_run, end_run
 from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.tables.histogram_rows import histogram_head, rebinned
 from torcheer.samples import Alert
 from torcheer.tap.device_memory import device_memory
-from torcheer.terminal import folded, warn_or_print
+from torcheer.terminal import folded, notice_alert, warn_or_print
 from torcheer.wire.json_codec import to_json
 
 WRITER: Final = "live"  # the loop's own name in the log of a run
@@ -116,7 +116,7 @@ class OutsideRun:
             self.end_pass()
             step = int(step)
             self.step = max(step, self.step)
-            values, samples = self._media.split(_flat(entries), step)
+            values, samples = self._media.split(flat_names(entries), step)
             cells = {_COUNTERS.get(name, name): value for name, value in values.items()}
             if cells:
                 self._rows.add(METRICS, {**cells, "Step": step})
@@ -146,7 +146,7 @@ class OutsideRun:
         if writer is not None and entries and not self.closed:
             self._announce(TableHead(SUMMARY, "Summary"))
             writer.clear(SUMMARY)
-            writer.row(SUMMARY, dict(_flat(entries)), self.step)
+            writer.row(SUMMARY, dict(flat_names(entries)), self.step)
 
     def _announce(self, head: TableHead) -> None:
         if self._writer is not None and head.name not in self._announced:
@@ -265,8 +265,13 @@ class OutsideRun:
             if writer is not None:
                 why = error if isinstance(error, str) else "" if error is None else reason_of(error)
                 is_failed = bool(error) and not isinstance(error, KeyboardInterrupt)
-                writer.end("failed" if is_failed else "done", why)
+                status = "failed" if is_failed else "done"
+                writer.end(status, why)
                 writer.close()
+                try:
+                    end_run(self.folder, status, why)
+                except (OSError, TorcheerError) as problem:
+                    warn_or_print(f"torcheer: run.json does not say how the run ended: {problem}")
         atexit.unregister(self._at_exit)
 
     def __enter__(self) -> OutsideRun:
@@ -315,7 +320,8 @@ class OutsideRun:
 
     def _note_alert(self, alert: Alert) -> None:
         self.alerts.append(alert)
-        say(str(alert) if alert.rule else f"{alert.layer}: {alert.what}".removeprefix(": "))
+        text = str(alert) if alert.rule else f"{alert.layer}: {alert.what}".removeprefix(": ")
+        notice_alert(text, alert.severity)
 
     def report(self, text: str) -> None:
         """Warn of something that is not kept as it was given; the same text once."""
@@ -334,11 +340,12 @@ def say(text: str) -> None:
         return
 
 
-def _flat(entries: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_names(entries: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Entries without nested dicts, whose names are joined by dots; without what is None."""
     flat: dict[str, Any] = {}
     for name, value in entries.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= flat_names(value, f"{prefix}{name}.")
         elif value is not None:
             flat[f"{prefix}{name}"] = value
     return flat

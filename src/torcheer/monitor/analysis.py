@@ -38,7 +38,7 @@ class WatchAnalysis:
             )  # fmt: skip
         self._hashed = frozenset(plan.rank.get("hashed", ()))  # variables whose bits other ranks' are compared with
         self._busy = False  # whether a value arrived since the last tick
-        self._silence = _silence(plan.rules)
+        self._silence, self._prints = _silence(plan.rules), plan.prints
 
     def change(self, changes: dict[str, Any]) -> None:
         """Apply changed settings of the plan."""
@@ -69,8 +69,9 @@ class WatchAnalysis:
             self._tell(self._rules.idle())
         self._busy = False
         if self._silence is not None and (alert := self._silence.alert(time.monotonic())) is not None:
-            self._tell([alert])
-            if sys.stderr is not None:  # the training process reads it only if it goes on
+            is_printed = self._prints and sys.stderr is not None
+            self._tell([alert], is_printed=is_printed)
+            if is_printed:  # the training process reads it only if it goes on
                 print(folded(f"torcheer: {alert}"), file=sys.stderr)
             for fd in self._notifier_fds:  # as above
                 notify_from(fd, alert)
@@ -86,12 +87,12 @@ class WatchAnalysis:
         """The number of values in the log, and why there are no more; None without a log."""
         return None if self._log is None else {"written": self._log.written, "why": self._log.why}
 
-    def _tell(self, alerts: Iterable[Alert]) -> None:
+    def _tell(self, alerts: Iterable[Alert], **facts: bool) -> None:
         for alert in alerts:
-            self._alert(self._log.alert(alert) if self._log is not None else alert)
+            self._alert(self._log.alert(alert) if self._log is not None else alert, **facts)
 
-    def _alert(self, alert: Alert) -> None:
-        self._send_message({"kind": "alert", **asdict(alert)})
+    def _alert(self, alert: Alert, *, is_printed: bool = False) -> None:
+        self._send_message({"kind": "alert", **asdict(alert)} | ({"is_printed": True} if is_printed else {}))
 
     def _problem(self, text: str) -> None:
         self._send_message({"kind": "problem", "text": text})

@@ -26,6 +26,7 @@ class Plan:
     rank: dict[str, Any] = field(default_factory=dict)  # of several processes, which this is: `log_frames`, `rank`
     log_bytes: int | None = None  # that the log may have; None for any
     timeout_secs: float = 0.0  # the child ends after so long without data; 0: never
+    prints: bool = True  # a loop that hangs is said on stderr; False where the program's logging silences it
     unique_id: int = 0  # the seed's name for a child
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from torcheer.errors import BadArgument, TorcheerError, uncaught
+from torcheer.errors import BadArgument, TorcheerError, reason_of, uncaught
 from torcheer.history.error_notes import NO_HISTORY, explain
 from torcheer.models import unwrapped
 from torcheer.monitor import watch_status
@@ -40,7 +40,7 @@ from torcheer.tap.rank_parts import describe_part, rank_facts
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.sending.byte_limits import fair_bytes
 from torcheer.tap.step_schedule import Every
-from torcheer.terminal import folded, warn_or_print
+from torcheer.terminal import folded, is_silenced, notice_alert, warn_or_print
 from torcheer.terminal.streams import encodable
 from torcheer.wire.notify.notifier import Notifier
 
@@ -138,7 +138,7 @@ class Watch:
         plan = Plan(
             to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video,
             system_secs=settings.system_secs, rank=rank_facts(model, selection.parameters),
-            log_bytes=settings.log_bytes,
+            log_bytes=settings.log_bytes, prints=not is_silenced("watch"),
         )  # fmt: skip
         if self._place is not None:
             place = self._place
@@ -366,7 +366,10 @@ class Watch:
     def _write_account(self) -> None:
         try:
             if self._place is not None:
-                write_account(self._place, self.account, ended=bool(self._logged) and not self._logged.get("why"))
+                is_sealed = bool(self._logged) and not self._logged.get("why")
+                error = self._error
+                failure = "" if error is None or isinstance(error, KeyboardInterrupt) else reason_of(error)
+                write_account(self._place, self.account, ended=is_sealed, failure=failure)
         except (OSError, TorcheerError) as error:
             why = getattr(error, "strerror", None) or error
             self._problem(f"what became of the values cannot be written: {why}")
@@ -440,7 +443,7 @@ class Watch:
         if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
             self.should_stop = True
         if self._settings.on_alert is None:
-            _print(f"torcheer: {_rank_label()}{alert}")
+            notice_alert(f"{_rank_label()}{alert}", alert.severity, is_printed="is_printed" in message)
             return
         try:
             self._settings.on_alert(alert)

@@ -412,10 +412,11 @@ def begin_anew(log: LogWriter) -> None:
         log.clear(table)
 
 
-def write_account(place: LogPlace, account: Account, *, ended: bool) -> None:
+def write_account(place: LogPlace, account: Account, *, ended: bool, failure: str = "") -> None:
     """Append the account of a watch's values to its log; does nothing without one.
 
-    `ended`: whether its writer has sealed it; otherwise it stays unsealed.
+    - `ended`: whether its writer has sealed it; otherwise it stays unsealed
+    - `failure`: the exception that ended what was watched
     """
     path = place.path
     if not (path / "archive.json").is_file() or read_about(path) != about_log(place.writer):
@@ -423,7 +424,7 @@ def write_account(place: LogPlace, account: Account, *, ended: bool) -> None:
     record = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
     archive = Writer(last_archive(path), fsync="never")
     try:
-        archive.step([], account=record)
+        archive.step([], account=record, **({"ended": {"status": "failed", "why": failure}} if failure else {}))
     finally:
         archive.close(seal=ended)
 

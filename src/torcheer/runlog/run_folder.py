@@ -29,7 +29,7 @@ VERSION: Final = 1
 
 
 def begin_run(directory: Path, *, made_by: str = "torcheer.training", config_hash: str = "") -> dict[str, Any]:
-    """Write run.json where there is none yet; return its contents."""
+    """Write run.json where there is none yet, and that its run goes on where one has ended; return its contents."""
     import torch
 
     path = directory / "run.json"
@@ -37,8 +37,20 @@ def begin_run(directory: Path, *, made_by: str = "torcheer.training", config_has
         contents: dict[str, Any] = {"format": FORMAT, "version": VERSION, "made_by": made_by, "config": config_hash}
         contents["versions"] = {"torcheer": _torcheer_version(), "torch": torch.__version__, "numpy": np.__version__}
         contents["versions"]["python"] = platform.python_version()
-        write_file(path, json.dumps(contents, indent=1).encode() + b"\n")
-    return read_run(directory)
+        _write_run(directory, contents)
+    contents = read_run(directory)
+    if contents.pop("ended", None) is not None:
+        _write_run(directory, contents)
+    return contents
+
+
+def end_run(directory: Path, status: str, why: str = "") -> None:
+    """Add to run.json how the run has ended, "done" or "failed", and with which exception."""
+    _write_run(directory, {**read_run(directory), "ended": {"status": status, "why": why}})
+
+
+def _write_run(directory: Path, contents: dict[str, Any]) -> None:
+    write_file(directory / "run.json", json.dumps(contents, indent=1).encode() + b"\n")
 
 
 def _torcheer_version() -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torcheer.errors import NotAnArchive, UnknownLayer, ValueUnavailable
 from torcheer.history.op_table import to_arrow, to_pandas
 from torcheer.ranks import split_rank
+from torcheer.runlog.follow.run_end import read_end
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
 from torcheer.runlog.log_reader import writers_in
 from torcheer.runlog.log_writer import log_folder
@@ -163,7 +164,9 @@ class Watched:
     def __repr__(self) -> str:
         steps = self.steps
         span = f"steps {steps[0]:,} to {steps[-1]:,}" if len(steps) else "no steps"
+        end = read_end(self.path)
         state = "ended" if self.sealed else "still open, or ended by a kill"
+        state = f"failed: {end.why}" if end.status == "failed" else state
         alerts = plural(len(self.alerts), "alert")
         keys = plural(len(self), "key")
         ranks = f", {name_ranks(sorted(self._logs))} of {self.rank_count}" if self.rank_count > 1 else ""

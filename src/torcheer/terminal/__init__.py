@@ -13,7 +13,7 @@ from torcheer.terminal.human_units import (
 )
 from torcheer.terminal.json_facts import add_json, facts_told, plain_data, tell, tell_item, tell_now
 from torcheer.terminal.name_texts import did_you_mean, first_names, printable, short_repr, shortened
-from torcheer.terminal.notices import notice, warn, warn_of_difference, warn_or_print
+from torcheer.terminal.notices import is_silenced, notice, notice_alert, warn, warn_of_difference, warn_or_print
 from torcheer.terminal.progress import Progress, ProgressCallback, ignore_progress, wants_progress
 from torcheer.terminal.streams import can_redraw, is_notebook, is_terminal
 from torcheer.terminal.text_tables import cut, folded, format_table, line_width, plot_text
@@ -21,7 +21,8 @@ from torcheer.terminal.text_tables import cut, folded, format_table, line_width,
 __all__ = [
     "Progress", "ProgressCallback", "add_json", "can_redraw", "cut", "did_you_mean", "facts_told", "first_names",
     "folded", "format_table", "human_bytes", "human_count", "human_flops", "human_number", "human_place",
-    "human_secs", "human_shape", "ignore_progress", "is_notebook", "is_terminal", "line_width", "notice", "ordinal",
+    "human_secs", "human_shape", "ignore_progress", "is_notebook", "is_silenced", "is_terminal", "line_width", "notice",
+    "notice_alert", "ordinal",
     "plain_data", "plot_text", "plural", "printable", "short_repr", "shortened", "tell", "tell_item", "tell_now",
     "wants_progress", "warn", "warn_of_difference", "warn_or_print",
 ]  # fmt: skip

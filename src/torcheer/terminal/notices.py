@@ -55,20 +55,27 @@ def warn_of_difference(original: str, text: str) -> None:
 _differences: set[tuple[str, str]] = set()  # those that were said
 
 
-def notice(room: str, text: str) -> None:
-    """Log what a program's user did not ask for, under `torcheer.ROOM`: a retry, a worker that was replaced.
+def notice(room: str, text: str, level: int = logging.WARNING, *, is_printed: bool = False) -> None:
+    """Log what a program's user did not ask for, under `torcheer.ROOM`: a retry, an alert, a worker that was replaced.
 
-    It is printed on stderr until the program gives the logger `torcheer` a handler or a level of its own.
+    It is printed on stderr unless the program has given the logger `torcheer`, or the root, a handler, or a level that
+    leaves it out.
+
+    - `is_printed`: it stands on stderr already, so only handlers hear of it
     """
-    root = logging.getLogger("torcheer")
-    if not root.handlers:
-        root.addHandler(_StderrHandler())
-    logging.getLogger(f"torcheer.{room}").warning(text)
+    logger = logging.getLogger(f"torcheer.{room}")
+    if logger.hasHandlers():
+        logger.log(level, text)
+    elif logger.isEnabledFor(level) and not is_printed:
+        with suppress(OSError, ValueError, AttributeError):  # stderr is closed, or None
+            print(folded(f"torcheer: {text}"), file=sys.stderr, flush=True)
 
 
-class _StderrHandler(logging.Handler):
-    """Prints on what stderr is at the time; never raises."""
+def notice_alert(text: str, severity: str, *, is_printed: bool = False) -> None:
+    """Log an alert under `torcheer.watch`: an error as one, all others as warnings, or notes would not be seen."""
+    notice("watch", text, logging.ERROR if severity == "error" else logging.WARNING, is_printed=is_printed)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError, AttributeError):
-            print(folded(f"torcheer: {record.getMessage()}"), file=sys.stderr, flush=True)
+
+def is_silenced(room: str) -> bool:
+    """True where the program's settings of logging let no warning of a room through."""
+    return not logging.getLogger(f"torcheer.{room}").isEnabledFor(logging.WARNING)

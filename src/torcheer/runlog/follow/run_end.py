@@ -37,10 +37,10 @@ def read_end(run: Path) -> RunEnd:
 def _end_of(log: Path) -> RunEnd:
     for frame in islice(read_backwards(log), _MOST_FRAMES):
         about: dict[str, Any] = frame["about"]
-        if "account" in about:
-            return RunEnd("done")  # of a watch
         if isinstance(end := about.get("ended"), dict) and end.get("status") in ("done", "failed"):
             return RunEnd(str(end["status"]), str(end.get("why", ""))[:_MOST_TEXT])
+        if "account" in about:
+            return RunEnd("done")  # of a watch
         if "step" in about.get("cut", {}) or ("opened" in about and "cut" not in about):
             break  # here the last process began: it said nothing of its end
     return RunEnd("lost") if log.name == "watch" or not is_sealed(log) else RunEnd()

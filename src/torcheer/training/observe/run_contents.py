@@ -6,13 +6,14 @@ Read as data, without torch and without its code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torcheer.disk import LOCK, lock_holder, read_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.modelfiles import open_model_file
+from torcheer.runlog.follow.run_end import read_end
 from torcheer.runlog.log_reader import RunLog, is_long
 from torcheer.runlog.training_tables import HEADS, stages_of
 from torcheer.runlog.watch_reader import has_watch, open_watch
@@ -51,7 +52,7 @@ def _lines(
         *_part("models", _models(directory, newest, spec)),
         *_part("stages", _stages(spec, newest)),
         *_part("metrics", _metrics(directory)),
-        *_logged_tables(directory),
+        *_logged_tables(directory, HEADS if manifests else ()),
         *_part("logged", _samples(directory)),
         *_part("checkpoints", _checkpoint_rows(manifests)),
         *_part("changed on the command line", spec.get("source", {}).get("overrides", [])),
@@ -67,7 +68,9 @@ def _title(directory: Path, run: Mapping[str, Any], spec: Mapping[str, Any]) -> 
     versions = ", ".join(f"{name} {number}" for name, number in run.get("versions", {}).items())
     source = spec.get("source", {}).get("config")
     trainer = lock_holder(directory)
-    status = f"; process {trainer} trains it now" if trainer else ""
+    end = read_end(directory)
+    failure = f"; it failed: {end.why}" if end.status == "failed" else ""
+    status = f"; process {trainer} trains it now" if trainer else failure
     return printable(f"{directory}: a session{f' from {source}' if source else ''} ({versions}){status}")
 
 
@@ -156,10 +159,9 @@ def _metrics(directory: Path) -> list[str]:
     return format_table([tuple(columns), *shown], left=0) if shown else []
 
 
-def _logged_tables(directory: Path) -> list[str]:
+def _logged_tables(directory: Path, of_training: Container[str]) -> list[str]:
     """List the last rows of each table that a loop, such as that of `tl.live`, has logged beside training."""
     lines: list[str] = []
-    of_training = HEADS if (directory / "checkpoints").is_dir() else ()
     log, only_last = RunLog(directory), is_long(directory)
     tables = log.tail(ROWS) if only_last else log.tables() if (directory / "log").is_dir() else {}
     for table in tables.values():
