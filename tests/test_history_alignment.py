@@ -387,7 +387,7 @@ def test_a_weight_changed_in_the_same_program_is_named_where_it_is_read() -> Non
     comparison = record(model, inputs).compare(record(other, inputs))
     assert comparison.same_structure and comparison.divergence is not None
     assert comparison.divergence.op is not None and comparison.divergence.op.label == "linear_2_5"
-    assert "key.weight holds other numbers than key.weight" in str(comparison)
+    assert "key.weight of the second holds other numbers than that of the first in row 3 of " in str(comparison)
 
 
 def test_a_port_that_stops_early_is_found() -> None:

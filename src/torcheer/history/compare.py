@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from torcheer.errors import ValueUnavailable
-from torcheer.history.alignment.array_difference import Difference, difference
+from torcheer.history.alignment.array_difference import UNWRITTEN, Difference, difference
 from torcheer.history.alignment.divergence import Alignment, Divergence
 from torcheer.history.alignment.matches import Match, value_rows
 from torcheer.history.alignment.value_samples import numel, value_label
+from torcheer.history.numbers.unwritten_memory import (
+    Places,
+    Unwritten,
+    unwritten_in_either,
+    unwritten_memory,
+    written_numbers,
+)
 from torcheer.history.op_table import Columns, to_pandas
 from torcheer.history.program_structure import structural_hash
 from torcheer.history.text.comparison_text import describe
-from torcheer.history.value_arrays import to_numpy
+from torcheer.history.value_arrays import bits_equal, to_numpy
 from torcheer.records import COMPILED_AS_EAGER
+from torcheer.terminal import first_names
 from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
@@ -26,7 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All differences between two runs; true if every value is equal bit for bit."""
+    """All differences between two runs; true if every value is equal bit for bit.
+
+    What uninitialised memory holds is no difference: `torch.empty` returns other numbers each time.
+    """
 
     rows: tuple[Difference, ...]
     missing: tuple[str, ...]  # only in the first run
@@ -38,7 +49,7 @@ class Comparison:
     histories: tuple[ModelHistory, ...] = field(default=(), compare=False)  # the two; `tl.show` shows them
 
     def __bool__(self) -> bool:
-        return not self.missing and not self.extra and all(row.status == "equal" for row in self.rows)
+        return not self.missing and not self.extra and all(row.status in _SAME for row in self.rows)
 
     def __iter__(self) -> Iterator[Difference]:
         return iter(self.rows)
@@ -46,7 +57,7 @@ class Comparison:
     @property
     def first_difference(self) -> str | None:
         """Label of the first operation whose values differ, be it in the last bit."""
-        return next((row.label for row in self.rows if row.status not in ("equal", "not saved")), None)
+        return next((row.label for row in self.rows if row.status not in (*_SAME, "not saved")), None)
 
     @property
     def divergence(self) -> Divergence | None:
@@ -61,7 +72,7 @@ class Comparison:
     @property
     def found_values(self) -> bool:
         """Whether any value could be compared, or there is none in either run."""
-        compared = any(row.status != "not saved" for row in self.rows)
+        compared = any(row.status not in ("not saved", UNWRITTEN) for row in self.rows)
         return compared or not (self.rows or self.missing or self.extra)
 
     @property
@@ -80,20 +91,25 @@ class Comparison:
     __repr__ = __str__
 
 
+_SAME: Final = ("equal", UNWRITTEN)
+
+
 def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
     """Match the values of two runs and compare them.
 
     Runs of one program are matched operation by operation, others by their numbers and along the dataflow.
     """
     same = structural_hash(first.ops) == structural_hash(second.ops)
+    unwritten = unwritten_memory(first), unwritten_memory(second)
     if same:
-        rows = [row for index in range(len(first.ops)) for row in _op_differences(first, index, second, index)]
-        if all(row.status == "equal" for row in rows):
+        unwritten = (unwritten_in_either(*unwritten),) * 2
+        rows = [row for op in range(len(first.ops)) for row in _op_differences(first, op, second, op, unwritten)]
+        if all(row.status in _SAME for row in rows):
             return Comparison(tuple(rows), (), (), same, notes=_notes(first, second), histories=(first, second))
-    alignment = Alignment(first, second, same_program=same)
+    alignment = Alignment(first, second, unwritten, same_program=same)
     matches = value_rows(alignment)
     if not same:
-        rows = [row for match in matches.values() for row in _matched_differences(first, second, match)]
+        rows = [row for match in matches.values() for row in _matched_differences(first, second, match, unwritten)]
     judged = {match.label: match for match in matches.values()}
     return Comparison(
         rows=tuple(_judged(row, judged.get(row.label)) for row in rows),
@@ -108,13 +124,20 @@ def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
 
 
 def _notes(first: ModelHistory, second: ModelHistory) -> tuple[tuple[str, str], ...]:
-    """Return the notes that only one of the runs has, and that compiled code was not run in either."""
-    ours, theirs = first.info.notes, second.info.notes
+    """Return the notes that only one of the runs has, where each was edited, and that compiled code was not run."""
+    ours, theirs = first.info.notes + _edits(first), second.info.notes + _edits(second)
     return (
+        *(("both", note) for note in ours if note in theirs and note not in first.info.notes),
         *(("both", note) for note in ours if note in theirs and note == COMPILED_AS_EAGER),
         *(("first", note) for note in ours if note not in theirs),
         *(("second", note) for note in theirs if note not in ours),
     )
+
+
+def _edits(history: ModelHistory) -> tuple[str, ...]:
+    labels = history.facts.layers.label
+    edits = [f"{labels(op.index)} ({op.edited.removeprefix('edited ')})" for op in history.ops if op.edited]
+    return (f"edited at {first_names(edits)}",) if edits else ()
 
 
 def _judged(row: Difference, match: Match | None) -> Difference:
@@ -124,7 +147,9 @@ def _judged(row: Difference, match: Match | None) -> Difference:
     return replace(row, other=match.other_label, error=match.error, expected=match.expected, agrees=match.agrees)
 
 
-def _matched_differences(first: ModelHistory, second: ModelHistory, match: Match) -> Iterator[Difference]:
+def _matched_differences(
+    first: ModelHistory, second: ModelHistory, match: Match, unwritten: tuple[Places, Places]
+) -> Iterator[Difference]:
     """Compare a value with its counterpart, which may have another shape or order."""
     op, other = first.ops[match.op], second.ops[match.other_op]
     shape, other_shape = op.tensors[match.output].shape, other.tensors[match.other_output].shape
@@ -132,7 +157,7 @@ def _matched_differences(first: ModelHistory, second: ModelHistory, match: Match
     in_place = match.order == () and match.output == match.other_output
     if op.name == other.name and in_place and not reshaped:
         if match.output == 0:
-            yield from _op_differences(first, op.index, second, other.index)
+            yield from _op_differences(first, op.index, second, other.index, unwritten)
     elif match.arrays is None:
         yield Difference(match.label, "not saved")
     elif match.arrays[0].size != match.arrays[1].size:
@@ -142,7 +167,7 @@ def _matched_differences(first: ModelHistory, second: ModelHistory, match: Match
 
 
 def _op_differences(
-    first: ModelHistory, first_index: int, second: ModelHistory, second_index: int
+    first: ModelHistory, first_index: int, second: ModelHistory, second_index: int, unwritten: tuple[Places, Places]
 ) -> Iterator[Difference]:
     label = first.facts.layers.label(first_index)
     first_op, second_op = first.ops[first_index], second.ops[second_index]
@@ -158,8 +183,21 @@ def _op_differences(
         if shapes[0] != shapes[1]:
             yield Difference(name, f"shape {shapes[0]} against {shapes[1]}")
             continue
+        places = [known.get((op, output)) for known, op in zip(unwritten, (first_index, second_index), strict=True)]
         try:
             values = first.trace.value(first_index, output), second.trace.value(second_index, output)
-            yield difference(name, *map(to_numpy, values), same_type=str(values[0].dtype) == str(values[1].dtype))
+            yield _difference(name, values, places)
         except ValueUnavailable:
             yield Difference(name, "not saved")
+
+
+def _difference(name: str, values: tuple[Any, Any], unwritten: list[Unwritten | None]) -> Difference:
+    """Return the difference of two values of one shape, where they were written."""
+    same_type = str(values[0].dtype) == str(values[1].dtype)
+    arrays = to_numpy(values[0]), to_numpy(values[1])
+    if any(places is not None and not places.is_sure for places in unwritten) and not bits_equal(*arrays):
+        return Difference(name, UNWRITTEN)
+    if all(places is not None and places.is_whole for places in unwritten):
+        return Difference(name, UNWRITTEN)
+    sure = [places if places is not None and places.is_sure else None for places in unwritten]
+    return difference(name, *map(written_numbers, arrays, sure), same_type=same_type)

@@ -14,6 +14,7 @@ from torcheer.history.value_arrays import bits_equal
 
 Array = NDArray[Any]
 NAN: Final = float("nan")
+UNWRITTEN: Final = "uninitialised memory"  # the status of what nothing has written: its numbers are no difference
 _PIECE: Final = 1 << 20  # numbers that are converted at a time
 
 
@@ -22,7 +23,7 @@ class Difference:
     """The difference of one output of one operation between two runs, or of two tensors."""
 
     label: str  # in the first run; "max_1_3[1]" is the second output
-    status: str  # "equal", "different", "other shape", "not saved", …
+    status: str  # "equal", "different", "other shape", "not saved", "uninitialised memory", …
     max_abs: float = NAN
     mean_abs: float = NAN
     relative: float = NAN  # largest difference divided by largest absolute value
@@ -91,13 +92,14 @@ class _Gaps:
         if self.is_equal:
             self._add_finite(a[np.isfinite(a)], None)
             return
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        gaps = _gaps(first.reshape(-1), second.reshape(-1), a, b)
+        same = (gaps == 0) | (a == b) & ~np.isfinite(a) | (np.isnan(a) & np.isnan(b))
         finite = np.isfinite(a) & np.isfinite(b)
         self.differs = self.differs or not bool(same.all())
         self.mismatches += int((~same & ~finite).sum())
-        self._add_finite(a[finite], b[finite])
+        self._add_finite(a[finite], b[finite], gaps[finite])
 
-    def _add_finite(self, a: Array, b: Array | None) -> None:
+    def _add_finite(self, a: Array, b: Array | None, gaps: Array | None = None) -> None:
         """Add finite numbers; without `b` both have the same."""
         self.largest = max(self.largest, float(np.max(np.abs(a), initial=0.0)))
         self.count += a.size
@@ -105,8 +107,7 @@ class _Gaps:
         self.square += square
         self.other_square += square if b is None else float(np.real(np.vdot(b, b)))
         self.product += square if b is None else float(np.real(np.vdot(a, b)))
-        if b is not None:
-            gaps = np.abs(a - b)
+        if gaps is not None:
             self.most, self.total = max(self.most, float(np.max(gaps, initial=0.0))), self.total + float(gaps.sum())
 
     @property
@@ -117,3 +118,11 @@ class _Gaps:
     def cosine(self) -> float:
         lengths = sqrt(self.square) * sqrt(self.other_square)
         return min(1.0, max(-1.0, self.product / lengths)) if lengths else NAN
+
+
+def _gaps(first: Array, second: Array, a: Array, b: Array) -> Array:
+    """Return how far each number lies from the other; `a` and `b` are the same in float64, where 2**53 + 1 is 2**53."""
+    if first.dtype == second.dtype and first.dtype.kind in "iu":
+        return (np.maximum(first, second) - np.minimum(first, second)).astype(f"u{first.itemsize}").astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        return np.asarray(np.abs(a - b))

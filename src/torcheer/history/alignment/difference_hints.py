@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torcheer.history.alignment.number_patterns import describe_numbers, describe_order, turned_weight
+from torcheer.history.alignment.number_patterns import (
+    describe_complex,
+    describe_numbers,
+    describe_order,
+    turned_weight,
+)
 from torcheer.history.alignment.orders import REORDERED, arranged, orders_of, relative_error
 from torcheer.history.alignment.parameter_pairs import pair_parameters
 from torcheer.history.alignment.value_samples import numel
+from torcheer.history.alignment.weight_changes import describe_change
+from torcheer.history.numbers.unwritten_memory import is_uninitialised
 from torcheer.terminal import first_names, human_shape, short_repr
 
 if TYPE_CHECKING:
@@ -26,6 +33,9 @@ HALF = {"torch.float16": 2**-11, "torch.bfloat16": 2**-8}
 
 def describe_difference(first: Side, index: int | None, second: Side, other: int | None) -> Iterator[str]:
     """Yield what was found out about two results that should be equal."""
+    edits = list(_edits(first, index, second, other))
+    yield from edits
+    yield from _unwritten(first, index, second, other)
     if index is None or other is None:
         yield _one_sided(first, index)
         return
@@ -34,11 +44,13 @@ def describe_difference(first: Side, index: int | None, second: Side, other: int
         yield "the two runs were given different inputs"
     if op.name.strip("_") == other_op.name.strip("_"):
         yield from _settings(op, other_op)
-    yield from _parameters(first.values, op, second.values, other_op)
+    weights = list(_parameters(first, index, second, other))
+    yield from weights
     if not first.verdicts.good[index]:
         yield from _sources(first, index, second, other)
     yield from _reordered(first, second, other)
-    yield from _left_out(first, index, second, other)
+    left_out = list(_left_out(first, index, second, other))
+    yield from left_out
     yield from _constants(first, index, second, other)
     x, y = first.values.array(index), second.values.array(other)
     if x.size != y.size:
@@ -46,14 +58,54 @@ def describe_difference(first: Side, index: int | None, second: Side, other: int
         return
     x, error = turned(x, y)
     yield from _half_precision(first, index, second, other, error)
+    if edits or any(": " in hint for hint in weights):  # what the numbers look like follows from it
+        return
     limit = min(max(LEAST, 4 * second.verdicts.expected[other]), 0.1 * error)
-    sources = [second.values.array(source) for source in second.verdicts.sources[other]]
-    weights = [first.values.parameter(name) for name in first.parameters_read(index)]
-    hint = turned_weight(x, y, sources, [weight for weight in weights if weight is not None])
+    if all(side.values.slots[n].dtype.startswith("torch.complex") for side, n in ((first, index), (second, other))):
+        yield from describe_complex(_as_complex(x), _as_complex(y), limit)
+        return
+    read = () if left_out else second.verdicts.sources[other]  # of another input, it is the same activation
+    sources = [second.values.array(source) for source in read]
+    matrices = [first.values.parameter(name) for name in first.parameters_read(index)]
+    hint = turned_weight(x, y, sources, [matrix for matrix in matrices if matrix is not None])
     if hint:
         yield hint
         return
     yield from describe_numbers(x, y, limit, sources, _arrays(first.values) | _arrays(second.values))
+
+
+def _edits(first: Side, index: int | None, second: Side, other: int | None) -> Iterator[str]:
+    """Yield the operations on the way that an edit was applied to in one of the histories."""
+    for which, side, end in (("first", first, index), ("second", second, other)):
+        ops = sorted({side.values.slots[n].op for n in side.region(end)}) if end is not None else []
+        for op in ops:
+            edited = side.values.ops[op].edited
+            if edited and edited != _edited_there(side, op):
+                label = side.values.history.facts.layers.label(op)
+                yield f"the {which} was edited at {label}: {edited.removeprefix('edited ')}"
+
+
+def _edited_there(side: Side, op: int) -> str:
+    """Return the edit of an operation's counterpart."""
+    pair = side.pairs.get(side.values.of.get((op, 0), -1))
+    return side.others.op_of(pair.partner).edited if pair is not None else ""
+
+
+def _unwritten(first: Side, index: int | None, second: Side, other: int | None) -> Iterator[str]:
+    """Yield the operations on the way that compute with memory that nothing has written."""
+    for which, side, end in (("first", first, index), ("second", second, other)):
+        values = side.values
+        for n in sorted(side.region(end)) if end is not None else []:
+            slot, op = values.slots[n], values.op_of(n)
+            is_read = not (op.view or op.inplace or (slot.op, slot.output) in values.unwritten)
+            empty = [p for p in slot.parents if (values.slots[p].op, values.slots[p].output) in values.unwritten]
+            if is_read and empty and not is_uninitialised(op):
+                names = first_names(map(values.label, empty))
+                yield f"{values.label(n)} of the {which} reads uninitialised memory: {names}"
+
+
+def _as_complex(pairs: Array) -> Array:
+    return np.asarray(pairs[..., 0] + 1j * pairs[..., 1])
 
 
 def turned(first: Array, second: Array) -> tuple[Array, float]:
@@ -92,20 +144,39 @@ def _same_axis(first: Any, second: Any, axes: int) -> bool:
     return isinstance(first, int) and isinstance(second, int) and abs(first - second) == axes
 
 
-def _parameters(values: HistoryValues, op: Op, others: HistoryValues, other: Op) -> Iterator[str]:
-    """Yield parameters that stand where the first history has others."""
-    names = pair_parameters(others, values) if op.stored and other.stored else {}
-    ours = {stored.where: stored.name for stored in op.stored}
-    for stored in other.stored:
-        expected, actual = ours.get(stored.where), names.get(stored.name)
-        if op.name == other.name and expected and actual and expected != actual:
-            yield f"{stored.name} holds what is {actual} in the first history, where {expected} is read"
-        elif op.name == other.name and expected and not actual and names and _telling(values.parameter(expected)):
-            yield f"{stored.name} holds other numbers than {expected}"
+def _parameters(first: Side, index: int, second: Side, other: int) -> Iterator[str]:
+    """Yield parameters that stand where the first history has others, and what is other about them."""
+    op, other_op = first.values.op_of(index), second.values.op_of(other)
+    names = pair_parameters(second.values, first.values) if first.parameters_read(index) else {}
+    for expected, name in _read_in_turn(first, index, second, other, names):
+        actual = names.get(name, expected)
+        if actual != expected:
+            if op.name == other_op.name:
+                yield f"{name} of the second holds what is {actual} in the first history, where {expected} is read"
+            continue
+        ours, theirs = first.values.parameter(expected), second.values.parameter(name)
+        if ours is None or theirs is None:
+            continue
+        change = describe_change(ours, theirs, either_way=op.name != other_op.name)
+        if change is not None:
+            same = "that" if name == expected else expected
+            yield f"{name} of the second holds other numbers than {same} of the first{change}"
 
 
-def _telling(array: Array | None) -> bool:
-    return array is not None and array.size > 1 and bool(np.ptp(array) > 0)
+def _read_in_turn(
+    first: Side, index: int, second: Side, other: int, names: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the parameters that two operations read in the same place, or by different functions under one name."""
+    op, other_op = first.values.op_of(index), second.values.op_of(other)
+    if op.name == other_op.name and op.stored and other_op.stored:
+        ours = {stored.where: stored.name for stored in op.stored}
+        yield from ((ours[stored.where], stored.name) for stored in other_op.stored if stored.where in ours)
+        return
+    read = first.parameters_read(index)
+    for name in sorted(second.parameters_read(other)):
+        expected = names.get(name, name)
+        if expected in read:
+            yield expected, name
 
 
 def _sources(first: Side, index: int, second: Side, other: int) -> Iterator[str]:
@@ -166,10 +237,29 @@ def _left_out(first: Side, index: int, second: Side, other: int) -> Iterator[str
                 readers.setdefault(twin, set()).add(second.values.op_of(n).name)
     for n in sorted(first.region(index) - {index}):
         parents = [parent for parent in first.values.slots[n].parents if first.given[parent]]
-        next_names = {first.values.op_of(child).name for child in first.values.children[n]}
-        if len(parents) == 1 and next_names & readers.get(first.values.twin[parents[0]], set()):
-            label = first.values.label(parents[0])
-            yield f"the second leaves out {first.values.label(n)}: it goes on from {label}"
+        if len(parents) == 1 and not _only_passes_on(first, n, parents[0]):
+            if _next_names(first, n) & readers.get(first.values.twin[parents[0]], set()):
+                label = first.values.label(parents[0])
+                yield f"the second leaves out {first.values.label(n)}: it goes on from {label}"
+
+
+def _next_names(side: Side, index: int) -> set[str]:
+    """Return the functions that read a value, be it through a view or after a dropout that does nothing."""
+    names, queue = set[str](), [index]
+    while queue:
+        for child in side.values.children[queue.pop()]:
+            names.add(side.values.op_of(child).name)
+            if _only_passes_on(side, child, index):
+                queue.append(child)
+    return names
+
+
+def _only_passes_on(side: Side, index: int, parent: int) -> bool:
+    """Whether an operation returns the numbers that it reads: a view, a dropout in eval mode."""
+    slot, read = side.values.slots[index], side.values.slots[parent]
+    if numel(slot.shape) != numel(read.shape) or not slot.known or not read.known:
+        return False
+    return side.values.op_of(index).view or np.array_equal(np.asarray(slot.sample), np.asarray(read.sample))
 
 
 def _half_precision(first: Side, index: int, second: Side, other: int, error: float) -> Iterator[str]:

@@ -12,6 +12,7 @@ from torcheer.history.alignment.pairing import pair_by_position, pair_values
 from torcheer.history.alignment.rounding import UNITS, rounding_unit
 from torcheer.history.alignment.side import Side
 from torcheer.history.alignment.value_samples import HistoryValues, numel
+from torcheer.history.numbers.unwritten_memory import Places
 from torcheer.history.op_views import OpList, OpView
 from torcheer.records import NO_STRUCTURE
 
@@ -39,15 +40,17 @@ class Divergence:
     other_ops: OpList
     inputs: tuple[AgreeingInput, ...]
     error: float  # relative difference of the results; inf if they cannot be compared
-    expected: float  # what rounding explains
+    expected: float  # what rounding explains; 0 for integers
     hints: tuple[str, ...] = ()  # what the difference looks like, each checked
 
 
 class Alignment:
     """Two histories, value by value."""
 
-    def __init__(self, first: ModelHistory, second: ModelHistory, *, same_program: bool) -> None:
-        values, others = HistoryValues(first), HistoryValues(second)
+    def __init__(
+        self, first: ModelHistory, second: ModelHistory, unwritten: tuple[Places, Places], *, same_program: bool
+    ) -> None:
+        values, others = HistoryValues(first, unwritten[0]), HistoryValues(second, unwritten[1])
         self.unit = rounding_unit(values, others)
         if same_program:
             pairs = back = pair_by_position(values, others)
@@ -121,9 +124,18 @@ class Alignment:
             other_ops=_ops(second, other),
             inputs=tuple({item.label: item for item in reversed(inputs)}.values())[::-1],
             error=self._error(index, other),
-            expected=second.verdicts.expected[other] if other is not None else inf,
+            expected=self._expected(index, other),
             hints=tuple(describe_difference(first, index, second, other)),
         )
+
+    def _expected(self, index: int | None, other: int | None) -> float:
+        if other is None:
+            return inf
+        slots = [
+            values.slots[n] for values, n in ((self.first.values, index), (self.second.values, other)) if n is not None
+        ]
+        rounds = any("float" in slot.dtype or "complex" in slot.dtype for slot in slots)
+        return self.second.verdicts.expected[other] if rounds else 0.0
 
     def _error(self, index: int | None, other: int | None) -> float:
         if index is None or other is None:

@@ -23,14 +23,22 @@ def describe_numbers(
 
     - `sources`: what `second` was made of; `vectors`: parameters that may be missing in one of them.
     """
+    if first.dtype.kind in "biu" and second.dtype.kind in "biu":
+        yield from _whole_numbers(first, second)
+        return
     x, y = first.astype(np.float64), second.astype(np.float64)
-    odd = unbounded(x), unbounded(y)
-    if not np.array_equal(*odd):
-        yield f"masked, NaN or infinite in {odd[0].sum()} places against {odd[1].sum()}"
-    x, y = np.where(odd[0] | odd[1], 0.0, x), np.where(odd[0] | odd[1], 0.0, y)
-    if x.size > MOST or x.size < 2:
+    odd = unbounded(x) | unbounded(y)
+    found = list(_odd_numbers(x, y))
+    yield from found
+    x, y = np.where(odd, 0.0, x), np.where(odd, 0.0, y)
+    if x.size > MOST or x.size < 2 or odd.all():
+        return
+    if np.array_equal(x, y):
+        if found:
+            yield "equal elsewhere"
         return
     patterns: list[Callable[[], Iterator[str]]] = [
+        lambda: _all_zero(x, y) if not odd.any() else iter(()),
         lambda: _factor(x, y, limit),
         lambda: describe_order(x, y, limit),
         lambda: _shift(x, y, limit, vectors),
@@ -45,6 +53,54 @@ def describe_numbers(
         if hint:
             yield hint
             return
+
+
+def describe_complex(x: Array, y: Array, limit: float) -> Iterator[str]:
+    """Yield a complex factor, or that one is the conjugate of the other."""
+    square = float(np.vdot(x, x).real)
+    factor = np.vdot(x, y) / square if square else 0.0
+    if not y.any():
+        yield "the second is all zero"
+    elif np.abs(y - x.conj()).max() <= limit * np.abs(y).max():
+        yield "the complex conjugate of the first"
+    elif np.abs(y - factor * x).max() <= limit * np.abs(y).max():
+        yield f"{factor:.7g} times the first"
+
+
+def _whole_numbers(first: Array, second: Array) -> Iterator[str]:
+    """Yield how integers or truth values differ: in how many places, or by what all of them do."""
+    if first.dtype.kind == second.dtype.kind == "b":
+        yield f"true in {first.sum():,} of {first.size:,} places against {second.sum():,}"
+        return
+    x, y = first.astype(np.float64), second.astype(np.float64)
+    gaps = y - x
+    if gaps.size > 1 and not np.ptp(gaps):
+        yield f"shifted by {gaps.flat[0]:.7g}"
+        return
+    patterns = (_all_zero(x, y), describe_order(x, y, 0.0) if 1 < x.size <= MOST else iter(()))
+    hint = next((hint for pattern in patterns for hint in pattern), "")
+    yield hint or f"{np.count_nonzero(gaps):,} of {gaps.size:,} whole numbers differ"
+
+
+_ODD: tuple[tuple[str, Callable[[Array], Array]], ...] = (
+    ("NaN", np.isnan),
+    ("+∞ or numbers as large", lambda x: unbounded(x) & (x > 0)),
+    ("-∞ or numbers as large", lambda x: unbounded(x) & (x < 0)),  # what masks add
+)
+
+
+def _odd_numbers(x: Array, y: Array) -> Iterator[str]:
+    """Yield NaN, infinity and masks that are in one where they are not in the other."""
+    for name, test in _ODD:
+        places = test(x), test(y)
+        if not np.array_equal(*places):
+            counts = [int(each.sum()) for each in places]
+            yield f"{name} in {counts[0]:,} places against {counts[1]:,}{' others' if counts[0] == counts[1] else ''}"
+
+
+def _all_zero(x: Array, y: Array) -> Iterator[str]:
+    if x.any() != y.any():
+        yield f"the {'second' if x.any() else 'first'} is all zero"
 
 
 def turned_weight(first: Array, second: Array, sources: list[Array], weights: list[Array]) -> str:
@@ -80,7 +136,12 @@ def _factor(x: Array, y: Array, limit: float) -> Iterator[str]:
     square = float(np.vdot(x, x))
     factor = float(np.vdot(x, y)) / square if square else 0.0
     if factor and _explains(x * factor, y, limit) and _explains_change(x, x * factor, y):
-        yield "negated" if abs(factor + 1) < limit else f"{factor:.7g} times the first"
+        yield "negated" if abs(factor + 1) < limit else f"{_number(factor)} times the first"
+
+
+def _number(factor: float) -> str:
+    text = f"{factor:.7g}"
+    return text if text != "1" else f"(1 {'-' if factor < 1 else '+'} {abs(factor - 1):.2g})"
 
 
 def describe_order(x: Array, y: Array, limit: float) -> Iterator[str]:
@@ -94,8 +155,18 @@ def describe_order(x: Array, y: Array, limit: float) -> Iterator[str]:
         for step in (1, -1):
             if length > 2 and _explains(np.roll(x, step, axis), y, limit):
                 yield f"the first, moved by {step} along axis {axis}"
+    if x.ndim == 2 and is_reordered(x, y, limit):
+        for axis, name in enumerate(("rows", "columns")):
+            if _explains(_sorted_along(x, axis), _sorted_along(y, axis), limit):
+                yield f"the first with its {name} in another order"
     if is_reordered(x, y, limit):
         yield "the same numbers in another order"
+
+
+def _sorted_along(x: Array, axis: int) -> Array:
+    """Return a matrix with its rows, or columns, sorted."""
+    turned = x if axis == 0 else x.T
+    return turned[np.lexsort(turned.T[::-1])]
 
 
 def _shift(x: Array, y: Array, limit: float, vectors: dict[str, Array]) -> Iterator[str]:
@@ -140,8 +211,20 @@ def _factors(x: Array, y: Array, limit: float, vectors: dict[str, Array]) -> Ite
             square = (a * a).sum(others, keepdims=True)
             factor = np.divide((a * b).sum(others, keepdims=True), square, out=np.zeros_like(square), where=square > 0)
             if _explains(a * factor, b, limit) and _explains_change(a, a * factor, b):
-                low, high = float(factor.min()), float(factor.max())
-                yield f"times a factor for each {name} ({low:.7g} to {high:.7g}), as another eps or scale gives"
+                yield _factors_text(factor.reshape(-1), name)
+
+
+def _factors_text(factor: Array, name: str) -> str:
+    low, high = f"{factor.min():.7g}", f"{factor.max():.7g}"
+    zero = factor == 0
+    if zero.all():
+        return "the second is all zero, but for a bias"
+    if zero.any() and np.ptp(factor[~zero]) <= 1e-6:
+        rest = "equal" if abs(factor[~zero][0] - 1) <= 1e-6 else f"{factor[~zero][0]:.7g} times the first"
+        return f"zero in {zero.sum()} of {zero.size}, {rest} in the others: by {name}"
+    if low == high:
+        return f"{low} times the first, beside what both add"
+    return f"times a factor for each {name} ({low} to {high}), as another eps or scale gives"
 
 
 def _single_axes(x: Array) -> list[tuple[tuple[int, ...], str]]:
@@ -153,6 +236,7 @@ def _erf(x: Array) -> Array:
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "the identity": lambda x: x,  # the first: of positive numbers, relu and others are it, too
     "relu": lambda x: np.maximum(x, 0),
     "gelu": lambda x: 0.5 * x * (1 + _erf(x / sqrt(2))),
     "gelu (tanh)": lambda x: 0.5 * x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))),
@@ -162,7 +246,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "leaky relu (0.01)": lambda x: np.where(x > 0, x, 0.01 * x),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-    "the identity": lambda x: x,
 }
 
 
@@ -176,7 +259,7 @@ def _activation(x: Array, y: Array, limit: float, sources: list[Array]) -> Itera
         with np.errstate(over="ignore"):
             names = [name for name, function in ACTIVATIONS.items() if _explains(function(z), b, limit)]
             firsts = [name for name, function in ACTIVATIONS.items() if _explains(function(z), a, limit)]
-        if names or firsts:
+        if (names and firsts) or (names or firsts or ["the identity"])[0] != "the identity":
             known = firsts[0] if firsts else "another function"
             yield f"the first is {known} of its input, the second {names[0] if names else 'another function'}"
 
@@ -202,7 +285,9 @@ def _zeros(x: Array, y: Array, limit: float) -> Iterator[str]:
     if 0.01 < share < 0.99 and kept.any():
         factor = float(np.vdot(x[kept], y[kept]) / np.vdot(x[kept], x[kept]))
         if _explains(x[kept] * factor, y[kept], limit):
-            yield f"zero in {share:.0%} of the places, {factor:.4g} times the first elsewhere, as dropout leaves it"
+            rest = "equal" if abs(factor - 1) <= 1e-6 else f"{factor:.4g} times the first"
+            dropout = ", as dropout leaves it" if abs(factor * (1 - share) - 1) < 0.2 and factor > 1 + 1e-6 else ""
+            yield f"zero in {share:.0%} of the places, {rest} elsewhere{dropout}"
 
 
 def _triangle(x: Array, y: Array, limit: float) -> Iterator[str]:

@@ -136,7 +136,7 @@ def explained(values: HistoryValues, pairs: Pairs, verdicts: Verdicts) -> list[b
     relative, absolute, fine = [inf] * count, [inf] * count, [False] * count
     for index in reversed(range(count)):
         slot = values.slots[index]
-        for child in values.children[index]:
+        for child in _speaking(values, index, verdicts.good, fine):
             if verdicts.good[child]:
                 if values.slots[child].telling:
                     relative[index] = min(relative[index], pairs[child].error)
@@ -148,3 +148,12 @@ def explained(values: HistoryValues, pairs: Pairs, verdicts: Verdicts) -> list[b
         left = max(relative[index], absolute[index] / slot.rms if slot.rms else relative[index])
         fine[index] = left < DILUTED * error or (index not in pairs and relative[index] < inf and not slot.telling)
     return fine
+
+
+def _speaking(values: HistoryValues, index: int, good: list[bool], fine: list[bool]) -> list[int]:
+    """Return the readers that say something of a whole value: not those of parts of it, if another part is wrong."""
+    children = values.children[index]
+    size = numel(values.slots[index].shape)
+    parts = {child for child in children if values.op_of(child).view and numel(values.slots[child].shape) < size}
+    wrong = any(not good[child] and not fine[child] and values.slots[child].known for child in parts)
+    return [child for child in children if child not in parts] if wrong else children

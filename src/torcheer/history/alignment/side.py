@@ -96,7 +96,8 @@ class Side:
             {values.op_of(child).name for child in values.children[n]}
             for values, n in ((self.values, index), (self.others, pair.partner))
         ]
-        same_place = pair.by != "label" or bool(readers[0] & readers[1])
+        is_result = self.values.op_of(index).kind == "output"  # nothing reads it
+        same_place = pair.by != "label" or is_result or bool(readers[0] & readers[1])
         return same_place and self.values.op_of(index).name == self.others.op_of(pair.partner).name
 
     def _starts(self) -> list[int]:

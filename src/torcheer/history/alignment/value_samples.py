@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
+from torcheer.history.numbers.unwritten_memory import Places, written_numbers
 from torcheer.history.value_arrays import to_numpy
 from torcheer.records import BESIDE, NO_STRUCTURE, Op
 
@@ -45,8 +46,9 @@ class Slot:
 class HistoryValues:
     """The slots of a history, in order of execution."""
 
-    def __init__(self, history: ModelHistory) -> None:
+    def __init__(self, history: ModelHistory, unwritten: Places) -> None:
         self.history = history
+        self.unwritten = unwritten
         self.ops: list[Op] = history.ops
         self.slots: list[Slot] = []
         self.of: dict[tuple[int, int], int] = {}  # (op, output) -> slot
@@ -98,6 +100,7 @@ class HistoryValues:
             return self._arrays[index]
         slot = self.slots[index]
         array = to_numpy(self.history.trace.value(slot.op, slot.output))
+        array = written_numbers(array, self.unwritten.get((slot.op, slot.output)))
         if array.dtype.kind not in "biufc":
             raise ValueUnavailable(f"values of type {array.dtype} are not compared")
         self._arrays[index] = as_real(array)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
+from torcheer.history.call_values import op_arguments
 from torcheer.history.value_arrays import equal_bits, to_numpy
 from torcheer.records import Edge, Op
 
@@ -66,6 +67,24 @@ def unwritten_memory(history: ModelHistory) -> Places:
     return places
 
 
+def unwritten_in_either(first: Places, second: Places) -> Places:
+    """Return the places that two runs of one program leave unwritten: memory may hold what is written to it next."""
+    both = {place: [side[place] for side in (first, second) if place in side] for place in {**first, **second}}
+    return {
+        place: Unwritten(np.logical_or.reduce([each.places for each in found]), all(each.is_sure for each in found))
+        for place, found in both.items()
+    }
+
+
+def written_numbers(array: NDArray[Any], unwritten: Unwritten | None) -> NDArray[Any]:
+    """Return an array with zeros where memory is uninitialised; raises ValueUnavailable if it is not known where."""
+    if unwritten is None:
+        return array
+    if not unwritten.is_sure or array.shape != unwritten.places.shape:
+        raise ValueUnavailable("some of it is uninitialised memory")
+    return np.where(unwritten.places, np.zeros((), array.dtype), array)
+
+
 def _unwritten(history: ModelHistory, op: Op, output: int, known: Places) -> Unwritten | None:
     """Return the unwritten places of a value, given those of what it was made of."""
     shape = op.tensors[output].shape
@@ -91,6 +110,10 @@ def _unwritten(history: ModelHistory, op: Op, output: int, known: Places) -> Unw
     if op.kind == "output" or op.name in _IN_ORDER:
         if before.places.size == prod(shape):
             return Unwritten(before.places.reshape(shape), before.is_sure)
+    if op.name == "__getitem__" and before.is_sure:
+        part = _indexed(history, op, before.places)
+        if part is not None and part.shape == shape:
+            return Unwritten(part)
     return Unwritten(np.ones(shape, bool), is_sure=False) if op.view or op.kind == "output" else None
 
 
@@ -106,9 +129,36 @@ def _left_by_write(history: ModelHistory, op: Op, output: int, known: Places, pa
     except ValueUnavailable:
         return Unwritten(before.places, is_sure=False)
     left = before.places & equal_bits(old, new)
+    rest = _outside_index(history, op, before.places) if op.name == "__setitem__" else None
+    if rest is not None and not (rest & ~left).any():
+        return Unwritten(rest, before.is_sure)
     if new.dtype.kind in "fc" and _writes_nan(history, op, known):  # memory may hold the NaN that is written to it
         left &= ~np.isnan(new)
     return Unwritten(left, before.is_sure)
+
+
+def _outside_index(history: ModelHistory, op: Op, places: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    """Return the places that `target[index] = numbers` does not write, of those given; None if that is not known."""
+    numbers = np.arange(places.size).reshape(places.shape)
+    written = _indexed(history, op, numbers)
+    return None if written is None else places & ~np.isin(numbers, written)
+
+
+def _indexed(history: ModelHistory, op: Op, array: NDArray[Any]) -> NDArray[Any] | None:
+    """Return `array[index]` for the index that an operation was given; None if it cannot be had."""
+    parts = [argument for argument in op_arguments(op) if argument.where[0] == 1]
+    try:
+        index = [
+            _array(history, part.parent, part.output)
+            if part.parent >= 0
+            else _stored_array(history, part.stored)
+            if part.stored
+            else part.setting
+            for part in parts
+        ]
+        return np.asarray(array[tuple(index)]) if index else None
+    except (ValueUnavailable, IndexError, TypeError, ValueError):
+        return None
 
 
 def _writes_nan(history: ModelHistory, op: Op, known: Places) -> bool:

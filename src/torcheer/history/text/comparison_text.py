@@ -6,6 +6,7 @@ from collections import Counter
 from math import inf, isnan
 from typing import TYPE_CHECKING
 
+from torcheer.history.alignment.array_difference import UNWRITTEN
 from torcheer.history.alignment.rounding import MARGIN
 from torcheer.terminal import cut, first_names, format_table, plural
 
@@ -22,7 +23,9 @@ MOST_NAMES = 20
 def describe(comparison: Comparison) -> str:
     """Return where the two part, counts, and a row for each value that does not agree; if all do, that is not equal."""
     rows = comparison.rows
-    shown = [row for row in rows if row.status != "equal" and not (comparison.divergences and row.agrees)]
+    shown = [
+        row for row in rows if row.status not in ("equal", UNWRITTEN) and not (comparison.divergences and row.agrees)
+    ]
     table = cut(_table(shown, comparison.same_structure), MOST_ROWS) if shown else []
     return "\n".join([*headlines(comparison), *table])
 
@@ -97,7 +100,7 @@ def divergence_lines(divergence: Divergence) -> list[str]:
     compared = divergence.error < inf
     differ = f"relative error {divergence.error:.2g}" if compared else "cannot be compared number by number"
     expected = (
-        f", of which rounding explains {divergence.expected:.1g}" if compared and divergence.expected < inf else ""
+        f", of which rounding explains {divergence.expected:.1g}" if compared and 0 < divergence.expected < inf else ""
     )
     return [
         f"They part at {_ends(divergence)}: what goes in agrees, what comes out does not",
