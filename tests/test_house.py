@@ -522,8 +522,7 @@ def test_importing_adds_60_ms_to_the_second_that_torch_takes(monkeypatch: pytest
         gc.collect()  # or a collection of all that torch made may fall due in between
         start = time.process_time()
         import torcheer as tl
-        rooms = ("autograd", "inspector", "training")
-        verbs = [getattr(tl, name) for name in tl.__all__ if name not in rooms]
+        verbs = [getattr(tl, name) for name in tl.__all__ if tl._HOMES.get(name) != f"torcheer.{name}"]
         print((time.process_time() - start) / torch_secs)
     """
     assert any(float(answer(code)) < 0.06 for _ in range(5))

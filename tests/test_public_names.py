@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import torcheer as tl
 from torcheer import _HOMES
+from torcheer.errors import BadArgument, NotAnArchive
 from torcheer.history.op_views import LayerView, OpView, RecordFields
 from torcheer.inspector import open_watch
 from torcheer.records import Op
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
+from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Series
 
 
@@ -96,3 +101,89 @@ def test_a_history_writes_its_own_report(tmp_path: Path) -> None:
     history = tl.log_forward_pass(torch.nn.ReLU(), torch.rand(2))
     history.report(tmp_path / "report.html")
     assert "<html" in (tmp_path / "report.html").read_text()
+
+
+MODEL, X = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()), torch.rand(4, 2)
+HISTORY = tl.log_forward_pass(MODEL, X)
+TENSOR = "Did you mean 'tensor_contents'?"
+FIRST_TRIES: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: tl.log_forward_pass(MODEL, X, layers=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
+    (lambda: tl.log_forward_pass(MODEL, X, save=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
+    (lambda: tl.log_forward_pass(MODEL, X, gradients=True), TypeError, "Did you mean 'save_gradients'?"),
+    (lambda: tl.log_forward_pass(MODEL, X, random_sed=0), TypeError, "Did you mean 'random_seed'?"),
+    (lambda: HISTORY["relu_1"].output, AttributeError, TENSOR),
+    (lambda: HISTORY["relu_1"].value, AttributeError, TENSOR),
+    (lambda: HISTORY["relu_1"].activation, AttributeError, TENSOR),
+    (lambda: HISTORY[0].data, AttributeError, TENSOR),
+    (lambda: HISTORY["relu_1"].gradient, AttributeError, "Did you mean 'grad_contents'?"),
+    (lambda: HISTORY.parameters["0.weight"].value, AttributeError, TENSOR),
+    (lambda: HISTORY.modules["0"].activation, AttributeError, "Did you mean 'output'?"),
+    (lambda: HISTORY.modules["0"].weight, AttributeError, "Did you mean 'parameters'?"),
+    (lambda: HISTORY.to_dataframe(), AttributeError, "Did you mean 'to_pandas'?"),
+    (lambda: HISTORY.df, AttributeError, "Did you mean 'to_pandas'?"),
+    (lambda: HISTORY.plot(), AttributeError, "Did you mean 'draw'?"),
+    (lambda: HISTORY.draw(color_by="time"), TypeError, "Did you mean 'colour_by'?"),
+    (lambda: tl.draw(HISTORY, color_by="time"), TypeError, "Did you mean 'colour_by'?"),
+    (lambda: HISTORY.save("x", exist_ok=True), TypeError, "Did you mean 'overwrite'?"),
+    (lambda: HISTORY.report("x.html", max_bytes=3), TypeError, "report has no option 'max_bytes'. It has path."),
+    (lambda: tl.watch(MODEL, stop="error"), TypeError, "Did you mean 'stop_on'?"),
+    (lambda: tl.show(HISTORY, browsr=False), TypeError, "Did you mean 'browser'?"),
+    (lambda: tl.extract(MODEL, X, layers="0", out="x"), TypeError, "Did you mean 'to'?"),  # type: ignore[call-overload]
+    (
+        lambda: tl.log_forward_pass(MODEL, X, edits={"relu_1": tl.edits.zero}),
+        BadArgument,
+        "tl.edits.zero makes an edit when it is called: write tl.edits.zero()",
+    ),
+    (lambda: tl.Edit(tl.edits.scale, head=1), BadArgument, "write tl.edits.scale(…)"),
+    (lambda: tl.compare, AttributeError, "history.compare(other) compares two runs"),
+    (lambda: tl.train, AttributeError, "`torcheer train CONFIG`"),
+    (lambda: tl.Session, AttributeError, "'Session': it is torcheer.training.Session"),
+    (lambda: tl.Every, AttributeError, "it is torcheer.inspector.Every"),
+    (lambda: tl.explain, AttributeError, "it is torcheer.autograd.explain"),
+    (lambda: tl.export_model, AttributeError, "it is torcheer.integrations.export_model"),
+    (lambda: tl.TorcheerCallback, AttributeError, "torcheer.integrations.lightning"),
+    (
+        lambda: tl.integrations.TorcheerCallback,
+        AttributeError,
+        "it is torcheer.integrations.lightning.TorcheerCallback",
+    ),
+    (lambda: tl.training.Trainer, AttributeError, "Did you mean 'Session'?"),
+    (lambda: tl.lod, AttributeError, "Did you mean 'load'?"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FIRST_TRIES)))
+def test_a_plausible_wrong_name_is_answered_with_the_right_one(number: int) -> None:
+    call, kind, text = FIRST_TRIES[number]
+    with pytest.raises(kind) as raised:
+        call()
+    assert text in str(raised.value)
+
+
+def test_a_name_that_only_programs_ask_for_loads_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["torcheer.lazy_names"], "import_module", pytest.fail)
+    assert not hasattr(tl, "__wrapped__") and not hasattr(tl.training, "_repr_html_")
+
+
+def test_every_name_that_people_try_is_none_of_ours() -> None:
+    assert not tl._ELSEWHERE.keys() & _HOMES.keys()
+
+
+def test_a_path_without_anything_is_answered_with_the_nearest_beside_it(tmp_path: Path) -> None:
+    HISTORY.save(tmp_path / "first-run")
+    with pytest.raises(NotAnArchive, match=r"no file or folder .*frist-run\. Did you mean 'first-run'\?"):
+        tl.load(tmp_path / "frist-run")
+    with pytest.raises(NotAnArchive, match=r"no file or folder .*nothing_here\. In .* there are: first-run"):
+        tl.load(tmp_path / "nothing_here")
+    with pytest.raises(NotAnArchive, match="Its folder is missing, too"):
+        tl.load(tmp_path / "nothing" / "here")
+
+
+def test_a_table_of_a_run_is_asked_for_by_the_names_that_there_are(tmp_path: Path) -> None:
+    with tl.live(MODEL, to=tmp_path / "run", open_server=False) as view:
+        view.log(loss=1.0)
+    tables = RunFolder(tmp_path / "run").tables
+    with pytest.raises(KeyError, match=rf"no table named 'trian' among {len(tables)}\. (Did you mean|There are) "):
+        tables["trian"]
+    with pytest.raises(KeyError, match="Did you mean"):
+        tables[next(iter(tables)).upper()]

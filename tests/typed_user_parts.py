@@ -56,6 +56,10 @@ def samples(view: Any) -> None:
 def other_loops(model: nn.Module, x: torch.Tensor, session: training.Session) -> None:
     run = integrations.OutsideRun("runs/first", made_by="my loop", config={"lr": 0.1})
     print(run)
+    integrations.tensorboard.SummaryWriter("runs/second").close()
+    integrations.wandb.finish()
+    print(integrations.lightning.TorcheerLogger, integrations.transformers.TorcheerCallback)
+    print(integrations.accelerate.TorcheerTracker, integrations.captum.attribute, tl.integrations.captum.attribute)
     assert_type(integrations.attribute(model, x, 0), tl.ModelHistory)
     assert_type(integrations.export_model(model, "net.onnx", x), Path)
     assert_type(integrations.export_model(session, "net.safetensors"), Path)

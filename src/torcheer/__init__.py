@@ -25,18 +25,46 @@ _HOMES = {
     "Style": "torcheer.drawing",
     "Edit": "torcheer.capture.edits",
     "edits": "torcheer.capture.edits",
-    **{name: f"torcheer.{name}" for name in ("autograd", "errors", "inspector", "training")},
+    **{
+        name: f"torcheer.{name}"
+        for name in ("archive", "drawing", "errors", "extraction", "inspector", "integrations", "studio", "training")
+    },
+    "autograd": "torcheer.autograd",
 }
+
+# Names that people try here, and what to write instead; names of the rooms above are found there.
+_ELSEWHERE = {
+    "compare": ": history.compare(other) compares two runs",
+    **dict.fromkeys(
+        ("Trainer", "fit", "train"),
+        ": a training.Session is trained by session.run(), a config by `torcheer train CONFIG` in a shell",
+    ),
+    **dict.fromkeys(("open", "read", "load_run", "open_run"), ": tl.load(path) opens what torcheer has written"),
+    **dict.fromkeys(("hook", "register_hook", "ablate", "intervene"), ": log_forward_pass(…, edits=…) changes values"),
+    **dict.fromkeys(("activations", "features", "get_activations"), ": log_forward_pass(model, x) saves all values, "
+                    "and extract(model, data, layers=…, to=…) those of a dataset"),
+    **dict.fromkeys(("first_nan", "first_inf"), ": it is a method, log_forward_pass(model, x).first_nan()"),
+    **dict.fromkeys(("monitor", "callback"), ": `with tl.watch(model) as watch:` around the loop"),
+    **dict.fromkeys(("profile", "memory"), ": plan(model, x) predicts memory, history.summary() has the times"),
+    **dict.fromkeys(("graph", "plot", "visualize"), ": tl.draw(model, x, path='model.svg') draws the graph"),
+    **dict.fromkeys(("logit_lens", "LogitLens"), ": tl.lens(model, inputs)"),
+    **dict.fromkeys(("patch", "activation_patching"), ": patch_sweep(model, clean, corrupted, metric=…)"),
+    **dict.fromkeys(("view", "serve"), ": tl.show(history) opens the studio, tl.live(model) in a loop"),
+    **dict.fromkeys(("export", "to_onnx"), ": it is torcheer.integrations.export_model"),
+    "TorcheerCallback": ": it is in torcheer.integrations.lightning and in torcheer.integrations.transformers",
+    "TorcheerLogger": ": it is torcheer.integrations.lightning.TorcheerLogger",
+}  # fmt: skip
 
 # Written out, as type checkers and editors read it without running it; a test compares it with the homes.
 __all__ = [
     "Audio", "Confusion", "Edit", "Image", "ModelHistory", "Save", "Style", "TableOf", "Text", "__version__",
-    "autograd", "draw", "edits", "errors", "extract", "inspector", "lens", "live", "load", "log_forward_pass",
-    "patch_sweep", "plan", "recording", "report", "show", "training", "validate", "watch",
+    "archive", "autograd", "draw", "drawing", "edits", "errors", "extract", "extraction", "inspector", "integrations",
+    "lens", "live", "load", "log_forward_pass", "patch_sweep", "plan", "recording", "report", "show", "studio",
+    "training", "validate", "watch",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from torcheer import autograd, errors, inspector, training
+    from torcheer import archive, autograd, drawing, errors, extraction, inspector, integrations, studio, training
     from torcheer.capture import edits
     from torcheer.capture.edits import Edit
     from torcheer.capture.values.save_policy import Save
@@ -60,4 +88,4 @@ if TYPE_CHECKING:
     )
 
 if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, older="torcheer.originals.torchlens")
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, older="torcheer.originals.torchlens", elsewhere=_ELSEWHERE)

@@ -9,11 +9,15 @@ class TorcheerError(Exception):
     """Base class; the message has the request, what is available and what to try."""
 
 
-class UnknownLayer(TorcheerError, KeyError):
-    """A key that names no layer, module or position of this history."""
+class UnknownName(TorcheerError, KeyError):
+    """A key that names nothing in a table, a run or a history."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0]) if self.args else ""
+
+
+class UnknownLayer(UnknownName):
+    """A key that names no layer, module or position of this history."""
 
 
 class AmbiguousLayer(TorcheerError, LookupError):
@@ -26,6 +30,10 @@ class ValueUnavailable(TorcheerError, LookupError):
 
 class BadArgument(TorcheerError, ValueError):
     """An invalid argument."""
+
+
+class UnknownOption(BadArgument, TypeError):
+    """An option that a function or class of torcheer does not have."""
 
 
 class WrongInputs(BadArgument, TypeError):

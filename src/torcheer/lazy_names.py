@@ -5,28 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, str], *, older: str = ""
+    package: str, modules: Mapping[str, str], *, older: str = "", elsewhere: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package; `modules` maps each name to its module.
 
     A name may be a module itself, also one of another name: "module:". `older`: a package with names of a system that
     this one continues, which is asked for names that are not listed; its `ELSEWHERE` has those of which it says what to
-    write instead.
+    write instead. `elsewhere`: names that people try here, and what to write instead.
     """
 
     def find(name: str) -> Any:
-        if name not in modules and older and not name.startswith("_"):
-            others: Any = import_module(older)
-            if name in dir(others) or name in others.ELSEWHERE:
-                return getattr(others, name)
         if name not in modules:
-            raise AttributeError(
-                f"module {package!r} has no attribute {name!r}; it has {', '.join(names_of_package())}"
-            )
+            # asked for by programs, such as `inspect`; by Python, before it imports a module of that name
+            is_asked_by_people = not name.startswith("_") and find_spec(f"{package}.{name}") is None
+            others: Any = import_module(older) if older and is_asked_by_people else None
+            if others and (name in dir(others) or name in others.ELSEWHERE):
+                return getattr(others, name)
+            instead = (elsewhere or {}).get(name) or _room_of(package, name, modules) if is_asked_by_people else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{instead or names_for(name)}")
         path, is_other_name, _ = modules[name].partition(":")
         module = import_module(path)
         is_module = is_other_name or (path.endswith(f".{name}") and not hasattr(module, name))
@@ -37,4 +38,18 @@ def lazy_names(
     def names_of_package() -> list[str]:
         return sorted({*modules, *vars(sys.modules[package]).get("__all__", ())} - {"__version__"})
 
+    def names_for(name: str) -> str:
+        from torcheer.terminal import did_you_mean
+
+        names = names_of_package()
+        meant = did_you_mean(name, names)
+        return f"; it has {', '.join(names)}" + (f".{meant}" if meant else "")
+
     return find, names_of_package
+
+
+def _room_of(package: str, name: str, modules: Mapping[str, str]) -> str:
+    """Say in which room of a package a name is that the package itself does not have."""
+    rooms = [path for public, path in modules.items() if path == f"{package}.{public}"]
+    homes = [room for room in rooms if name in getattr(import_module(room), "__all__", ())]
+    return f": it is {homes[0]}.{name}" if homes else ""

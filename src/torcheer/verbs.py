@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from torcheer.errors import BadArgument, NotAnArchive
 from torcheer.history import ModelHistory
 from torcheer.selection import Layers
+from torcheer.terminal import did_you_mean, first_names, names_options
 
 if TYPE_CHECKING:
     import torch
@@ -113,6 +114,7 @@ def log_forward_pass(
     return history
 
 
+@names_options
 def recording(
     model: torch.nn.Module | None = None,
     *,
@@ -136,6 +138,7 @@ def recording(
     )  # fmt: skip
 
 
+@names_options
 def validate(
     what: torch.nn.Module | ModelHistory,
     inputs: Any = (),
@@ -160,6 +163,7 @@ def validate(
     return validate_history(run(what, inputs, input_kwargs=input_kwargs, seed=seed, for_proof=True))
 
 
+@names_options
 def draw(
     what: ModelHistory | torch.nn.Module | torch.Tensor,
     inputs: Any = None,
@@ -214,6 +218,7 @@ def draw(
     return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
 
 
+@names_options
 def show(
     what: Any,
     inputs: Any = None,
@@ -252,6 +257,7 @@ def show(
     )  # fmt: skip
 
 
+@names_options
 def report(
     what: ModelHistory | RunFolder | torch.Tensor | StrPath,
     path: StrPath,
@@ -275,6 +281,7 @@ def report(
     return write(_explained(what), path, steps=steps, most_bytes=most_bytes, title=title)
 
 
+@names_options
 def live(
     model: torch.nn.Module,
     layers: Layers | None = None,
@@ -317,6 +324,7 @@ def live(
     )  # fmt: skip
 
 
+@names_options
 def watch(
     model: torch.nn.Module,
     layers: Layers | None = None,
@@ -429,6 +437,7 @@ def extract(
     dry_run: bool = False,
     **options: Unpack[_ExtractOptions],
 ) -> Extraction | ExtractedTensors | Estimate: ...
+@names_options
 def extract(
     model: torch.nn.Module,
     data: Any,
@@ -482,6 +491,7 @@ def extract(
     )  # fmt: skip
 
 
+@names_options
 def plan(
     model: torch.nn.Module,
     inputs: Any = (),
@@ -524,6 +534,7 @@ def plan(
     )  # fmt: skip
 
 
+@names_options
 def lens(
     model: torch.nn.Module,
     inputs: Any = (),
@@ -548,6 +559,7 @@ def lens(
     return read(model, inputs, input_kwargs=input_kwargs, layers=layers, positions=positions, tokenizer=tokenizer)
 
 
+@names_options
 def patch_sweep(
     model: torch.nn.Module,
     clean: Any,
@@ -582,6 +594,7 @@ def patch_sweep(
     )  # fmt: skip
 
 
+@names_options
 def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFolder | ModelFile:
     """Open anything that torcheer wrote, or a model file, without torch and without executing code in it.
 
@@ -604,6 +617,8 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     folder = Path(path)
     if folder.is_file():
         return _load_model_file(folder)
+    if not folder.is_dir():
+        raise NotAnArchive(f"there is no file or folder {folder}.{_names_beside(folder)}")
     if (folder / "archive.json").is_file():
         from torcheer.archive import Archive
         from torcheer.archive import load as load_history
@@ -625,6 +640,15 @@ def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFo
     from torcheer.archive import load as load_history
 
     return load_history(folder)  # which says what is missing, or that it is damaged
+
+
+def _names_beside(path: Path) -> str:
+    """Which file or folder may have been meant by one that there is not."""
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        return f" Its folder is missing, too: {parent}"
+    names = sorted(entry.name for entry in parent.iterdir() if entry.name[0] != ".")
+    return did_you_mean(path.name, names) or f" In {parent} there are: {first_names(names) or 'no files'}"
 
 
 def _fetch(url: str) -> Path:

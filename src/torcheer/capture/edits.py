@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -43,6 +44,11 @@ class Edit:
     def __post_init__(self) -> None:
         if isinstance(self.function, (int, float, Tensor)) and not isinstance(self.function, bool):
             object.__setattr__(self, "function", replace(self.function))
+        name = getattr(self.function, "__name__", "")
+        maker = globals().get(name)
+        if callable(maker) and maker is self.function:
+            missing = "…" if signature(maker).parameters else ""
+            raise BadArgument(f"tl.edits.{name} makes an edit when it is called: write tl.edits.{name}({missing})")
         if not callable(self.function):
             raise BadArgument(
                 f"Edit: a {type(self.function).__name__} is neither a function from tensor to tensor nor a value"

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torcheer.terminal import names_options
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,6 +38,7 @@ class Doors:
                 raise AttributeError(name)
             return older_attribute(self, name)
 
+    @names_options
     def validate(self, *, perturb: bool = True) -> Validation:
         """Replay every operation and compare bit for bit; the report is true if everything held.
 
@@ -47,6 +50,7 @@ class Doors:
 
         return validate_history(self, perturb=perturb)
 
+    @names_options
     def backward(
         self,
         loss: Any = None,
@@ -68,6 +72,7 @@ class Doors:
         )
         return history
 
+    @names_options
     def save(
         self,
         to: StrPath,
@@ -97,6 +102,7 @@ class Doors:
         history: Any = self
         return summarise(history)
 
+    @names_options
     def draw(
         self,
         path: StrPath | None = None,
@@ -126,6 +132,7 @@ class Doors:
         history: Any = self
         return attention(history, layer)
 
+    @names_options
     def report(self, path: StrPath) -> Report:
         """Write the history to the file `path`, a self-contained page; `torcheer.report` has the settings."""
         from torcheer.studio.report.report import report

@@ -186,17 +186,6 @@ def _of_module(history: ModelHistory, name: str, calls: dict[int, list[int]], nu
     return ops[0] if len(ops) == 1 else LayerView(history, name, ops, wanted)
 
 
-class NamedItems(dict[str, Any]):
-    """A dict by name whose lookup error suggests the nearest names."""
-
-    def __init__(self, kind: str, items: dict[str, Any]) -> None:
-        super().__init__(items)
-        self._kind = kind
-
-    def __missing__(self, name: str) -> Any:
-        raise UnknownLayer(f"no {self._kind} named {name!r} among {len(self)}.{did_you_mean(str(name), list(self))}")
-
-
 def unknown_layer_error(history: ModelHistory, key: str) -> UnknownLayer:
     """Return the error for a name that is neither a layer nor a module output."""
     facts = history.facts

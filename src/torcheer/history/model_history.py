@@ -15,6 +15,7 @@ from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
 from torcheer.records import Op, RunInfo
 from torcheer.selection import Layers
+from torcheer.terminal import NamedItems
 from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
@@ -132,9 +133,8 @@ class ModelHistory(Doors):
 
     def _stored(self, kind: str) -> dict[str, StoredView]:
         stored = self.facts.stored.items()
-        return lookup.NamedItems(
-            kind, {name: StoredView(self, tensor) for name, tensor in stored if tensor.kind == kind}
-        )
+        views = {name: StoredView(self, tensor) for name, tensor in stored if tensor.kind == kind}
+        return NamedItems(kind, views, UnknownLayer)
 
     @property
     def ops(self) -> list[Op]:

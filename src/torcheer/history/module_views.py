@@ -10,7 +10,7 @@ from torcheer.history.call_values import Arguments, module_run
 from torcheer.history.lookup import lookup, unknown_layer_error
 from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.records import Stored
-from torcheer.terminal import human_bytes, human_flops, plural
+from torcheer.terminal import human_bytes, human_flops, plural, unknown_attribute
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +26,13 @@ class ModuleView:
     def __init__(self, history: ModelHistory, address: str) -> None:
         self.history = history
         self.address = address  # "" for the model itself
+
+    if not TYPE_CHECKING:  # to type checkers any other name is a typing error
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in ModuleView.__slots__:  # read by `copy` before they are set
+                raise AttributeError(name)
+            raise unknown_attribute(self, name)
 
     @property
     def type(self) -> str:
@@ -183,7 +190,13 @@ class StoredView:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or name in StoredView.__slots__:  # read by `copy` before they are set
                 raise AttributeError(name)
-            return getattr(self.record, name)
+            try:
+                return getattr(self.record, name)
+            except AttributeError:
+                raise unknown_attribute(self, name) from None
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *StoredView.__annotations__})
 
     @property
     def tensor_contents(self) -> Tensor | Any:

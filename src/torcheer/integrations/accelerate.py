@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
-from torcheer.integrations.loop_run import published
+from torcheer.integrations.loop_run import published, published_names
 from torcheer.integrations.outside_run import OutsideRun
 from torcheer.integrations.wandb_parts.wandb_values import pixels
 from torcheer.runlog.media.media_types import Image, TableOf, Text
@@ -91,8 +91,4 @@ def _tracker() -> type:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name != "TorcheerTracker":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has TorcheerTracker")
-        return _tracker()
+    __getattr__, __dir__ = published_names(__name__, ("accelerate",), {"TorcheerTracker": _tracker})

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
-from torcheer.integrations.loop_run import LoopHooks, LoopRun, published
+from torcheer.integrations.loop_run import LoopHooks, LoopRun, published, published_names
 from torcheer.integrations.loop_settings import plain_settings
 from torcheer.integrations.outside_run import OutsideRun
 from torcheer.ranks import is_main
@@ -197,9 +197,6 @@ def _step(trainer: Any) -> int:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        makers = {"TorcheerCallback": _callback, "TorcheerLogger": _logger}
-        if name not in makers:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(makers)}")
-        return makers[name]()
+    __getattr__, __dir__ = published_names(
+        __name__, ("lightning", "pytorch_lightning"), {"TorcheerCallback": _callback, "TorcheerLogger": _logger}
+    )

@@ -7,7 +7,9 @@ base class when that is first asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,22 @@ class LoopHooks:
 def published(name: str, hooks: type, base: type) -> type:
     """Join hooks to a trainer's base class under a public name, by which copies of an object find it."""
     return type(name, (hooks, base), {"__module__": hooks.__module__, "__doc__": hooks.__doc__})
+
+
+def published_names(
+    module: str, packages: Sequence[str], makers: Mapping[str, Callable[[], type]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a module whose classes are made by `makers` when first asked for.
+
+    `dir` and `help` show them where one of `packages`, which they need, is installed.
+    """
+
+    def find(name: str) -> Any:
+        if name not in makers:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}; it has {', '.join(makers)}")
+        return makers[name]()
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *(makers if any(map(find_spec, packages)) else ())})
+
+    return find, names

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
-from torcheer.integrations.loop_run import LoopHooks, published
+from torcheer.integrations.loop_run import LoopHooks, published, published_names
 
 __all__ = ["TorcheerCallback"]
 
@@ -71,8 +71,4 @@ def _arguments(args: Any) -> dict[str, Any]:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name != "TorcheerCallback":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has TorcheerCallback")
-        return _callback()
+    __getattr__, __dir__ = published_names(__name__, ("transformers",), {"TorcheerCallback": _callback})

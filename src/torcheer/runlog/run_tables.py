@@ -15,7 +15,7 @@ from torcheer.runlog.log_reader import RunLog, writers_in
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.runlog.tables.long_table import ShownTable
-from torcheer.terminal import plural
+from torcheer.terminal import NamedItems, plural
 
 
 @runtime_checkable
@@ -34,10 +34,11 @@ def logs(run: str | os.PathLike[str] | HostedTables) -> dict[str, Table]:
     - `run`: a run directory, or something that has tables.
     """
     if isinstance(run, HostedTables):
-        return {name: _as_table(head, columns) for name, (head, columns) in run.tables().items()}
+        return NamedItems("table", {name: _as_table(*table) for name, table in run.tables().items()})
     if not Path(run).is_dir():
         raise BadArgument(f"logs: there is no run at {os.fspath(run)}")
-    return {name: _as_table(table.head, table.columns) for name, table in RunLog(Path(run)).tables().items()}
+    tables = RunLog(Path(run)).tables().items()
+    return NamedItems("table", {name: _as_table(table.head, table.columns) for name, table in tables})
 
 
 def _as_table(head: TableHead, columns: Mapping[str, list[Any]]) -> Table:

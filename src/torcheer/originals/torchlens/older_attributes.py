@@ -9,7 +9,7 @@ from typing import Any
 from torcheer.history import ModelHistory
 from torcheer.records import Op
 from torcheer.selection import label_name
-from torcheer.terminal import did_you_mean, human_bytes, warn_of_difference
+from torcheer.terminal import human_bytes, unknown_attribute, warn_of_difference
 
 
 def read(view: Any, name: str) -> Any:
@@ -28,8 +28,7 @@ def read(view: Any, name: str) -> Any:
     kind = type(view).__name__
     if name in ELSEWHERE:
         raise AttributeError(f"{kind} has no {name!r}, TorchLens's name: here {ELSEWHERE[name]}")
-    hint = did_you_mean(name, [*(key for key in dir(view) if not key.startswith("_")), *table])
-    raise AttributeError(f"{kind} has no attribute {name!r}.{hint}")
+    raise unknown_attribute(view, name, table)
 
 
 def _dtype(view: Any) -> Any:

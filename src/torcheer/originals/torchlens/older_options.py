@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
+import torcheer.verbs
 from torcheer.errors import BadArgument
-from torcheer.terminal import did_you_mean, warn_of_difference
+from torcheer.terminal import unknown_option, warn_of_difference
 
 
 class OlderOptions(TypedDict, total=False):
@@ -138,9 +140,15 @@ def check_options(options: Mapping[str, Any], verb: str) -> None:
         if name in _REFUSED:
             raise BadArgument(f"{verb} does not take {name}, TorchLens's option: {_REFUSED[name]}")
         if name not in known:
-            raise BadArgument(f"{verb} has no option {name!r}.{did_you_mean(name, known)}")
+            raise unknown_option(verb, name, _options_of(verb), known)
         usual, instead = _IGNORED.get(first, ((value,), ""))
         if value not in usual:
             warn_of_difference("torchlens", f"{name}={value!r} changes nothing: {instead}")
         if value == "bottomup":
             warn_of_difference("torchlens", _DOWNWARDS)
+
+
+def _options_of(verb: str) -> list[str]:
+    """The options of our verb, in which those of the model are no options."""
+    parameters = signature(getattr(torcheer.verbs, verb)).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
