@@ -26,7 +26,8 @@ pytestmark = [
 
 
 def fit(
-    callbacks: list[Any], logger: Any = False, *, scale: float = 1.0, saves: bool = False, root: Path
+    callbacks: list[Any], logger: Any = False, *, scale: float = 1.0, saves: bool = False, root: Path,
+    first: type[nn.Linear] = nn.Linear,
 ) -> list[float]:  # fmt: skip
     import lightning
 
@@ -37,7 +38,7 @@ def fit(
         def __init__(self, width: int = 16) -> None:
             super().__init__()
             self.save_hyperparameters()
-            self.net = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 3))
+            self.net = nn.Sequential(first(8, width), nn.ReLU(), nn.Linear(width, 3))
 
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
             loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1]) * scale
@@ -88,6 +89,24 @@ def test_a_rule_ends_a_lightning_training_after_its_batch(tmp_path: Path) -> Non
     callback = TorcheerCallback(tmp_path / "run", watch=False, stop_on="nan_inf", system_secs=0)
     assert len(fit([callback], root=tmp_path, scale=float("nan"))) < 3
     assert [alert.rule for alert in tl.load(tmp_path / "run").alerts] == ["nan_inf"]
+
+
+class Poisoned(nn.Linear):
+    """A layer whose outputs are NaN from its sixth pass in training on."""
+
+    passes = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        return super().forward(x) * (float("nan") if self.passes > 5 else 1.0)
+
+
+def test_a_watched_layer_ends_a_lightning_training_after_its_batch(tmp_path: Path) -> None:
+    from torcheer.integrations.lightning import TorcheerCallback
+
+    callback = TorcheerCallback(tmp_path / "run", every=1, stop_on="error", rules=["nan_inf"], system_secs=0)
+    losses = fit([callback], root=tmp_path, first=Poisoned)
+    assert len(losses) == 6 and tl.load(tmp_path / "run").alerts[0].rule == "nan_inf"
 
 
 def test_a_lightning_logger_shares_its_run_with_the_callback(tmp_path: Path) -> None:
@@ -165,7 +184,44 @@ def test_a_hugging_face_trainer_is_logged_and_watched(tmp_path: Path) -> None:
     assert callback.run is None and callback.folder == tmp_path / "run"
 
 
+def test_a_watched_layer_ends_a_hugging_face_training_after_its_step(tmp_path: Path) -> None:
+    import transformers
+
+    from torcheer.integrations.transformers import TorcheerCallback
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Poisoned(4, 2)
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": nn.functional.cross_entropy(self.layer(x), labels)}
+
+    rows = [{"x": torch.rand(4), "labels": torch.tensor(1)} for _ in range(32)]
+    callback = TorcheerCallback(tmp_path / "run", every=1, stop_on="nan_inf", system_secs=0)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "out"), per_device_train_batch_size=1, report_to=[], save_strategy="no",
+        use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=rows, callbacks=[callback])
+    trainer.train()
+    assert trainer.state.global_step == 6
+
+
 # Accelerate
+
+
+def test_a_loop_with_accelerate_is_told_after_the_step(tmp_path: Path) -> None:
+    from torcheer.integrations.accelerate import TorcheerTracker
+
+    tracker = TorcheerTracker("first", logging_dir=tmp_path, system_secs=0, stop_on="nan_inf")
+    model, steps = Poisoned(3, 1), 0
+    tracker.watch(model, every=1)
+    while not tracker.tracker.should_stop and steps < 20:
+        model(torch.ones(2, 3)).sum().backward()
+        steps += 1
+    tracker.finish()
+    assert steps == 6
 
 
 def test_an_accelerate_tracker_keeps_what_the_accelerator_logs(tmp_path: Path) -> None:

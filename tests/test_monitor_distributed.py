@@ -194,8 +194,20 @@ def test_a_rank_whose_weights_differ_is_an_alert_of_the_merged_log(tmp_path: Pat
 
 def test_ending_one_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it
-    with pytest.raises(BadArgument, match="would leave the others waiting for ever"):
-        tl.watch(torch.nn.Linear(2, 2), stop_on="error")
+    with (
+        pytest.raises(BadArgument, match="would leave the others waiting for ever"),
+        tl.watch(torch.nn.Linear(2, 2), stop_on="error", tell=lambda text: None) as w,
+    ):
+        assert w is None  # not reached
+
+
+def test_one_of_several_processes_knows_that_it_is_time_to_agree_on_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = torch.nn.Linear(2, 2)
+    w = tl.watch(model, every=1, stop_on="error", tell=lambda text: None, on_alert=lambda alert: None)
+    model(torch.full((1, 2), float("nan")))
+    assert w.should_stop  # to be all-reduced, as the error of a `with` block says
+    w.close()
 
 
 COMPILED = """

@@ -133,6 +133,13 @@ def test_an_alert_is_an_event_and_stops_the_run_where_that_was_asked_for(tmp_pat
     assert sick.place.epoch < 2000
 
 
+@pytest.mark.parametrize(("every", "last"), [(1, 13), (5, 16)])
+def test_a_session_ends_with_the_watched_step_whose_values_are_nan(every: int, last: int, tmp_path: Path) -> None:
+    sick = session(tmp_path / "a", epochs=20, model=Sick(), watch={"every": every, "stop_on": ["nan_inf"]})
+    steps = [event.step for event in sick.run() if isinstance(event, StepDone)]
+    assert steps[-1] == sick.place.step == last  # the watch counts from 0: its step 15 is the sixteenth
+
+
 def test_several_models_have_a_folder_each_and_their_names_before_the_layers(tmp_path: Path) -> None:
     one = session(tmp_path / "a", model=Sick(), watch={"every": 5})
     one.models["other"] = nn.Linear(2, 2)  # never called

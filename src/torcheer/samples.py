@@ -38,6 +38,7 @@ _NAMED: Final = 5  # keys whose dropped counts are listed
 
 SUMS: Final = 8  # total, squares, count of nonzero numbers, of NaN, least, greatest, count of those not finite,
 # and whether any number of the tensor, also of those not summed up, is not finite
+NONFINITE: Final = 6  # the place of those two: both zero where every number is finite
 PARTS: Final = 16  # of a value, each summed up for itself
 MOMENTS: Final = 3  # time, count of the key's values so far, step
 ALIGNMENT: Final = 16

@@ -360,7 +360,8 @@ def watch(
     - `video`: True, patterns of keys, or a dict of settings: write a video of each key.
     - `callback`: called in the other process as `callback(layer, variable, step, array)`.
     - `keep`: patterns of keys ("features.*/output") whose whole arrays are stored.
-    - `stop_on`: rules, or "error" for all fatal ones: an alert ends the `with` block before its next step.
+    - `stop_on`: rules, or "error" for all fatal ones: an alert about a sampled step ends the `with` block
+      before its next step. Rules that need a history are waited for, at most 1 s per sampled step.
     - `on_alert`: called in this process with each alert. `tell`: called with each message instead of printing it.
     - `step_of`: as for `live`.
     - `transport`: size and policy of the shared memory: a `Transport`, or a dict of its fields.

@@ -11,7 +11,7 @@ import numpy as np
 
 from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.rules import Rules, resolve_rules
-from torcheer.monitor.watch_settings import stops
+from torcheer.monitor.watch_settings import ends_run, stops
 from torcheer.records import Sample
 from torcheer.runlog.log_frames import METRICS
 from torcheer.samples import Alert, Delivery
@@ -40,7 +40,7 @@ class MetricJudge:
 
     def _noted(self, alerts: list[Alert]) -> list[Alert]:
         for alert in alerts:
-            self.should_stop |= alert.rule in self.stop_on or (alert.severity == "error" and "error" in self.stop_on)
+            self.should_stop |= ends_run(self.stop_on, alert.rule, alert.severity)
         return alerts
 
 

@@ -22,7 +22,7 @@ from torcheer.host.live_numbers import MetricRows
 from torcheer.integrations.loop_settings import plain_settings
 from torcheer.integrations.metric_judge import MetricJudge, is_number
 from torcheer.monitor.array_statistics import summary_of
-from torcheer.monitor.watch import Watch, watch_into
+from torcheer.monitor.watch import Watch, check_single_process, watch_into
 from torcheer.network.network_records import Network
 from torcheer.ranks import ranked
 from torcheer.records import Sample
@@ -173,6 +173,7 @@ class OutsideRun:
         """
         if self.watched is not None and not self.watched.closed:
             raise BadArgument(f"{self.folder} watches a {self.watched.name} already; close that watch first")
+        check_single_process(options.get("stop_on", self._judge.stop_on))
         judged = {"rules": self._judge.rules, "stop_on": self._judge.stop_on}
         place = LogPlace(self.folder, "watch", (EVERYTHING,))  # the numbers are in this run's own log
         self.watched = watch_into(

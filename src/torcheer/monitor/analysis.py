@@ -37,6 +37,7 @@ class WatchAnalysis:
                 facts=facts, log_bytes=plan.log_bytes,
             )  # fmt: skip
         self._hashed = frozenset(plan.rank.get("hashed", ()))  # variables whose bits other ranks' are compared with
+        self._told: dict[str, int] = {}  # the step of each rule's last alert
         self._busy = False  # whether a value arrived since the last tick
         self._silence, self._prints = _silence(plan.rules), plan.prints
 
@@ -60,6 +61,12 @@ class WatchAnalysis:
             hashes = delivery.sample.variable in self._hashed
             self._log.value(delivery, summary, bits_hash(delivery.sample.array, delivery.stride) if hashes else None)
         self._tell(self._rules.judge(delivery, summary))
+
+    def judge(self, question: dict[str, Any]) -> None:
+        """Return pending alerts of a step that is complete, and those `found` there of which no value came here."""
+        self._tell(self._rules.finish_step() if question["is_complete"] else self._rules.idle())
+        found = [Alert(**fields) for fields in question["found"]]
+        self._tell([alert for alert in found if self._told.get(alert.rule, -1) < alert.step])
 
     def tick(self) -> None:
         """Flush the log; return pending alerts while no values arrive; check for a stalled run."""
@@ -89,6 +96,7 @@ class WatchAnalysis:
 
     def _tell(self, alerts: Iterable[Alert], **facts: bool) -> None:
         for alert in alerts:
+            self._told[alert.rule] = alert.step
             self._alert(self._log.alert(alert) if self._log is not None else alert, **facts)
 
     def _alert(self, alert: Alert, *, is_printed: bool = False) -> None:

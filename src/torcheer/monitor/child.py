@@ -148,6 +148,8 @@ class DeliveryLoop:
                 last_value_at = time.monotonic()
             elif commands.why:
                 return commands.why
+            elif commands.questions:
+                self._answer(commands.questions.pop(0))
             elif timeout_secs > 0 and last_value_at is not None and now - last_value_at > timeout_secs:
                 return "timeout"
             else:
@@ -191,6 +193,13 @@ class DeliveryLoop:
                 if (apply := getattr(reader, "change", None)) is not None:
                     self._guarded(reader, partial(apply, change), "change")
 
+    def _answer(self, question: dict[str, Any]) -> None:
+        """Judge what has come so far, and say that this is done: the training process waits for it."""
+        for reader in self._readers:
+            if (judge := getattr(reader, "judge", None)) is not None:
+                self._guarded(reader, partial(judge, question), "judge")
+        self._wire.send({"kind": "judged", "number": question["number"]})
+
     def _guarded(self, reader: Reader, action: Callable[[], None], what: str) -> None:
         try:
             action()
@@ -208,6 +217,7 @@ class CommandReader:
         self._parent = parent
         self.why = ""  # why this child must end
         self.changes: list[dict[str, Any]] = []  # of the plan: {"rules": …}
+        self.questions: list[dict[str, Any]] = []  # whether the loop must stop: `WatchAnalysis.judge`
         self._deadline = 0.0
         self._memory: dict[str, float] = {}
 
@@ -217,6 +227,8 @@ class CommandReader:
             for message in self._parent.wire.exchange(wait_secs):
                 if message["kind"] == "change":
                     self.changes.append(message["changes"])
+                elif message["kind"] == "judge":
+                    self.questions.append(message)
                 elif message["kind"] == "memory":
                     self._memory = message["cells"]
                 elif message["kind"] == "stop":

@@ -25,6 +25,7 @@ from torcheer.wire.ring import Ring
 _PROGRAM: Final = Program(
     "torcheer.monitor.child", "watches a training run", "the watching process", ONE_THREAD, imports_as_here=True
 )
+_POLL_SECS: Final = 0.05  # between two checks that the child lives, while its answer is awaited
 _LONGEST_SECS: Final = 1e6  # the longest timeout that a lock accepts
 
 
@@ -54,6 +55,7 @@ class Link:
         self._process, self._most_restarts, self._restarts = os.getpid(), restarts, 0
         self._child_lock = threading.RLock()  # held while receiving, starting or stopping the child
         self._inbox: list[dict[str, Any]] = []
+        self._asked = self._answered = 0  # number of the last question to the child, and of its last answer
         self._done = ""  # why the current child has ended, as it said itself
         self._open, self._end_reason, self._final = True, "", Account()
         self._lost, self._complained = 0, False
@@ -114,6 +116,8 @@ class Link:
         for message in messages:
             if message["kind"] == "done":
                 self._done = str(message.get("why"))
+            elif message["kind"] == "judged":
+                self._answered = message["number"]
 
     def _check_child(self) -> None:
         """Detect that the child has ended, and restart it."""
@@ -179,6 +183,24 @@ class Link:
     def answer(self, **message: Any) -> None:
         """Send the child what it asked for."""
         self._child.wire.send(message)
+
+    def ask(self, patience_secs: float, **question: Any) -> bool:
+        """Have the child judge what it was sent so far; False where no answer came in time. Its alerts are `heard`."""
+        if self._process != os.getpid() or not self._child_lock.acquire(blocking=False):
+            return False
+        try:
+            self._asked += 1
+            number, deadline = self._asked, time.monotonic() + patience_secs
+            if self._open:
+                self._child.wire.send({"kind": "judge", "number": number, **question})
+            while self._open and self._answered < number and not self._end_reason:
+                remaining_secs = deadline - time.monotonic()
+                if remaining_secs <= 0 or self._child.wire.closed or self._child.popen.poll() is not None:
+                    break
+                self._receive(self._child.wire.exchange(min(remaining_secs, _POLL_SECS)))
+            return self._answered >= number
+        finally:
+            self._child_lock.release()
 
     @property
     def waiting(self) -> int:

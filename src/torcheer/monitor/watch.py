@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,13 +25,14 @@ from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
-from torcheer.monitor.watch_settings import LOOKED_AT, Transport, WatchSettings, parse_settings, stops
+from torcheer.monitor.stop_judge import StopJudge
+from torcheer.monitor.watch_settings import LOOKED_AT, Transport, WatchSettings, ends_run, parse_settings, stops
 from torcheer.ranks import Ranks, acts, rank_of, ranked
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import write_account
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS
 from torcheer.runlog.media.media_intake import MediaIntake
-from torcheer.samples import Account, Alert
+from torcheer.samples import Account, Alert, Delivery
 from torcheer.tap.counting.steps import followers_of
 from torcheer.tap.device_memory import device_memory
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
@@ -119,7 +120,13 @@ class Watch:
             place = LogPlace(self.to)
         self._place = None if place is None else replace(place, writer=ranked(place.writer))
         self.problems: list[str] = []  # messages about what could not be watched
-        self.should_stop = False
+        self._should_stop, self._stopped_at = (
+            False,
+            -1,
+        )  # the last step that ran before the loop was told; -1: it was not
+        self._judge: StopJudge | None = None
+        self._judged_looks = 0  # up to which `stop_on` was judged
+        self._told_here: set[tuple[str, int]] = set()  # rule and step of alerts that the child did not tell in time
         self._settings, self._inside, self._process = settings, False, os.getpid()
         self._rules, self._stop_on = settings.rules, settings.stop_on
         self._alerts: list[Alert] = []
@@ -171,6 +178,7 @@ class Watch:
             model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
         )  # fmt: skip
         self._probes.rules, self._probes.run = tuple(self._rules), settings.to if settings.log is None else None
+        self.judge_for(self._stop_on)
         for text in (describe_hidden(selection, settings.what), describe_part(selection.parameters, settings.ranks)):
             if text:
                 self._problem(text)
@@ -178,16 +186,7 @@ class Watch:
 
     def _participates(self) -> bool:
         """Whether this rank watches."""
-        self._check_single_process(self._stop_on)
         return acts(self._settings.ranks)
-
-    @staticmethod
-    def _check_single_process(stop_on: Sequence[str]) -> None:
-        if stop_on and rank_of()[1] > 1:
-            raise BadArgument(
-                "stop_on: ending one of several processes would leave the others waiting for ever; "
-                "let them agree on `w.should_stop` (torch.distributed.all_reduce) and leave the loop together"
-            )
 
     # -- for users ---------------------------------------------------------------------------------------------------
 
@@ -247,6 +246,7 @@ class Watch:
         settled = resolve_rules(rules)
         stops(self._stop_on, settled)
         self._rules = settled
+        self.judge_for(self._stop_on)
         if self._probes is not None:
             self._probes.rules = tuple(settled)
         if self._link is not None:
@@ -260,8 +260,57 @@ class Watch:
     @stop_on.setter
     def stop_on(self, stop_on: str | Sequence[str]) -> None:
         rules = stops(stop_on, self._rules)
-        self._check_single_process(rules)
+        if self._inside:
+            check_single_process(rules)
         self._stop_on = rules
+        self.judge_for(rules)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether an alert that `stop_on` names has come; the last watched step is judged first."""
+        self.judge_step()
+        if self._should_stop and self._stopped_at < 0:
+            self._stopped_at = self.step
+        return self._should_stop
+
+    @should_stop.setter
+    def should_stop(self, stops: bool) -> None:
+        self._should_stop = stops
+
+    def judge_for(self, stop_on: Sequence[str]) -> None:
+        """Judge these rules in step with the loop; what follows from their alerts is the caller's."""
+        if self._probes is None:
+            return
+        judge = self._judge = StopJudge(stop_on, self._rules)
+        self._sender.nonfinite.found = self._judge_value if judge.judges_values else None
+
+    def _judge_value(self, value: Delivery) -> None:
+        """Judge a value that is not finite, wherever in the step it is sent."""
+        judge, probes = self._judge, self._probes
+        if judge is not None and probes is not None and judge.judge(value, probes.last_look):
+            probes.wake()
+
+    def judge_step(self) -> None:
+        """Hear now of the last watched step what the rules of `judge_for` find; waits for the child where it must."""
+        judge, link, probes = self._judge, self._link, self._probes
+        if judge is None or link is None or probes is None or self._ending is not None:
+            return
+        is_new = probes.watched_count > self._judged_looks
+        if is_new and judge.judges_values:
+            self._sender.harvest(wait=True)  # of a device: what it has summed up of this step
+        self._receive()
+        found = judge.take_found()
+        if self._should_stop or not (found or (is_new and judge.needs_child)):
+            return
+        is_complete = not probes.awaits_updates
+        self._judged_looks = probes.watched_count if is_complete else self._judged_looks
+        link.ask(judge.patience_secs(found), is_complete=is_complete, found=[asdict(alert) for alert in found])
+        self._receive()
+        for alert in found:
+            if not any(told.rule == alert.rule and told.step >= alert.step for told in self._alerts):
+                # The child is behind, or dead.
+                self._told_here.add((alert.rule, alert.step))
+                self._alert(asdict(alert))
 
     @property
     def message(self) -> str:
@@ -326,6 +375,8 @@ class Watch:
                 + ", or only from inside something compiled (then watch the compiled model)"
             )
         self._report_missing(self._sender)
+        with self._sender.guard("what the watching process says"):
+            self.judge_step()
         deadline = time.monotonic() + self._settings.transport.drain_secs
         try:
             self._wait_for_child(self._link, deadline)
@@ -335,8 +386,9 @@ class Watch:
             raise
         self._receive()
         self._ending = ending_of(self._link.account, self._place, self._logged, self._opened)
-        if self._ending.problem:
-            self._problem(self._ending.problem)
+        for problem in (self._ending.problem, self._late_stop()):
+            if problem:
+                self._problem(problem)
         self._write_account()
         self._print_or_tell(line := self._ending.line(self._probes.count))
         self._notifier.close(line.removeprefix("torcheer: "), self._error)
@@ -345,6 +397,17 @@ class Watch:
             with self._sender.guard("what the notebook shows"):
                 self._box.update(self, now=True)
         atexit.unregister(self._at_exit)
+
+    def _late_stop(self) -> str:
+        """Say that the alert which was to stop the loop came too late; "" where it did not."""
+        alerts = [alert for alert in self._alerts if ends_run(self._stop_on, alert.rule, alert.severity)]
+        if not alerts or self._error is not None:
+            return ""
+        first, last = alerts[0], self.step if self._stopped_at < 0 else self._stopped_at
+        what = f"stop_on: {first.rule} of step {first.step:,} came too late to stop the loop"
+        if self._stopped_at < 0:
+            return f"{what}, which had ended after step {last:,}"
+        return f"{what} there: it ran on to step {last:,}" if last > first.step else ""
 
     def _report_missing(self, sender: Sender) -> None:
         for pattern in sender.unmatched_patterns():
@@ -386,6 +449,11 @@ class Watch:
             time.sleep(0.01)
 
     def __enter__(self) -> Watch:
+        try:
+            check_single_process(self._stop_on)
+        except BadArgument:
+            self.close()
+            raise
         if self._probes is not None and self.closed:
             self._problem("it was closed before this block and looks at nothing in it; a new watch does")
         self._inside = True
@@ -406,9 +474,11 @@ class Watch:
     def _boundary(self) -> None:
         with self._sender.guard("what the watching process says"):
             self._receive()
+            self.judge_step()
             if self._box is not None:
                 self._box.update(self)
-        if self.should_stop and self._inside:
+        if self._should_stop and self._inside:
+            self._stopped_at = self.step - 1 if self._stopped_at < 0 else self._stopped_at
             raise StopAsked(id(self))
 
     def _receive(self) -> None:
@@ -435,13 +505,13 @@ class Watch:
     def _alert(self, message: Mapping[str, Any]) -> None:
         names = {field.name for field in fields(Alert)}
         alert = Alert(**{name: value for name, value in message.items() if name in names})
+        if (alert.rule, alert.step) in self._told_here and message.get("kind") == "alert":
+            return
         self._alerts.append(alert)
         self._notifier.alert(alert)
         if self._probes is not None:
             self._probes.announce(alert, None if self._place is None else Path(self._place.run))
-        stop_on = self._stop_on
-        if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
-            self.should_stop = True
+        self._should_stop = self._should_stop or ends_run(self._stop_on, alert.rule, alert.severity)
         if self._settings.on_alert is None:
             notice_alert(f"{_rank_label()}{alert}", alert.severity, is_printed="is_printed" in message)
             return
@@ -469,6 +539,16 @@ class Watch:
             (self._settings.tell or _print)(text)
         except Exception as error:  # it may be called from anywhere in the model
             _print(f"{text} (and tell failed: {type(error).__name__}: {error})")
+
+
+def check_single_process(stop_on: Sequence[str]) -> None:
+    """Refuse to end one of several processes, which would leave the others waiting."""
+    if stop_on and rank_of()[1] > 1:
+        raise BadArgument(
+            "stop_on: ending one of several processes would leave the others waiting for ever; without a `with` block "
+            "(w = tl.watch(…, stop_on=…)) let them agree on `w.should_stop` (torch.distributed.all_reduce) and leave "
+            "the loop together"
+        )
 
 
 def _report_problem(watch: weakref.ref[Watch], text: str) -> None:

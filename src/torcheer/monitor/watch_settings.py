@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -161,3 +161,8 @@ def stops(stop_on: Any, rules: Mapping[str, Any]) -> tuple[str, ...]:
             hint = did_you_mean(name, allowed)
             raise BadArgument(f"stop_on={name!r}: no such rule is on; there are {', '.join(allowed)}.{hint}")
     return names
+
+
+def ends_run(stop_on: Sequence[str], rule: str, severity: str) -> bool:
+    """Whether `stop_on=` names a rule whose alerts have this severity."""
+    return rule in stop_on or (severity == "error" and "error" in stop_on)

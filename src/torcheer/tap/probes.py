@@ -46,6 +46,7 @@ class Probes:
         self._following: Following | None = None
         self._updates_pending = False  # whether the optimizer's next step has values to send
         self.watched_step, self.watched_count = -1, 0
+        self.last_look: int | None = None  # the step that was watched before that one
         self.rules: Collection[str] = ()  # that judge in the watching process
         self.run: Path | None = None
 
@@ -86,6 +87,16 @@ class Probes:
     def closed(self) -> bool:
         """True after `close`."""
         return self._following is not None and self._following.is_closed
+
+    @property
+    def awaits_updates(self) -> bool:
+        """Whether weights of the watched step still wait for an optimizer."""
+        return self._weights.has_pending
+
+    def wake(self) -> None:
+        """Reach a boundary with the next pass, watched or not."""
+        if self._following is not None:
+            self._steps.wake(self._following)
 
     # -- a follower of the steps -------------------------------------------------------------------------------------
 
@@ -131,6 +142,7 @@ class Probes:
         self._steps.announce(alert, run)
 
     def _watch(self, step: int) -> None:
+        self.last_look = self.watched_step if self.watched_count else None
         self.watched_step, self._updates_pending = step, True
         self.watched_count += 1
         self._timing.begin(step, next(self._model.parameters(), _NO_PARAMETER).device)

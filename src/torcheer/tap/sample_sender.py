@@ -17,6 +17,7 @@ from torcheer.tap.reduction.cuda_statistics import Fetcher
 from torcheer.tap.ring_turns import Turns
 from torcheer.tap.sending.byte_limits import ByteLimits, FullKeys
 from torcheer.tap.sending.device_values import DeviceValues
+from torcheer.tap.sending.finite_checks import CheckedArrivals, NonfiniteValues
 from torcheer.tap.sending.logged_values import LoggedValues
 from torcheer.tap.sending.sent_keys import SentKeys
 from torcheer.tap.tensor_copies import ErrorGuard, GroupSink, Report, all_finite, local_shard, offer, refusal, subsample
@@ -36,7 +37,8 @@ class Sender:
         self.report, self._keys = report, SentKeys(report)
         self.limits = ByteLimits(limit_bytes, share_bytes, FullKeys(whole), report)
         self._turns = Turns(link, self.limits.report_overflow)
-        self._fetcher = Fetcher(self._turns)
+        self.nonfinite = NonfiniteValues()
+        self._fetcher = Fetcher(CheckedArrivals(self._turns, self.nonfinite))
         self._noted = self._fetcher.noted
         self._device_values = DeviceValues(self._fetcher, self.limits, self._keys)
         self._logged = LoggedValues(link, self._fetcher, self.limits, self._keys)
@@ -94,6 +96,8 @@ class Sender:
         )  # fmt: skip
         if key not in keys.disabled:
             self.limits.note(tensor.nbytes)
+            if self.nonfinite.found is not None:  # also where the ring had no room for it
+                self.nonfinite.check(tensor, key, step)
 
     def _flags(self, tensor: Tensor, variable: str) -> tuple[str, ...]:
         if variable == "weight" and not tensor.requires_grad:
@@ -131,7 +135,8 @@ class Sender:
     def send_metric(self, name: str, value: Any, step: int) -> None:
         """Send a metric; does not wait for one that is still being computed."""
         if not isinstance(value, Tensor):
-            self._logged.send_number(name, value, step)
+            number = self._logged.send_number(name, value, step)
+            self.nonfinite.check_number(number, name, step)
         elif value.numel() == 1:
             self.send(value, name, "metric", step)
         else:

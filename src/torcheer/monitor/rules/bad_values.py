@@ -33,6 +33,10 @@ class NanInf(Rule):
     def wants(self, variable: str) -> bool:
         return True
 
+    def look(self, step: int) -> None:
+        for metric in (False, True):
+            self._look(metric, step)
+
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
         if self._steps[-1] != values.step:
             self._steps.append(values.step)

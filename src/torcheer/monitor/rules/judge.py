@@ -105,6 +105,15 @@ class Rules:
         self._pending = {name: cases for name, cases in self._pending.items() if name in kept}
         self._subscribers.clear()
 
+    def look(self, step: int) -> None:
+        """Note a step that is looked at, where only its faulty values will be judged."""
+        for rule in self._rules.values():
+            rule.look(step)
+
+    def finish_step(self) -> list[Alert]:
+        """Judge the watched step as complete before the next one says so, and return pending alerts."""
+        return self._end(False)
+
     def idle(self) -> list[Alert]:
         """Return pending alerts, causes first; called while no values arrive, when the step is nearly complete."""
         names = sorted(self._pending, key=lambda name: not RULES[name].explains)

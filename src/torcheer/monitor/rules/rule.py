@@ -107,6 +107,10 @@ class Rule(ABC):
         """Whether `observe` is called with values of this variable."""
         return False
 
+    def look(self, step: int) -> None:
+        """Note a step that is looked at, where only its faulty values will be observed."""
+        return
+
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
         """Judge a value on arrival."""
         return iter(())

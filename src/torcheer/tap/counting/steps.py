@@ -181,6 +181,13 @@ class Steps:
             ]
         return following
 
+    def wake(self, following: Following) -> None:
+        """Wake a follower at the next pass, whatever it said."""
+        if self.process == os.getpid() and not following.is_closed:
+            following.wake_count = 0
+            self._gate.use_hook()
+            self._set_idle(0)
+
     def leave(self, following: Following) -> None:
         """Forget a follower; with the last one, leave the model as it was."""
         self._followings = tuple(other for other in self._followings if other is not following)

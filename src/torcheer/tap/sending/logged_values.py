@@ -30,18 +30,20 @@ class LoggedValues:
         """Report a tensor that is no metric."""
         self._keys.report(f"metric {name!r} is a tensor of shape {tuple(value.shape)}, not one number{_hint(value)}")
 
-    def send_number(self, name: str, value: Any, step: int) -> None:
-        """Send a metric that is no tensor."""
+    def send_number(self, name: str, value: Any, step: int) -> float:
+        """Send a metric that is no tensor; returns it, 0 where it is no number."""
         if not isinstance(value, Real) and not hasattr(value, "__float__"):
             self._keys.report(f"metric {name!r} is a {type(value).__name__}, not a number{_hint(value)}")
-            return
+            return 0.0
         header = {"layer": name, "variable": "metric", "item": -1, "type": "float64", "shape": [], "step": step}
         header["count"] = self._keys.count((name, "metric"))
         try:
             number = float(value)
             self._link.offer({**header, "time_secs": time.time()}, 8, lambda view: _NUMBER.pack_into(view, 0, number))
+            return number
         except Exception as error:
             self._keys.report(f"metric {name!r} cannot be sent: {type(error).__name__}: {error}")
+            return 0.0
 
     def send_media(self, array: Any, layer: str, variable: str, step: int, *, item: int, media: dict[str, Any]) -> None:
         """Send something that a person logged, whole; does not wait for one that is on a GPU."""

@@ -17,7 +17,7 @@ from torcheer.errors import ArchiveBusy, BadArgument, TorcheerError
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.rules.loss_spikes import LossSpike
 from torcheer.monitor.watch import Watch, watch_into
-from torcheer.monitor.watch_settings import stops
+from torcheer.monitor.watch_settings import ends_run, stops
 from torcheer.ranks import chosen_ranks, ranked
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import cut_log
@@ -129,12 +129,15 @@ class SessionWatch:
         """Log the losses of watched steps and the columns of epochs."""
         if self._watches is None:
             self._watches = self._open()
+            self._judge_stops()
         if type(event) is StepDone:
             watching = [model_watch for model_watch in self._watches if model_watch.is_watching]
             for model_watch in watching:
                 model_watch.log(loss=event.loss)
             if watching and self._session.run_log is not None:
                 self._session.run_log.add_losses([event])
+            for model_watch in self._watches:
+                model_watch.judge_step()  # before the next step, which the session's loop asks for
         elif type(event) is EpochDone:
             for model_watch in self._watches:
                 model_watch.log(**{_EPOCHS.get(name, name): value for name, value in event.values.items()})
@@ -180,6 +183,12 @@ class SessionWatch:
     def set_stop_on(self, names: str | Sequence[str]) -> None:
         """End the run at the next alert of one of these rules."""
         self._settings["stop_on"] = stops(names, resolve_rules(self._settings.get("rules", "default")))
+        self._judge_stops()
+
+    def _judge_stops(self) -> None:
+        """Have the watches judge at once what ends the run."""
+        for model_watch in self._watches or ():
+            model_watch.judge_for([name for name in self.stop_on if name != LossSpike.name])
 
     def _alert(self, model: str, alert: WatchAlert) -> None:
         if model:  # as the studio names the layers of several models
@@ -191,8 +200,7 @@ class SessionWatch:
 
     def stop_if_asked(self, alert: WatchAlert) -> None:
         """Stop the run where `stop_on` names the rule of an alert."""
-        stop_on = self.stop_on
-        if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
+        if ends_run(self.stop_on, alert.rule, alert.severity):
             self._session.stop_reason = self._session.stop_reason or f"the watch asks for it: {alert}"
 
     def alerts(self) -> Iterator[Alert]:
