@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of, numbers_of
+from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of, numbers_of, real_numbers
 from torcheer.records import Sample
 
 Key = tuple[str, str]  # layer, variable
@@ -43,6 +43,7 @@ PARTS: Final = 16  # of a value, each summed up for itself
 MOMENTS: Final = 3  # time, count of the key's values so far, step
 ALIGNMENT: Final = 16
 _NUMBER_BYTES: Final = 8
+_SAFE: Final = 1e140  # squares of numbers up to this, a few billions of them, can be summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +97,85 @@ class Statistics:
     stride: int = 1  # computed over every n-th number
 
 
+class Moments:
+    """Mean, deviation and norm of real numbers that come in chunks, and their extremes; NaN and infinity are left out.
+
+    Chunks are joined by the difference of their means, as Chan and others do, in units of the largest number where its
+    square would overflow or vanish: sums of squares cancel where numbers lie far from zero.
+    """
+
+    def __init__(self) -> None:
+        self.finite = self.zeros = self.nans = self.infs = 0
+        self.minimum, self.maximum = math.inf, -math.inf
+        self._unit, self._mean, self._squares = 1.0, 0.0, 0.0  # squares of what the numbers differ from the mean by
+
+    def add(self, chunk: NDArray[Any]) -> None:
+        """Add real numbers of any shape."""
+        numbers = chunk.reshape(-1).astype(np.float64, copy=False)
+        finite = numbers[is_finite] if not (is_finite := np.isfinite(numbers)).all() else numbers
+        nans = int(np.count_nonzero(np.isnan(numbers))) if finite.size < numbers.size else 0
+        self.nans, self.infs = self.nans + nans, self.infs + numbers.size - finite.size - nans
+        self.zeros += finite.size - int(np.count_nonzero(finite))
+        if finite.size:
+            self.minimum, self.maximum = min(self.minimum, float(finite.min())), max(self.maximum, float(finite.max()))
+            self._rescale(max(-self.minimum, self.maximum))
+            self._join(finite if self._unit == 1.0 else finite / self._unit)
+
+    def _rescale(self, greatest: float) -> None:
+        unit = greatest if greatest > _SAFE or 0 < greatest < 1 / _SAFE else 1.0
+        ratio = self._unit / unit
+        self._unit, self._mean, self._squares = unit, self._mean * ratio, self._squares * ratio * ratio
+
+    def _join(self, numbers: NDArray[np.float64]) -> None:
+        mean = float(numbers.mean())
+        differences, shift, total = numbers - mean, mean - self._mean, self.finite + numbers.size
+        self._squares += float(differences @ differences) + shift * shift * self.finite * numbers.size / total
+        self._mean += shift * numbers.size / total
+        self.finite = total
+
+    @property
+    def mean(self) -> float:
+        """NaN where there is no number; rounding does not move it out of range."""
+        return min(max(self._mean * self._unit, self.minimum), self.maximum) if self.finite else math.nan
+
+    @property
+    def std(self) -> float:
+        """Of all numbers, not of a sample: a constant array has 0."""
+        if not self.finite:
+            return math.nan
+        return math.sqrt(self._squares / self.finite) * self._unit if self.minimum < self.maximum else 0.0
+
+    @property
+    def norm(self) -> float:
+        """The root of the sum of squares."""
+        return math.sqrt(self._squares + self.finite * self._mean * self._mean) * self._unit
+
+
+def moments_of(array: NDArray[Any]) -> Moments:
+    """Return the moments of an array of any type, complex numbers by magnitude."""
+    moments = Moments()
+    moments.add(real_numbers(array))
+    return moments
+
+
 def statistics_of_sums(
     count: int, stride: int, total: float, norm: float, nonzero: float, nans: float, minimum: float, maximum: float,
-    nonfinite: float,
+    nonfinite: float, deviation: float = math.nan,
 ) -> Statistics:  # fmt: skip
-    """Make the statistics of `count` numbers, every `stride`-th of a tensor, of what a device has summed up of them."""
+    """Make the statistics of `count` numbers, every `stride`-th of a tensor, of what a device has summed up of them.
+
+    - `deviation`: the norm of what they differ from their mean by; without it, it follows from `norm`: a kernel that
+      takes numbers of 32 bits sums their squares in 64
+    """
     finite = count - int(nonfinite)
     infs = int(nonfinite - nans)
     if not finite:
         none = math.nan
         return Statistics(count, none, none, none, none, none, 0, int(nans), infs, stride=stride)
     mean = min(max(total / finite, minimum), maximum)
-    std = math.sqrt(max(norm * norm / finite - mean * mean, 0.0)) if minimum < maximum else 0.0
+    if math.isnan(deviation):
+        deviation = math.sqrt(max(norm * norm - finite * mean * mean, 0.0))
+    std = deviation / math.sqrt(finite) if minimum < maximum else 0.0
     zeros = finite - int(nonzero)
     return Statistics(count, minimum, maximum, mean, std, norm, zeros, int(nans), infs, stride=stride)
 

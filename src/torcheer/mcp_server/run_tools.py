@@ -17,6 +17,7 @@ from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
+from torcheer.samples import moments_of
 from torcheer.studio.sources.open_source import index_of
 from torcheer.terminal import did_you_mean
 from torcheer.verbs import load
@@ -208,13 +209,12 @@ def _step(step: int, steps: Sequence[int], layer: str) -> int:
 
 
 def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    numbers = np.abs(array) if np.iscomplexobj(array) else array
-    finite = numbers[np.isfinite(numbers)].astype(np.float64) if numbers.dtype != bool else numbers.astype(np.float64)
-    facts: dict[str, Any] = {"count": int(array.size), "not_finite": int(array.size - finite.size)}
-    if finite.size:
+    moments = moments_of(array)
+    facts: dict[str, Any] = {"count": int(array.size), "not_finite": int(array.size - moments.finite)}
+    if moments.finite:
         facts |= {
-            "mean": float(finite.mean()), "std": float(finite.std()), "minimum": float(finite.min()),
-            "maximum": float(finite.max()), "zeros": int((finite == 0).sum()),
+            "mean": moments.mean, "std": moments.std, "minimum": moments.minimum, "maximum": moments.maximum,
+            "zeros": moments.zeros,
         }  # fmt: skip
     return facts
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torcheer.encoding import TYPES, bytes_of, from_bytes, numbers_of, real_numbers
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
 from torcheer.ranks import Shard, assemble
+from torcheer.samples import Moments
 from torcheer.terminal import human_shape, short_repr
 
 Array = NDArray[Any]
@@ -151,24 +152,13 @@ class FileTensor:
 
     def statistics(self) -> dict[str, float | int]:
         """Exact statistics of all its numbers, in bounded memory: mean, std, min, max, zeros, nan, inf."""
-        count = nans = infs = zeros = 0
-        total = squares = 0.0
-        least, most = np.inf, -np.inf
+        moments = Moments()
         for chunk in self.chunks():
-            numbers = real_numbers(chunk).reshape(-1).astype(np.float64)
-            finite = numbers[np.isfinite(numbers)]
-            nans += int(np.isnan(numbers).sum())
-            infs += int(np.isinf(numbers).sum())
-            zeros += int((finite == 0).sum())
-            count, total, squares = count + finite.size, total + finite.sum(), squares + np.square(finite).sum()
-            if finite.size:
-                least, most = min(least, float(finite.min())), max(most, float(finite.max()))
-        mean = total / count if count else np.nan
-        std = float(np.sqrt(max(0.0, squares / count - mean * mean))) if count else np.nan
-        extremes = (least, most) if count else (np.nan, np.nan)
+            moments.add(real_numbers(chunk))
+        extremes = (moments.minimum, moments.maximum) if moments.finite else (np.nan, np.nan)
         return {
-            "mean": float(mean), "std": std, "min": extremes[0], "max": extremes[1], "zeros": zeros, "nan": nans,
-            "inf": infs,
+            "mean": moments.mean, "std": moments.std, "min": extremes[0], "max": extremes[1], "zeros": moments.zeros,
+            "nan": moments.nans, "inf": moments.infs,
         }  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class _Moments:
         self.finite = self.zeros = self.nans = self.infs = 0
         self.minimum, self.maximum = math.inf, -math.inf
         self.mean = self.std = self.norm = math.nan
-        self._shift, self._sum, self._squares = 0.0, 0.0, 0.0  # sum and sum of squares of the numbers minus `_shift`
+        self._added, self._mean, self._squares = 0, 0.0, 0.0  # numbers; squares of what they differ from the mean by
         self._buffer = np.empty(min(flat.size, _CHUNK))
         for at in range(0, flat.size, _CHUNK):
             self._count(as_floats(flat[at : at + _CHUNK]), flat)
@@ -127,8 +127,6 @@ class _Moments:
             if not chunk.size:
                 return
             least, greatest = float(chunk.min()), float(chunk.max())
-        if not self.finite and -_SAFE < least and greatest < _SAFE:
-            self._shift = float(chunk.mean(dtype=np.float64))  # keeps precision where all numbers lie far from zero
         self.minimum, self.maximum = min(self.minimum, least), max(self.maximum, greatest)
         self.finite += chunk.size
         if least <= 0 <= greatest:
@@ -143,26 +141,27 @@ class _Moments:
         return finite
 
     def _add(self, chunk: Array) -> None:
+        """Join a chunk by the difference of its mean, as Chan and others do: sums of squares cancel far from zero."""
         buffer = self._buffer[: chunk.size]
         np.copyto(buffer, chunk)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            buffer -= self._shift
-            self._sum += float(buffer.sum())
+            mean = float(buffer.sum()) / chunk.size
+            buffer -= mean
             buffer *= buffer
-            self._squares += float(buffer.sum())
+            shift, total = mean - self._mean, self._added + chunk.size
+            self._squares += float(buffer.sum()) + shift * shift * self._added * chunk.size / total
+            self._mean += shift * chunk.size / total
+            self._added = total
 
     def _finish(self) -> None:
-        difference = self._sum / self.finite  # between the mean and the shift
-        # Rounding must not move the mean out of range.
-        self.mean = min(max(self._shift + difference, self.minimum), self.maximum)
-        is_constant = self.minimum == self.maximum
-        self.std = 0.0 if is_constant else math.sqrt(max(self._squares / self.finite - difference * difference, 0.0))
-        squared_norm = self._squares + self._shift * (2 * self._sum + self._shift * self.finite)
-        self.norm = math.sqrt(max(squared_norm, 0.0))
+        mean = self._mean
+        self.mean = min(max(mean, self.minimum), self.maximum)  # rounding must not move it out of range
+        self.std = 0.0 if self.minimum == self.maximum else math.sqrt(self._squares / self.finite)
+        self.norm = math.sqrt(self._squares + self.finite * mean * mean)
 
     def _finish_scaled(self, flat: Array, scale: float) -> None:
         """The same for numbers whose squares would overflow: a second pass, divided by the largest."""
-        self._shift = self._sum = self._squares = 0.0
+        self._added, self._mean, self._squares = 0, 0.0, 0.0
         for chunk in _scaled(flat, scale):
             self._add(chunk)
         least, greatest = self.minimum, self.maximum

@@ -7,18 +7,16 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
 from torcheer.drawing.draw import draw_history
 from torcheer.drawing.writers.graph_text import GraphText
-from torcheer.encoding import real_numbers
 from torcheer.errors import TorcheerError
 from torcheer.modelfiles import FileTensor, ModelFile, open_model_file
 from torcheer.network.network_records import Net
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.samples import moments_of
 from torcheer.studio.files.file_network import MOST_CELLS, VALUE, in_reading_order, network_of, preview_shape
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
 from torcheer.studio.sources.source import Changes, Source
@@ -159,13 +157,12 @@ def _statistics(tensor: FileTensor) -> dict[str, Any]:
     """Statistics of a sample, evenly spread; of a small tensor, of all of it."""
     if not tensor.is_readable or not tensor.size:
         return {}
-    numbers = real_numbers(tensor.preview(_SAMPLE)).reshape(-1).astype(np.float64)
-    finite = numbers[np.isfinite(numbers)]
-    facts: dict[str, Any] = {"NaN": int(np.isnan(numbers).sum()), "Sampled": numbers.size}
-    if not finite.size:
+    sample = tensor.preview(_SAMPLE)
+    moments = moments_of(sample)
+    facts: dict[str, Any] = {"NaN": moments.nans, "Sampled": sample.size}
+    if not moments.finite:
         return facts
-    return {**facts, "Mean": float(finite.mean()), "Std": float(finite.std()), "Min": float(finite.min()),
-            "Max": float(finite.max())}  # fmt: skip
+    return {**facts, "Mean": moments.mean, "Std": moments.std, "Min": moments.minimum, "Max": moments.maximum}
 
 
 def _facts(file: ModelFile) -> list[Parameter]:

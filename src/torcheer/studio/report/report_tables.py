@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.control.loop_messages import Moment
-from torcheer.encoding import real_numbers
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.runlog.tables.long_table import LongTable, ShownTable
+from torcheer.samples import moments_of
 from torcheer.studio.report.report_source import ReportSource
 from torcheer.terminal import plural
 
@@ -81,17 +81,9 @@ def layer_statistics(source: ReportSource, moments: list[Moment]) -> TableRows |
 
 def _statistics(array: NDArray[Any]) -> dict[str, Any]:
     """Of the finite numbers, computed in double precision; the share of zeros is that of all."""
-    with np.errstate(all="ignore"):
-        numbers = real_numbers(array).reshape(-1).astype(np.float64)
-        finite = numbers[np.isfinite(numbers)]
-        facts = {"Numbers": numbers.size, "NaN": int(np.isnan(numbers).sum()), "Infinite": int(np.isinf(numbers).sum())}
-        if not finite.size:
-            return {**facts, **dict.fromkeys(_NUMBERS)}
-        summary = (
-            finite.mean(),
-            finite.std(),
-            finite.min(),
-            finite.max(),
-            np.count_nonzero(finite == 0) / numbers.size,
-        )
+    moments = moments_of(array)
+    facts = {"Numbers": array.size, "NaN": moments.nans, "Infinite": moments.infs}
+    if not moments.finite:
+        return {**facts, **dict.fromkeys(_NUMBERS)}
+    summary = (moments.mean, moments.std, moments.minimum, moments.maximum, moments.zeros / array.size)
     return {**facts, **{name: float(number) for name, number in zip(_NUMBERS, summary)}}

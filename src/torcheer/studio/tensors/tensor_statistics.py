@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod, sqrt
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.encoding import real_numbers
+from torcheer.samples import Moments
 from torcheer.studio.connections.messages import TensorStatistics
 from torcheer.studio.tensors.tensor_slices import PIECE, pieces
 
@@ -21,58 +22,22 @@ _MOST_DEAD: Final = 1000  # numbers of units that are listed
 def describe_numbers(array: Array, unit_axis: int) -> TensorStatistics:
     """Statistics of all numbers of an array; `unit_axis` tells its units apart, -1: it has none."""
     with np.errstate(all="ignore"):
-        summary = _Summary()
+        summary, plus = Moments(), 0
         for piece in pieces(array):
-            summary.add(_as_floats(piece))
-        counts, edges = _histogram(array, summary.least, summary.most)
+            numbers = _as_floats(piece)
+            summary.add(numbers)
+            plus += int(np.count_nonzero(np.isposinf(numbers))) if summary.infs else 0
+        least, most, mean, std = 0.0, 0.0, 0.0, 0.0
+        if summary.finite:
+            least, most, mean, std = summary.minimum, summary.maximum, summary.mean, summary.std
+        counts, edges = _histogram(array, least, most)
         dead = _dead_units(array, unit_axis) if unit_axis >= 0 else np.empty(0, np.int64)
     return TensorStatistics(
-        count=array.size, nans=summary.nans, plus_infs=summary.plus, minus_infs=summary.minus, zeros=summary.zeros,
-        least=summary.least, most=summary.most, mean=summary.mean, std=summary.std, norm=summary.norm,
+        count=array.size, nans=summary.nans, plus_infs=plus, minus_infs=summary.infs - plus, zeros=summary.zeros,
+        least=least, most=most, mean=mean, std=std, norm=summary.norm,
         edges=tuple(edges), counts=tuple(counts), units=array.shape[unit_axis] if unit_axis >= 0 else 0,
         dead=len(dead), dead_units=tuple(int(unit) for unit in dead[:_MOST_DEAD]), unit_axis=unit_axis,
     )  # fmt: skip
-
-
-class _Summary:
-    """Counts and moments of the finite numbers so far, joined as Chan and others do: sums of squares cancel."""
-
-    def __init__(self) -> None:
-        self.nans = self.plus = self.minus = self.zeros = self.finite = 0
-        self.least = self.most = self._mean = self._squares = self._raw = 0.0
-
-    def add(self, numbers: Array) -> None:
-        finite = _finite(numbers)
-        if finite.size < numbers.size:
-            self.nans += int(np.count_nonzero(np.isnan(numbers)))
-            self.plus += int(np.count_nonzero(np.isposinf(numbers)))
-            self.minus += int(np.count_nonzero(np.isneginf(numbers)))
-        self.zeros += finite.size - int(np.count_nonzero(finite))
-        if not finite.size:
-            return
-        least, most, mean = float(finite.min()), float(finite.max()), float(finite.mean())
-        self.least = min(self.least, least) if self.finite else least
-        self.most = max(self.most, most) if self.finite else most
-        size, shift = finite.size, mean - self._mean
-        total = self.finite + size
-        self._raw += float(finite @ finite)
-        finite = finite - mean
-        self._squares += float(finite @ finite) + shift * shift * self.finite * size / total
-        self._mean += shift * size / total
-        self.finite = total
-
-    @property
-    def mean(self) -> float:
-        return self._mean
-
-    @property
-    def std(self) -> float:
-        """Of all numbers, not of a sample: a constant array has 0."""
-        return sqrt(self._squares / self.finite) if self.finite else 0.0
-
-    @property
-    def norm(self) -> float:
-        return sqrt(self._raw)
 
 
 def _as_floats(piece: Array) -> Array:

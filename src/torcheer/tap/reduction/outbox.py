@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from torcheer.encoding import Offer
-from torcheer.samples import SampleBatch
+from torcheer.samples import NONFINITE, SampleBatch
 from torcheer.tap.device_copies import READY, copy_to_host
 from torcheer.tap.tensor_copies import GroupSink
 
@@ -103,4 +103,4 @@ class Outbox:
 
 def _is_nonfinite(header: dict[str, Any]) -> bool:
     """Whether a value is known to have NaN or infinite numbers."""
-    return header.get("finite") is False or ("sums" in header and header["sums"][-1] > 0)
+    return header.get("finite") is False or ("sums" in header and header["sums"][2 + NONFINITE] > 0)

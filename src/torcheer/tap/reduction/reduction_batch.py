@@ -28,25 +28,43 @@ def reduce(tensor: Tensor, source: Tensor | None = None, by_row: bool = False) -
     """Compute the sums of a `Statistics`, as one small tensor on the same device, without synchronizing.
 
     As few operations as possible: on a GPU each costs its launch, whatever the size. Where `tensor` is a sample,
-    `source` is the full tensor, and only checked for being finite.
+    `source` is the full tensor, and only checked for being finite. Before that stands the norm of the deviations from
+    the mean: what two sums of squares differ by is rounding where numbers lie far from zero.
     """
     numbers = _as_float(tensor)
     if not numbers.numel():
-        return torch.zeros(SUMS, dtype=torch.float64, device=numbers.device)
+        return torch.zeros(SUMS + 1, dtype=torch.float64, device=numbers.device)
     dims, greatest = (1,) if by_row else tuple(range(numbers.dim())), torch.finfo(numbers.dtype).max
     finite = torch.nan_to_num(numbers, 0.0, 0.0, 0.0)
     # Infinity minus infinity is NaN, which counts as nonzero.
     nonfinite = _norm(numbers - numbers, 0, dims)
+    total = finite.sum(dims, dtype=torch.float64)
+    count = (math.prod(numbers.shape[dim] for dim in dims) - nonfinite).clamp_min(1.0)
+    mean = (total / count).to(numbers.dtype)
+    from_mean = torch.nan_to_num(numbers - (mean[:, None] if by_row else mean), 0.0, 0.0, 0.0)
+    rest = from_mean.sum(dims, dtype=torch.float64)  # the mean is rounded to their type
     return torch.stack([
-        finite.sum(dims, dtype=torch.float64),
-        _norm(finite, 2, dims),
+        total,
+        _root_of_squares(finite, dims),
         _norm(finite, 0, dims),
         (numbers != numbers).sum(dims, dtype=torch.float64),
         torch.nan_to_num(numbers, greatest, greatest, greatest).amin(dims).double(),
         torch.nan_to_num(numbers, -greatest, -greatest, -greatest).amax(dims).double(),
         nonfinite,
+        _root_of_squares(from_mean, dims, (rest / count.sqrt())),
         nonfinite if source is None else largest(source),
     ], -1)  # fmt: skip
+
+
+def _root_of_squares(numbers: Tensor, dims: tuple[int, ...], less: Tensor | None = None) -> Tensor:
+    """The root of the sum of squares, less one; of doubles, whose squares may overflow or vanish, scaled."""
+    if numbers.dtype != torch.float64:
+        norm = _norm(numbers, 2, dims)
+        return norm if less is None else (norm.square() - less.square()).clamp_min(0.0).sqrt()
+    most = numbers.abs().amax()
+    unit = torch.where(most > 0, most, 1.0)
+    squares = _norm(numbers / unit, 2, dims).square()
+    return (squares if less is None else (squares - (less / unit).square()).clamp_min(0.0)).sqrt() * unit
 
 
 def _norm(numbers: Tensor, order: int, dims: tuple[int, ...]) -> Tensor:
