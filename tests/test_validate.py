@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import torcheer as tl
 from torcheer.capture.proof.replay import Replay
+from torcheer.capture.record.function_table import lookup_call
 from torcheer.errors import CannotReplay
 
 
@@ -343,6 +344,266 @@ def test_other_number_types_are_compared():
     assert tl.validate(Does(lambda x: x.to(torch.float8_e4m3fn).float() + 1), torch.randn(4))
 
 
+def with_a_default_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = torch.zeros(4) + torch.arange(4.0) + torch.tensor([1.0] * 4) + torch.rand(4)
+        return x + made, torch.arange(4) / 3, torch.ones(4, dtype=torch.long).exp()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def with_a_default_device(x):
+    torch.set_default_device("meta")
+    try:
+        return torch.zeros(4), torch.rand(4), x * 2
+    finally:
+        torch.set_default_device(None)
+
+
+def with_a_chosen_kernel(x):
+    heads = x.repeat(40).view(1, 1, 10, 16)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return functional.scaled_dot_product_attention(heads, heads, heads)
+
+
+@pytest.mark.parametrize("forward", [with_a_default_dtype, with_a_default_device, with_a_chosen_kernel])
+@pytest.mark.parametrize("save", ["all", tl.Save(guard="clone")])
+def test_settings_that_a_model_changes_as_it_runs_are_those_of_the_replay(forward, save):
+    history = tl.log_forward_pass(Does(forward), torch.randn(4), layers_to_save=save)
+    report = history.validate()
+    assert report and not report.unjudged, report
+    assert torch.get_default_dtype() is torch.float32 and torch.zeros(1).device.type == "cpu"
+    assert torch.backends.cuda.flash_sdp_enabled()
+
+
+@pytest.mark.parametrize("name", ["default dtype", "threads", "deterministic", "mkldnn"])
+def test_settings_around_a_capture_are_those_of_the_replay(name):
+    seen = []
+
+    def forward(x):
+        seen.append((torch.get_default_dtype(), torch.get_num_threads(), torch.backends.mkldnn.enabled))
+        seen[-1] += (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+        return looks(x) + torch.zeros(3)
+
+    @torch.library.custom_op(f"torcheer_tests::looks_at_{name.split()[0]}", mutates_args=())
+    def looks(x: torch.Tensor) -> torch.Tensor:
+        return x * hash((torch.get_num_threads(), torch.backends.mkldnn.enabled,
+                         torch.are_deterministic_algorithms_enabled()))  # fmt: skip
+
+    set_it = {
+        "default dtype": lambda on: torch.set_default_dtype(torch.float64 if on else torch.float32),
+        "threads": lambda on: torch.set_num_threads(before[1] + on),
+        "deterministic": lambda on: torch.use_deterministic_algorithms(on, warn_only=on),
+        "mkldnn": lambda on: torch.backends.mkldnn.set_flags(_enabled=not on, _fp32_precision=None),
+    }[name]
+    forward(torch.randn(3))
+    before = seen.pop()
+    set_it(True)
+    try:
+        history = tl.log_forward_pass(Does(forward), torch.randn(3))
+    finally:
+        set_it(False)
+    report = history.validate()
+    assert report and not report.unjudged, report
+    forward(torch.randn(3))
+    assert seen.pop() == before != seen.pop()
+
+
+def reduced_onto_itself(w):
+    w = w * 1
+    torch.sum(w, 0, out=w[0])
+    torch.mean(w, 0, out=w[1])
+    torch.mm(w[:2, :2], w[1:, 2:], out=w[1:, :2])
+    torch.cumsum(w[:, 1:], 0, out=w[:, :3])
+    return w * 2
+
+
+@pytest.mark.parametrize("save", ["all", tl.Save(guard="clone"), tl.Save(detach=True)])
+def test_an_out_that_overlaps_what_is_read_is_held(save):
+    with torch.no_grad():
+        history = tl.log_forward_pass(Does(reduced_onto_itself), torch.randn(3, 4), layers_to_save=save)
+    report = history.validate()
+    assert report and not report.unjudged, report
+    total = history["sum_1"]
+    copies = history.trace.recorder.memory.copies
+    copies[total.index << 20] = total.tensor_contents.nextafter(torch.tensor(99.0))
+    assert total.index in history.validate().failures
+
+
+def conjugated(x):
+    z = x * 1
+    z.conj()[0] = 2 + 1j
+    z.conj().mul_(2j)
+    z.conj().imag.add_(1.0)
+    z.mH.real[1:].copy_(x.mT.imag[1:])
+    w = z.conj()
+    y = w @ x.mT
+    z.zero_()
+    return y, w * 2, z
+
+
+@pytest.mark.parametrize("save", ["all", tl.Save(guard="clone")])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_a_write_through_a_conjugate_is_held(save, dtype):
+    with torch.no_grad():
+        history = tl.log_forward_pass(Does(conjugated), torch.randn(3, 4, dtype=dtype), layers_to_save=save)
+    report = history.validate()
+    assert report and not report.unjudged, report
+
+
+def sparse(x):
+    indices = torch.tensor([[0, 1, 1], [2, 0, 0]])
+    twice = torch.sparse_coo_tensor(indices, x[:3], (2, 3), check_invariants=True)
+    return (twice + twice).to_dense(), twice.coalesce() * 2, x.view(2, 2).to_sparse_csr() @ x[:2]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_sparse_values_are_compared_as_they_are(mode):
+    with mode():
+        history = tl.log_forward_pass(Does(sparse), torch.randn(4))
+    assert history.validate(), history.validate()
+    made = next(op for op in history if op.name == "sparse_coo_tensor")
+    with mode():
+        other = made.tensor_contents.clone()
+        other._values()[2] = other._values()[2].nextafter(torch.tensor(9.0))
+    history.trace.recorder.memory.copies[made.index << 20] = other
+    assert made.index in history.validate().failures
+
+
+def test_a_difference_is_told_in_its_own_words():
+    history = tl.log_forward_pass(Does(lambda x: (x * 1, x + 0, x.long(), x > 0, x.sgn(), x + 1)), torch.zeros(3))
+    copies = history.trace.recorder.memory.copies
+    other = [torch.zeros(4), -torch.zeros(3), torch.tensor([0, 0, 2**60]), torch.ones(3), torch.full((3,), torch.nan)]
+    copies |= {number << 20: value for number, value in enumerate(other, 1)}
+    text = str(history.validate())
+    for words in (
+        "mul_1_1 unequal: output 0 is 3 float32 on cpu, recorded was 4 float32 on cpu",
+        "add_1_2 unequal: output 0 differs in bits alone (the sign of a zero, the kind of a NaN)",
+        "long_1_3 unequal: output 0 differs by up to 1.15e+18",
+        "gt_1_4 unequal: output 0 is 3 bool on cpu, recorded was 3 float32 on cpu",
+        "sgn_1_5 unequal: output 0 differs where only one of the two is NaN",
+    ):
+        assert words in text, text
+
+
+class Integrates(nn.Module):
+    """A spiking neuron: its buffers take part in what it computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("decay", torch.tensor(0.9))
+        self.register_buffer("threshold", torch.tensor(1.0))
+        self.register_buffer("charge", torch.zeros(1))
+
+    def forward(self, x):
+        is_over = (self.charge - self.threshold > 0).float()
+        self.charge = self.decay.clamp(0, 1) * self.charge + x - is_over * self.threshold
+        return self.charge
+
+
+class Scaled(torch.Tensor):
+    """A weight of whole numbers and a scale, as libraries that quantise make them."""
+
+    @staticmethod
+    def __new__(cls, numbers, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=scale.dtype, device=scale.device)
+
+    def __init__(self, numbers, scale):
+        self.numbers, self.scale = numbers, scale
+
+    def __tensor_flatten__(self):
+        return ["numbers", "scale"], None
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is functional.linear:
+            x, weight, bias = args
+            return (x @ (weight.numbers.t() * weight.scale) + bias).to(x.dtype)
+        return super().__torch_function__(func, types, args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.clone.default):
+            return cls(func(args[0].numbers), func(args[0].scale))
+        return NotImplemented
+
+
+def quantised():
+    layer = nn.Linear(4, 5)
+    numbers = (layer.weight.detach() * 127).round().to(torch.int8)
+    layer.weight = nn.Parameter(Scaled(numbers, torch.tensor(1 / 127)), requires_grad=False)
+    return layer
+
+
+@pytest.mark.parametrize("make", [Integrates, quantised])
+@pytest.mark.parametrize("edit", [tl.edits.zero(), tl.edits.replace(3.0), tl.edits.scale(2.0), tl.edits.clamp(0, 0)])
+def test_what_an_edit_does_not_let_through_is_no_parent_that_does_not_matter(make, edit):
+    model = nn.Sequential(nn.Linear(4, 4), make())
+    edited = 0
+    for op in tl.log_forward_pass(model, torch.randn(3, 4)).ops:
+        if op.kind == "op" and op.name != "gt":
+            report = tl.log_forward_pass(model, torch.randn(3, 4), edits={op.index: edit}).validate()
+            assert report, (op.name, report)
+            edited += 1
+    assert edited > 1
+
+
+def test_an_edge_of_an_edited_operation_is_proved_all_the_same():
+    history = tl.log_forward_pass(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4), edits={"linear_1": tl.edits.zero()}
+    )
+    recorder = history.trace.recorder
+    recorder.rows[9] = lookup_call(ignores_its_second)
+    assert "parameter" in str(history.validate().dead_edges)
+
+
+@torch.library.custom_op("torcheer_tests::ignores_its_second", mutates_args=())
+def ignores_its_second(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return x * 2 + bias
+
+
+# -- a model is left as it was ----------------------------------------------------------------------------------------
+
+
+class Counts(nn.Module):
+    """Batch norm, dropout, a counter and a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.dropout = nn.BatchNorm1d(4), nn.Dropout(0.5)
+        self.calls, self.seen = 0, []
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(x)
+        return self.dropout(self.norm(x))
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_validating_a_model_in_training_leaves_its_buffers_and_random_state_alone(seed):
+    model, x = Counts().train(), torch.randn(5, 4)
+    buffers = dict(model.named_buffers())
+    state, random_state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    report = tl.validate(model, x, seed=seed)
+    assert report and not report.unjudged, report
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(buffer is buffers[name] for name, buffer in model.named_buffers())
+    assert model.calls == 0 and model.seen == [] and torch.equal(torch.get_rng_state(), random_state)
+    assert model.norm.num_batches_tracked == 0
+
+
+def test_a_model_that_raises_while_it_is_validated_is_left_as_it_was():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(3, 3)).train()
+    with pytest.raises(RuntimeError, match="shape"):
+        tl.validate(model, torch.randn(5, 4))
+    assert model[0].num_batches_tracked == 0
+
+
 # -- the third verdict ------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +638,40 @@ def test_a_report_on_nothing_but_what_cannot_be_judged_is_false():
     with tl.recording() as history:
         pass
     assert not history.validate()
+
+
+@torch.library.custom_op("torcheer_tests::aligned", mutates_args=())
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    return x * (1 + 1e-6 * (x.data_ptr() % 64))  # as kernels that add in another order where memory is aligned
+
+
+def test_a_unit_in_the_last_place_is_no_noise_of_another_alignment():
+    history = tl.log_forward_pass(Does(lambda x: aligned(x) + 1), torch.randn(40))
+    value = history["aligned_1"].tensor_contents.clone()
+    value[7] = value[7].nextafter(torch.tensor(9.0))
+    history.trace.recorder.memory.copies[1 << 20] = value
+    report = history.validate()
+    assert report.verdict == "FAILED" and list(report.failures) == [1, 2] and not report.unjudged
+
+
+@pytest.mark.parametrize("save", ["all", tl.Save(guard="clone"), tl.Save(detach=True)])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize(
+    "part",
+    [lambda y: y[3:], lambda y: y[1:].view(-1, 3).t(), lambda y: y[2].expand(5), lambda y: y.unfold(0, 4, 1)[1:]],
+)
+def test_copies_lie_in_memory_as_the_values_did(save, grad, part):
+    def forward(x):
+        y = x * 2
+        z = aligned(part(y))
+        y[0] = 3.0  # a small part of it: what it replaces can be kept in a log
+        w = aligned(part(y))
+        y.zero_()
+        return z, w, y.numpy(force=True).sum() * x
+
+    x = torch.randn(5200, requires_grad=grad)
+    report = tl.log_forward_pass(Does(forward), x, layers_to_save=save).validate(perturb=False)
+    assert report, report
 
 
 # -- wrong captures fail, in each of these ways -----------------------------------------------------------------------

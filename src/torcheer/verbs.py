@@ -150,17 +150,17 @@ def validate(
 
     The `verdict` of the report is "held", "FAILED", or "not judged": a part could not be replayed. Only "held" is true.
 
-    - `what`: a model, which is run once with `inputs`; or a history captured in this process.
+    - `what`: a model, which is run once with `inputs` and left as it was, its buffers and random generators, too; or a
+      history captured in this process.
     - `inputs`, `input_kwargs`, `seed`: as for `log_forward_pass`.
     """
-    from torcheer.capture.forward_pass import log_forward_pass as run
-    from torcheer.capture.proof.replay import validate_history
+    from torcheer.capture.proof.replay import validate_history, validate_model
 
     if isinstance(what, ModelHistory):
         if inputs != () or input_kwargs or seed is not None:
             raise BadArgument("validate: a history has run already; inputs and a seed go with a model")
         return validate_history(what)
-    return validate_history(run(what, inputs, input_kwargs=input_kwargs, seed=seed, for_proof=True))
+    return validate_model(what, inputs, input_kwargs=input_kwargs, seed=seed)
 
 
 @names_options

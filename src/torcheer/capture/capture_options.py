@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from torcheer.capture import edits as edits_module
+from torcheer.capture.ambient_state import random_state
 from torcheer.capture.editing.edit_targets import EditTarget, EditTargets
 from torcheer.capture.editing.input_edits import argument_number, check_runs_again, replace_argument, run_again
 from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningRecord, RunningView
 from torcheer.capture.op_choice import LateChoice, OpChoice
-from torcheer.capture.random_states import random_state
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.partial_recorder import PartialRecorder

@@ -54,7 +54,7 @@ def log_forward_pass(
 
     `for_proof`: also keep what only a replay needs, the weights that FSDP gathers.
     """
-    _check_model(model)
+    check_model(model)
     args, kwargs = call_arguments(model, inputs, input_kwargs)
     if not _has_structure(structure):
         _check_without_structure(edits, level)
@@ -170,7 +170,7 @@ def recording(
 ) -> Iterator[ModelHistory]:
     """Record everything torch does inside the block: a training step, a `generate` loop."""
     if model is not None:
-        _check_model(model)
+        check_model(model)
     if not _has_structure(structure):
         if model is None:
             raise BadArgument("structure=False records what modules return: give the model, recording(model, …)")
@@ -349,7 +349,8 @@ def _uncompiled(recorder: Recorder) -> Iterator[None]:
                 module._compiled_call_impl = call
 
 
-def _check_model(model: Any) -> None:
+def check_model(model: Any) -> None:
+    """Raise `NotAModel` for anything but a model, saying what to give."""
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise NotAModel(f"{model.__name__} is a class; give a model made from it: {model.__name__}(…)")
     if not isinstance(model, torch.nn.Module):

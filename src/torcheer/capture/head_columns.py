@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from torcheer.capture.random_states import preserve_random_state
+from torcheer.capture.ambient_state import preserve_random_state
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torcheer.capture.random_states import random_state, restore_random
+from torcheer.capture.ambient_state import random_state, restore_random
 from torcheer.capture.record.recorder import WIDTH, OpRow, Recorder
 from torcheer.capture.record.tensor_trees import argument_tensors, leaves, replace
 from torcheer.errors import BadArgument

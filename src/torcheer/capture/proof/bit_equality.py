@@ -7,9 +7,11 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.torch_state import DisableTorchFunctionSubclass
-from torcheer.capture.values.memory_layout import NO_MEMORY
+from torcheer.capture.values.memory_layout import NO_MEMORY, PLAIN, parts_of
 from torcheer.capture.values.value_copies import same_bits
+from torcheer.terminal import human_shape
 
 
 def equal_values(first: Tensor, second: Tensor) -> bool:
@@ -31,9 +33,8 @@ def equal_values(first: Tensor, second: Tensor) -> bool:
         return False
     if not has_numbers(first) or not has_numbers(second):
         return True
-    if first.layout is torch.sparse_coo:
-        a, b = first.coalesce(), second.coalesce()
-        return same_bits(a.indices(), b.indices()) and same_bits(a.values(), b.values())
+    if first.layout is not torch.strided and (pieces := parts_of(first)):  # as they are: `coalesce` would add numbers
+        return _equal_parts(pieces, parts_of(second))
     if first.layout is not torch.strided:
         return same_bits(first.to_dense(), second.to_dense())
     if first.is_quantized:
@@ -78,12 +79,36 @@ def is_lazy(tensor: Tensor) -> bool:
 
 
 def largest_difference(first: Tensor, second: Tensor) -> float:
-    """Return the largest absolute difference of two values; NaN if it cannot be computed."""
+    """Return the largest absolute difference of two values; NaN if one of them is NaN alone, or if there is none."""
     first_parts, second_parts = parts(first), parts(second)
     if first_parts and second_parts:
         return max(map(largest_difference, first_parts, second_parts))
     try:
-        gap = (first.detach().to(torch.float64) - second.detach().to(torch.float64)).abs()
+        a, b = _widened(first), _widened(second)
+        gap = torch.where(a.eq(b) | (a.ne(a) & b.ne(b)), 0, (a - b).abs())
         return float(gap.max()) if gap.numel() else 0.0
     except (RuntimeError, TypeError, NotImplementedError):
         return float("nan")
+
+
+def _widened(value: Tensor) -> Tensor:
+    """Return the numbers in the largest type of their kind."""
+    kind = torch.float64 if value.is_floating_point() else torch.complex128 if value.is_complex() else torch.int64
+    return value.detach().to(kind)
+
+
+def difference_text(first: Tensor, second: Tensor) -> str:
+    """Say how a value differs from the one that was recorded."""
+    given, recorded = _form_text(first), _form_text(second)
+    if given != recorded:
+        return f"is {given}, recorded was {recorded}"
+    gap = largest_difference(first, second)
+    if gap:
+        return "differs where only one of the two is NaN" if gap != gap else f"differs by up to {gap:.3g}"
+    return "differs in bits alone (the sign of a zero, the kind of a NaN)"
+
+
+def _form_text(value: Tensor) -> str:
+    meta = meta_of(value)
+    kind = "" if type(value) in PLAIN else f"{type(value).__name__} of "
+    return f"{kind}{human_shape(meta.shape)} {meta.dtype.removeprefix('torch.')} on {meta.device}"

@@ -28,6 +28,9 @@ def dead_edges(recorder: Recorder, node: int, run: Run) -> list[str]:
     refs = row.refs
     if not refs or row.call.mark or _is_discrete(before):
         return []
+    if node in recorder.edit_functions:  # they may let nothing through: the operation itself is judged
+        run = partial(run, is_edited=False)
+        before = run(values)
     tensors = argument_tensors(row.args, row.kwargs or {})
     written = {id(tensor) for tensor in written_tensors(row.call, row.args, row.kwargs or {})}
     targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in written}

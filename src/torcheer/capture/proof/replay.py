@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torcheer.capture.proof.bit_equality import equal_values, has_numbers, is_lazy, largest_difference
-from torcheer.capture.proof.edge_proof import dead_edges, forget_noise, perturbable
+from torcheer.capture.ambient_state import preserve_random_state
+from torcheer.capture.forward_pass import check_model, log_forward_pass
+from torcheer.capture.proof.bit_equality import difference_text, equal_values, has_numbers, is_lazy, largest_difference
+from torcheer.capture.proof.edge_proof import dead_edges, forget_noise
 from torcheer.capture.proof.rerun import Run, as_it_ran, memory_filled, rerun_row, tangent_of
-from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record.recorder import WIDTH, OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.torch_state import REPLAY, exact_modes, is_forward_ad_on, require
 from torcheer.errors import CannotReplay, ValueUnavailable
 from torcheer.history.numbers.unwritten_memory import UNINITIALISED
+from torcheer.tap.compiled.preserved_state import PreservedState
 
 CANNOT = "cannot be judged"  # not by anybody: it must not run again, or gives another result each time
 MISSING = "not judged"  # here: a value is missing
@@ -113,6 +115,7 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
         stack.enter_context(torch.no_grad())
         stack.enter_context(preserve_random_state())
         stack.enter_context(exact_modes((), ()))  # no user mode sees the replay
+        stack.enter_context(recorder.backends.active())
         replay = Replay(recorder)
         if replay.is_forward_mode and not is_forward_ad_on():
             stack.enter_context(forward_ad.dual_level())
@@ -123,6 +126,15 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
     for node in (*report.failures, *report.skipped, *report.unjudged):
         report.labels[node] = history[node].label
     return report
+
+
+def validate_model(
+    model: torch.nn.Module, inputs: Any, *, input_kwargs: Mapping[str, Any] | None = None, seed: int | None = None
+) -> Validation:
+    """Run a model once and validate that pass; its buffers, counters and random state are then as they were."""
+    check_model(model)
+    with PreservedState(model).restored():
+        return validate_history(log_forward_pass(model, inputs, input_kwargs=input_kwargs, seed=seed, for_proof=True))
 
 
 class Replay:
@@ -224,7 +236,7 @@ def difference(results: list[Tensor], expected: list[Tensor]) -> str:
         return f"{len(results)} results instead of {len(expected)}"
     for slot, (result, wanted) in enumerate(zip(results, expected, strict=True)):
         if not equal_values(result, wanted):
-            return f"output {slot} differs by up to {largest_difference(result, wanted):.3g}"
+            return f"output {slot} {difference_text(result, wanted)}"
     return ""
 
 
@@ -232,7 +244,7 @@ def _excuse(run: Run, parents: list[Tensor], results: list[Tensor], expected: li
     """Return the verdict on a result that differs although the capture may be right, or ""."""
     if len(results) != len(expected) or any(map(_are_unlike, results, expected)):
         return ""
-    runs = [results, *(run([_realign(parent, places) for parent in parents]) for places in (1, 3, 8))]
+    runs = [results, *(run(parents) for _ in range(3))]
     with memory_filled():
         unwritten = list(map(_unwritten, run(parents), zip(*runs, strict=True)))
     runs, expected = (
@@ -248,15 +260,6 @@ def _excuse(run: Run, parents: list[Tensor], results: list[Tensor], expected: li
         if gap <= 8 * spread:
             return f"{CANNOT}: it gives other numbers each time it runs"
     return ""
-
-
-def _realign(value: Tensor, places: int) -> Tensor:
-    """Copy a value to another alignment: sums of some kernels depend on it."""
-    if not perturbable(value) or 0 in value.stride():
-        return value
-    extent = sum((length - 1) * stride for length, stride in zip(value.shape, value.stride(), strict=True))
-    memory = torch.empty(extent + 1 + places, dtype=value.dtype, device=value.device)
-    return memory.as_strided(value.shape, value.stride(), places).copy_(value)
 
 
 def _are_unlike(first: Tensor, second: Tensor) -> bool:

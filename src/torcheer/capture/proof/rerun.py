@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torcheer.capture.random_states import restore_random
+from torcheer.capture.ambient_state import default_settings, restore_random
 from torcheer.capture.record.function_table import written_tensors
 from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
@@ -24,11 +24,14 @@ from torcheer.capture.torch_state import (
     exact_modes,
     is_forward_ad_on,
 )
-from torcheer.capture.values.byte_history import ALIGNMENT
 from torcheer.capture.values.memory_layout import Geometry
-from torcheer.capture.values.value_copies import copy_of
+from torcheer.capture.values.value_copies import ALIGNMENT, copy_of
 
-Run = Callable[[list[Tensor]], list[Tensor]]  # from parents to the tensors of a row
+
+class Run(Protocol):
+    """Runs a row again: from values of its parents to its tensors."""
+
+    def __call__(self, parents: list[Tensor], /, *, is_edited: bool = True) -> list[Tensor]: ...
 
 
 def as_it_ran(recorder: Recorder, node: int) -> tuple[OpRow, list[Tensor], list[Tensor]]:
@@ -48,11 +51,17 @@ def as_it_ran(recorder: Recorder, node: int) -> tuple[OpRow, list[Tensor], list[
 
 
 def rerun_row(
-    recorder: Recorder, node: int, row: OpRow, parents: list[Tensor], modes: tuple[tuple[Any, ...], ...] = ((), ())
+    recorder: Recorder,
+    node: int,
+    row: OpRow,
+    parents: list[Tensor],
+    modes: tuple[tuple[Any, ...], ...] = ((), ()),
+    *,
+    is_edited: bool = True,
 ) -> list[Tensor]:
     """Run a row on these parents, without side effects, and return its tensors.
 
-    `modes` are the function and dispatch modes to run under.
+    `modes` are the function and dispatch modes to run under; `is_edited`: with the edits of its results.
     """
     call = row.call
     if call.mark and call.name == "output":
@@ -67,15 +76,27 @@ def rerun_row(
     written = written_tensors(call, args, kwargs)
     if written:  # never write into a saved value, nor into the model
         copies = {id(tensor): _writable_copy(tensor) for tensor in written}
-        fresh = iter([copies.get(id(tensor), tensor) for tensor in parents])
+        fresh = iter(_as_they_overlapped(recorder, node, [copies.get(id(tensor), tensor) for tensor in parents]))
         args, kwargs = replace(row.args, fresh), replace(row.kwargs or {}, fresh)
         written = written_tensors(call, args, kwargs)
     with _settings(recorder, node, row):
-        with exact_modes(*modes):
+        with exact_modes(*modes), default_settings(recorder, node):
             out = call.function(*args, **kwargs)
-        results = _apply_edits(recorder, node, leaves(out), written)
+        results = leaves(out)
+        if is_edited:
+            results = _apply_edits(recorder, node, results, written)
     result_ids = {id(tensor) for tensor in results}
     return results + [tensor for tensor in written if id(tensor) not in result_ids]
+
+
+def _as_they_overlapped(recorder: Recorder, node: int, parents: list[Tensor]) -> list[Tensor]:
+    """Return the arguments of a row that reads where it writes, in one memory as they were."""
+    places = recorder.overlaps.get(node)
+    if places is None:
+        return parents
+    shared = [(place, parent) for place, parent in zip(places, parents, strict=True) if place is not None]
+    windows = iter(shared_memory(*zip(*shared, strict=True)))
+    return [parent if place is None else next(windows) for place, parent in zip(places, parents, strict=True)]
 
 
 def _writable_copy(tensor: Tensor) -> Tensor:
@@ -108,26 +129,28 @@ def _apply_edits(recorder: Recorder, node: int, results: list[Tensor], written: 
 
 def replay_alias(places: tuple[Geometry | None, ...], parents: list[Tensor]) -> Tensor:
     """Replay an alias row: apply the later writes to the old value, in order."""
-    region, *regions_written = places
-    old, *written = parents
-    if region is None or any(place is None for place in regions_written):
-        return written[-1] if written else old
-    shapes = [region, *(place for place in regions_written if place is not None)]
-    values = [old, *written]
-    spans = [_bytes_of(place, value) for place, value in zip(shapes, values, strict=True)]
+    known = [place for place in places if place is not None]
+    if len(known) < len(places):
+        return parents[-1]
+    return shared_memory(known, parents)[0]
+
+
+def shared_memory(places: Sequence[Geometry], values: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors that lie in one memory as the originals did, the values written there in order."""
+    spans = [_bytes_of(place, value) for place, value in zip(places, values, strict=True)]
     first = min(begin for begin, _ in spans) // ALIGNMENT * ALIGNMENT
-    memory = torch.empty(max(end for _, end in spans) - first, dtype=torch.uint8, device=old.device).untyped_storage()
-    windows = [_window(memory, first, place, value) for place, value in zip(shapes, values, strict=True)]
+    size = max(end for _, end in spans) - first
+    memory = torch.empty(size, dtype=torch.uint8, device=values[0].device).untyped_storage()
+    windows = [_window(memory, first, place, value) for place, value in zip(places, values, strict=True)]
     for window, value in zip(windows, values, strict=True):
         if value.shape == window.shape:
             window.copy_(value) if 0 not in window.stride() else _spread(window, value)
-    return windows[0]
+    return windows
 
 
 def _bytes_of(place: Geometry, value: Tensor) -> tuple[int, int]:
-    sizes, strides, offset = place
-    last = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True) if n)
-    return offset * value.element_size(), (last + 1) * value.element_size()
+    last = place.offset + sum((n - 1) * s for n, s in zip(place.sizes, place.strides, strict=True) if n)
+    return place.offset * value.element_size(), (last + 1) * value.element_size()
 
 
 def _window(memory: Any, first: int, place: Geometry, value: Tensor) -> Tensor:
@@ -135,10 +158,13 @@ def _window(memory: Any, first: int, place: Geometry, value: Tensor) -> Tensor:
 
     Its dtype may differ from the storage's original one: complex for real.
     """
-    sizes, strides, offset = place
-    return torch.empty(0, dtype=value.dtype, device=value.device).set_(
-        memory, offset - first // value.element_size(), sizes, strides
-    )
+    if place.is_neg:  # only the imaginary part of a conjugate is read with its sign changed
+        strides = tuple(step // 2 for step in place.strides)
+        whole = Geometry(place.sizes, strides, place.offset // 2, is_conj=True, is_neg=False)
+        return _window(memory, first, whole, value.to(value.dtype.to_complex())).imag
+    window = torch.empty(0, dtype=value.dtype, device=value.device)
+    window.set_(memory, place.offset - first // value.element_size(), place.sizes, place.strides)
+    return window.conj() if place.is_conj else window
 
 
 def _spread(window: Tensor, value: Tensor) -> None:

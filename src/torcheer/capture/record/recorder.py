@@ -21,7 +21,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from torcheer.capture import process_groups
-from torcheer.capture.random_states import autocast_settings, random_state
+from torcheer.capture.ambient_state import BackendState, autocast_settings, default_device, random_state
 from torcheer.capture.record.function_table import CALLS, TorchCall, lookup_call, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.released_values import CELLS, RELEASED, ReleasedOutputs, add_facts, read_meta
@@ -51,7 +51,7 @@ from torcheer.capture.torch_state import (
     version_of,
 )
 from torcheer.capture.values.copy_on_write import ValueMemory
-from torcheer.capture.values.memory_layout import is_empty, is_freed, unwrap
+from torcheer.capture.values.memory_layout import Geometry, is_empty, is_freed, overlap_of, unwrap
 from torcheer.errors import ValueUnavailable
 from torcheer.inputs import argument_places
 
@@ -79,11 +79,14 @@ ARGS, KWARGS, OUT, REFS, CODE = (OpRow._fields.index(name) for name in ("args", 
 MARKS = {name: TorchCall(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
 MARKS["grad"] = TorchCall(None, "grad", "torch.autograd.grad")
 
+ATTENTION_KERNEL = "scaled_dot_product_attention"  # `sdpa_kernel` chooses among several
+
 _frame = sys._getframe
 _weak = weakref.ref
 _autocast_enabled = is_autocasting
 _dispatch_modes_on = dispatch_mode_count
 _in_inference_mode = torch.is_inference_mode_enabled
+_default_dtype = torch.get_default_dtype
 _push, _pop = push_function_mode, pop_function_mode
 
 
@@ -102,6 +105,7 @@ class Recorder(TorchFunctionMode):
         "append",
         "call_inputs",
         "count",
+        "default_dtype",
         "dispatch_mode_on",
         "exits",
         "facts",
@@ -154,6 +158,11 @@ class Recorder(TorchFunctionMode):
         self.object_outputs: dict[int, tuple[int | None, ...]] = {}
         self.exits: list[Any] = []  # two cells per module call that returned: its scope, the refs of its outputs
         self.random_states: dict[int, Any] = {}  # node -> random state before it ran
+        self.default_dtype = torch.get_default_dtype()  # as it was when this began
+        self.default_dtypes: dict[int, torch.dtype] = {}  # node -> the default dtype, where it was another one
+        self.default_devices: dict[int, torch.device] = {}  # node -> the default device of what had no tensor given
+        self.backends = BackendState()  # as it was when this began
+        self.attention_backends: dict[int, BackendState] = {}  # node of attention -> where it was another one
         self.autocast: dict[int, Any] = {}  # node -> autocast settings, if autocast was on
         self.modes: dict[int, tuple[Any, ...]] = {}  # node -> the dispatch modes it ran under, if any
         self.outer_modes = function_modes()  # active before this recorder: they see each call after it
@@ -163,6 +172,8 @@ class Recorder(TorchFunctionMode):
         self.returned_at: dict[int, tuple[int | str, ...]] = {}  # node of an output -> `Op.returned_at`
         self.inplace_nodes: set[int] = set()  # nodes that wrote to their arguments
         self.extra_writes: dict[int, tuple[Tensor, ...]] = {}  # node -> tensors it wrote but did not return
+        # node -> where each tensor among its arguments lay, if it wrote into memory that it also read
+        self.overlaps: dict[int, tuple[Geometry | None, ...]] = {}
         self.run_notes: list[str] = []  # `RunInfo.notes`
         self.open_composite: Any = None  # the composite being opened
         self.edited: dict[int, str] = {}  # node -> description of the edits of its result
@@ -285,6 +296,8 @@ class Recorder(TorchFunctionMode):
             self.autocast[node] = autocast_settings()
         if _dispatch_modes_on():
             self.modes[node] = dispatch_modes()
+        if _default_dtype() is not self.default_dtype or len(refs) == begin:
+            self._note_defaults(node, has_tensors=len(refs) > begin)
         if id(code) not in DIRECT:
             self.callers[node] = caller_of(frame)
         self.count = node + 1
@@ -316,6 +329,13 @@ class Recorder(TorchFunctionMode):
         if self.on_op is not None:
             return self.on_op(node, call, out)
         return out
+
+    def _note_defaults(self, node: int, *, has_tensors: bool) -> None:
+        """Note the default dtype and device, where they decide what comes out."""
+        if _default_dtype() is not self.default_dtype:
+            self.default_dtypes[node] = _default_dtype()
+        if not has_tensors and (device := default_device()) is not None:
+            self.default_devices[node] = device
 
     def _can_write(self, args: tuple[Any, ...]) -> bool:
         """Preserve the first argument before it is written; False if other values may share its memory."""
@@ -404,6 +424,7 @@ class Recorder(TorchFunctionMode):
         refs = [self.ref_of(tensor) for tensor in argument_tensors(args, kwargs)]
         written = written_tensors(call, args, kwargs) if call.writes or "out" in kwargs else []
         windows = self.memory.protect(call, args, written) if written else []
+        overlap = overlap_of(argument_tensors(args, kwargs), written) if written and len(refs) > 1 else None
         node = self.count
         if call.random is not None and call.random(args, kwargs):
             self.random_states[node] = random_state(args, kwargs)
@@ -432,6 +453,9 @@ class Recorder(TorchFunctionMode):
             self.autocast[node] = autocast_settings()
         if _dispatch_modes_on():
             self.modes[node] = dispatch_modes()
+        self._note_defaults(node, has_tensors=bool(refs))
+        if call.name == ATTENTION_KERNEL and (backends := BackendState()) != self.backends:
+            self.attention_backends[node] = backends
         self.count = node + 1
         begin = len(self.refs)
         self.refs += refs
@@ -446,6 +470,8 @@ class Recorder(TorchFunctionMode):
         self.append(cells)
         if written:
             self.inplace_nodes.add(node)
+            if overlap is not None:
+                self.overlaps[node] = overlap
             self.memory.after_write(windows)
         self.memory.expose_results((row_out, written))
         if under_way:

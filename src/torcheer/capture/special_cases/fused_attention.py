@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from torcheer.capture.random_states import preserve_random_state
+from torcheer.capture.ambient_state import preserve_random_state
 from torcheer.capture.record.function_twins import FUSED_MODULES, choosing_twin, forward_twin
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from torcheer.capture.random_states import RandomState
+from torcheer.capture.ambient_state import RandomState
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.recorder import Recorder

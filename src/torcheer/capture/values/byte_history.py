@@ -17,10 +17,10 @@ from torch import Tensor
 
 from torcheer.capture.torch_state import UNDONE_WRITES, require, unsafe_view
 from torcheer.capture.values.memory_layout import MemoryRegion
-from torcheer.capture.values.value_copies import restrided
+from torcheer.capture.values.value_copies import laid_out
 from torcheer.errors import ValueUnavailable
 
-ALIGNMENT = 16  # of the first byte, so that numbers of every type can be read
+ROUNDING = 16  # of the first byte, so that numbers of every type can be read
 
 
 class _UndoRecord:
@@ -51,6 +51,7 @@ class UndoLog:
 
     def __init__(self, tensor: Tensor) -> None:
         self._live: Any = tensor.untyped_storage()  # None once sealed
+        self._begin = self._live.data_ptr()  # its address
         self._undo_records: list[_UndoRecord] = []
         self._first, self._end = 1 << 62, 0  # range of the bytes involved
         self._memory: Tensor | None = None  # a copy of these bytes, after `_at` writes
@@ -96,10 +97,10 @@ class UndoLog:
             self._go_to(position)
             assert self._memory is not None
             window = window_at(self._memory.untyped_storage(), region, dtype, self._first)
-            return restrided(window.clone(), window)
+            return laid_out(window.clone(), window, self._begin + region.first)
 
     def _extend_range(self, region: MemoryRegion) -> None:
-        self._first = min(self._first, region.first // ALIGNMENT * ALIGNMENT)
+        self._first = min(self._first, region.first // ROUNDING * ROUNDING)
         self._end = max(self._end, region.end)
 
     def _copy_memory(self) -> None:

@@ -14,7 +14,16 @@ from torcheer.capture.torch_state import inner_tensor, is_wrapped
 # Errors raised by tensors without plain memory: sparse, nested, wrapped, uninitialised.
 NO_MEMORY = (NotImplementedError, RuntimeError, ValueError, AttributeError, TypeError)
 PLAIN = (Tensor, torch.nn.Parameter)
-Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides, offset
+
+
+class Geometry(NamedTuple):
+    """Where in its storage a tensor lies, and how its numbers are to be read from there."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int  # in elements
+    is_conj: bool
+    is_neg: bool
 
 
 class MemoryRegion(NamedTuple):
@@ -55,9 +64,19 @@ def geometry(tensor: Tensor) -> Geometry | None:
     """Return sizes, strides and offset of a tensor; None if it has no plain memory."""
     tensor = unwrap(tensor)
     try:
-        return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+        where = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+        return Geometry(*where, tensor.is_conj(), tensor.is_neg())
     except NO_MEMORY:
         return None
+
+
+def overlap_of(tensors: list[Tensor], written: list[Tensor]) -> tuple[Geometry | None, ...] | None:
+    """Return where the arguments of an operation lie that share memory with what it writes; None without such."""
+    storages = set(map(storage_of, written))
+    shared = [storage_of(tensor) in storages for tensor in tensors]
+    if sum(shared) <= len(written):
+        return None
+    return tuple(geometry(tensor) if is_shared else None for tensor, is_shared in zip(tensors, shared, strict=True))
 
 
 def region_of(tensor: Tensor) -> MemoryRegion | None:

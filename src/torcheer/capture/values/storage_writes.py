@@ -93,7 +93,7 @@ def covers(writer: Any, region: MemoryRegion) -> bool:
     """Whether a dense tensor covers every byte of a region."""
     if writer is None:
         return False
-    sizes, strides, offset = writer
+    sizes, strides, offset, *_ = writer
     expected = 1
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
         if size != 1 and stride != expected:

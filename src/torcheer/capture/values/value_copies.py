@@ -1,4 +1,4 @@
-"""Copies of values: bit for bit, with their strides, and still part of the autograd graph."""
+"""Copies of values: bit for bit, laid out in memory as they were, and still part of the autograd graph."""
 
 from __future__ import annotations
 
@@ -10,40 +10,70 @@ from torcheer.capture.values.memory_layout import NO_MEMORY, PLAIN
 
 
 def copy_of(tensor: Tensor) -> Tensor:
-    """Copy a tensor with its strides, detached from its graph."""
+    """Copy a tensor with its layout, detached from its graph."""
     value = tensor.detach() if tensor.requires_grad else tensor
-    return restrided(value.clone(), value)
+    return laid_out(_clone(value), value)
 
 
 def graph_copy(tensor: Tensor) -> Tensor:
-    """Copy a tensor with its strides, still part of the autograd graph."""
+    """Copy a tensor with its layout, still part of the autograd graph."""
     if not tensor.requires_grad:
         return copy_of(tensor)
     try:
         if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
-            copied = tensor.clone()
+            copied = _clone(tensor)
         else:
             with torch.inference_mode(False), torch.enable_grad():
-                copied = tensor.clone()
+                copied = _clone(tensor)
     except RuntimeError:  # a view that autograd has invalidated
         return cut_off(copy_of(tensor))
     if not copied.requires_grad:  # called below autograd, in a dispatch mode
         return cut_off(copied)
-    if type(copied) in PLAIN and not is_wrapped(copied) and copied.stride() != tensor.stride():
-        copied.data = restrided(copied.detach(), tensor.detach())
+    if type(copied) in PLAIN and not is_wrapped(copied):
+        plain = copied.detach()
+        if (placed := laid_out(plain, tensor.detach())) is not plain:
+            copied.data = placed
     return copied
 
 
-def restrided(copied: Tensor, like: Tensor) -> Tensor:
-    """Return a copy with the strides of `like`, if it can have them."""
+def _clone(tensor: Tensor) -> Tensor:
+    """Clone a tensor; of a conjugate, what it is the conjugate of: kernels compute from that."""
+    return tensor.conj().clone().conj() if tensor.is_conj() else tensor.clone()
+
+
+ALIGNMENT = 64  # bytes: where a value begins within as many, kernels may choose their order of summation by
+
+
+def laid_out(copied: Tensor, like: Tensor, begin: int | None = None) -> Tensor:
+    """Return a copy with the strides and the alignment of `like`, so that kernels compute the same bits from it.
+
+    `begin` is the address at which the value was, if that is not where `like` is.
+    """
+    if like.is_conj():
+        return laid_out(copied.conj(), like.conj(), begin).conj()
     try:
-        if copied.stride() != like.stride():
-            strided = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
-            strided.copy_(like)
-            return strided
-    except NO_MEMORY:  # no strides, or overlapping elements
-        pass
-    return copied
+        place = (like.data_ptr() if begin is None else begin) % ALIGNMENT
+        if copied.stride() == like.stride() and copied.data_ptr() % ALIGNMENT == place:
+            return copied
+        if not like.numel() or place % like.element_size():
+            return copied
+        return _place(like, place // like.element_size())
+    except NO_MEMORY:  # no plain memory
+        return copied
+
+
+def _place(like: Tensor, offset: int) -> Tensor:
+    """Copy a tensor into memory of its own, from an element of that on; elements that share memory share it there."""
+    sizes, strides = like.shape, like.stride()
+    extent = 1 + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
+    memory = torch.empty(offset + extent, dtype=like.dtype, device=like.device)
+    window = torch.empty(0, dtype=like.dtype, device=like.device)
+    window.set_(memory.untyped_storage(), offset, sizes, strides)
+    if extent < like.numel() or 0 in strides:
+        memory[offset:].copy_(like.as_strided((extent,), (1,)))
+    else:
+        window.copy_(like)
+    return window
 
 
 CUT_OFF = (
@@ -70,19 +100,19 @@ def same_bits(first: Tensor, second: Tensor) -> bool:
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     try:
-        if torch.equal(first, second):
+        if type(first) not in PLAIN and torch.equal(first, second):  # a subclass may not let its bits be seen
             return True
-    except NotImplementedError:  # complex numbers of half precision
-        pass
-    return _same_bytes(first, second)
-
-
-def _same_bytes(first: Tensor, second: Tensor) -> bool:
-    try:
-        a = (
-            first.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
-        )  # a 0-dimensional tensor cannot be viewed as bytes
-        b = second.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+        return bool(torch.equal(_bits(first), _bits(second)))
     except RuntimeError:
         return False
-    return bool(torch.equal(a, b))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """Return the numbers as integers of as many bits: 0.0 is not -0.0 there, and NaN equals itself."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if not (plain.is_floating_point() or plain.is_complex()):
+        return plain
+    return (torch.view_as_real(plain) if plain.itemsize > 8 else plain).view(_INTEGERS[min(plain.itemsize, 8)])
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
