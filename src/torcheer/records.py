@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -105,6 +105,14 @@ class BackwardStep:
     title: str = ""  # "Linear layer (98 X 1)": the operator's display name; "" if it equals the name
 
 
+_HOSTS = frozenset(("cpu", "meta", "unknown", ""))  # devices whose operations have ended when their call returns
+
+
+def on_accelerator(metas: Iterable[TensorMeta]) -> bool:
+    """Whether one of these tensors is on a device that runs operations after their call has returned."""
+    return any(meta.device.partition(":")[0] not in _HOSTS for meta in metas)
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operation that ran."""
@@ -121,7 +129,7 @@ class Op:
     output_of: tuple[ModuleCall, ...] = ()  # module calls that returned its result, outermost first
     source: Source | None = None
     site: tuple[Any, ...] = ()  # the bytecode instruction that called it: (file, line, offset)
-    elapsed_secs: float = 0.0
+    elapsed_secs: float = 0.0  # as `timing` says
     function: str = ""  # "torch.conv2d"
     grad_fn: str = ""  # "ConvolutionBackward0"
     settings: tuple[tuple[tuple[int | str, ...], Any], ...] = ()  # non-tensor arguments as (where, value)
@@ -136,11 +144,17 @@ class Op:
     backward: BackwardStep | None = None  # its step of a readable backward pass
     returned_at: tuple[int | str, ...] = ()  # of an output, its place in what the model returned: ("cache", 0, "keys")
     given_at: tuple[int | str, ...] = ()  # of one input of several, its place by forward's names: ("images", 0)
+    timing: str = "host"  # whose clock measured it: "host", which sees an accelerator's launches, or "device"
 
     @property
     def tensors(self) -> tuple[TensorMeta, ...]:
         """Everything an edge may refer to: the outputs, then the other tensors it wrote."""
         return self.outputs + self.written
+
+    @property
+    def is_launch_timed(self) -> bool:
+        """Whether `elapsed_secs` is how long the host took to launch it: an accelerator ran it later."""
+        return self.timing == "host" and self.kind == "op" and on_accelerator(self.tensors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ def log_forward_pass(
     fused: bool = False,
     level: str = "function",
     structure: bool = True,
+    timing: str = "host",
     **older: Unpack[OlderOptions],
 ) -> ModelHistory:
     """Run `model` once and return a history of every operation.
@@ -80,6 +81,8 @@ def log_forward_pass(
     - `level`: "function" records the functions that the code calls, "aten" also the dispatcher calls below.
     - `structure`: False records only outputs of the modules in `layers_to_save`, by forward hooks: no operations, and
       no more cost than hooks.
+    - `timing`: "host" reads the host's clock, which on an accelerator is the time of a launch, and called so; "device"
+      measures the operations by events of the accelerator, without waiting for it in between.
     - `older`: options by their TorchLens names (`vis_outpath`, `vis_nesting_depth`, `random_seed`, `output_device` …).
 
     >>> import torch
@@ -93,6 +96,7 @@ def log_forward_pass(
         return run_older(
             model, inputs, input_kwargs, layers_to_save, vis_opt=vis_opt, vis_path=vis_path, options=older,
             save_gradients=save_gradients, edits=edits, seed=seed, fused=fused, level=level, structure=structure,
+            timing=timing,
         )  # fmt: skip
     from torcheer.capture.forward_pass import log_forward_pass as run
 
@@ -103,7 +107,7 @@ def log_forward_pass(
     try:
         history = run(
             model, inputs, input_kwargs=input_kwargs, layers_to_save=layers_to_save, save_gradients=save_gradients,
-            edits=edits, seed=seed, fused=fused, level=level, structure=structure,
+            edits=edits, seed=seed, fused=fused, level=level, structure=structure, timing=timing,
         )  # fmt: skip
     except Exception as error:
         if vis_opt != "none" and (partial := getattr(error, "history", None)):
@@ -124,17 +128,18 @@ def recording(
     fused: bool = False,
     level: str = "function",
     structure: bool = True,
+    timing: str = "host",
 ) -> AbstractContextManager[ModelHistory]:
     """Record everything torch does inside the block: a training step, a `generate` loop.
 
     - `model`: its modules and parameters name the operations; None: operations without modules.
-    - `layers_to_save`, `save_gradients`, `edits`, `fused`, `level`, `structure`: as for `log_forward_pass`.
+    - `layers_to_save`, `save_gradients`, `edits`, `fused`, `level`, `structure`, `timing`: as for `log_forward_pass`.
     """
     from torcheer.capture.forward_pass import recording as record
 
     return record(
         model, layers_to_save=layers_to_save, save_gradients=save_gradients, edits=edits, fused=fused, level=level,
-        structure=structure,
+        structure=structure, timing=timing,
     )  # fmt: skip
 
 

@@ -73,3 +73,10 @@ test("what has no numbers says why it cannot be chosen", () => {
     ["kind"],
   );
 });
+
+test("times that are only of launches are offered as such", () => {
+  const titleOf = (names?: Record<string, string>): string | undefined =>
+    colourChoices({ time: [0.5] }, names).find(({ quantity }) => quantity === "time")?.title;
+  equal(titleOf(), "time");
+  equal(titleOf({ time: "launch time", memory: "size of results" }), "launch time");
+});

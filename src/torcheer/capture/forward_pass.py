@@ -17,6 +17,7 @@ from torcheer.capture import process_groups
 from torcheer.capture.capture_options import Requests
 from torcheer.capture.error_facts import kept_bytes_by_module, operation, operation_name
 from torcheer.capture.record import module_stack
+from torcheer.capture.record.device_times import DeviceTimes, check_timing
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.partial_recorder import PartialRecorder
 from torcheer.capture.record.recorder import Recorder
@@ -48,6 +49,7 @@ def log_forward_pass(
     fused: bool = False,
     level: str = "function",
     structure: bool = True,
+    timing: str = "host",
     for_proof: bool = False,
 ) -> ModelHistory:
     """Run `model` once and return the history of every operation; without structure, what some modules returned.
@@ -57,9 +59,9 @@ def log_forward_pass(
     check_model(model)
     args, kwargs = call_arguments(model, inputs, input_kwargs)
     if not _has_structure(structure):
-        _check_without_structure(edits, level)
+        _check_without_structure(edits, level, timing)
         return _log_modules(model, args, kwargs, _save_of(layers_to_save), save_gradients, seed)
-    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
+    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level, timing=timing)
     session.trace.seed = _set_seed(seed)
     recorder = session.recorder
     recorder.gathered_copies = {} if for_proof else None
@@ -116,8 +118,11 @@ def _has_structure(structure: Any) -> bool:
     return structure
 
 
-def _check_without_structure(edits: Any, level: str) -> None:
-    for name, needs in (("edits", bool(edits)), (f"level={level!r}", level != "function")):
+def _check_without_structure(edits: Any, level: str, timing: str) -> None:
+    needs_level, needs_timing = level != "function", timing != "host"
+    for name, needs in (
+        ("edits", bool(edits)), (f"level={level!r}", needs_level), (f"timing={timing!r}", needs_timing)
+    ):  # fmt: skip
         if needs:
             raise BadArgument(f"{name} needs the operations of the run; structure=False records none of them")
 
@@ -167,6 +172,7 @@ def recording(
     fused: bool = False,
     level: str = "function",
     structure: bool = True,
+    timing: str = "host",
 ) -> Iterator[ModelHistory]:
     """Record everything torch does inside the block: a training step, a `generate` loop."""
     if model is not None:
@@ -174,12 +180,12 @@ def recording(
     if not _has_structure(structure):
         if model is None:
             raise BadArgument("structure=False records what modules return: give the model, recording(model, …)")
-        _check_without_structure(edits, level)
+        _check_without_structure(edits, level, timing)
         recorded = _module_recording(model, _save_of(layers_to_save), save_gradients)
         with recorded.running():
             yield recorded.history
         return
-    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
+    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level, timing=timing)
     session.recorder.inputs_from_call = True
     with session.running(), _rare_collection, session.recorder:
         yield session.history
@@ -189,18 +195,21 @@ class _Session:
     """One capture from start to end."""
 
     def __init__(
-        self, model: Any, layers_to_save: Any, save_gradients: bool, edits: Any, *, fused: bool, level: str
-    ) -> None:
+        self, model: Any, layers_to_save: Any, save_gradients: bool, edits: Any, *, fused: bool, level: str,
+        timing: str,
+    ) -> None:  # fmt: skip
         if level not in ("function", "aten"):
             raise BadArgument(
                 f"level={level!r}: 'function' records what the code calls, 'aten' also what runs below it"
             )
+        check_timing(timing)
         save = _save_of(layers_to_save)
         self.recorder = Recorder(model, fused) if save.is_plain else PartialRecorder(model, fused)
         self.trace = LiveTrace(self.recorder)
         self.trace.origin = capture_caller(sys._getframe(2))
         self.history = ModelHistory(self.trace)
         self.level = level
+        self.device_times = DeviceTimes(self.recorder) if timing == "device" else None
         self.requests: Requests | None = None
         self.trace.on_follow = self._attach_reader
         if not save.is_plain or save_gradients or edits:
@@ -234,6 +243,8 @@ class _Session:
                     from torcheer.capture.special_cases.aten_level import aten_recording
 
                     stack.enter_context(aten_recording(self.recorder))
+                if self.device_times is not None:
+                    stack.enter_context(self.device_times)
                 yield
                 process_groups.flush_finished(self.recorder, ended=True)
         except StopEarly:
@@ -247,6 +258,8 @@ class _Session:
         finally:
             module_stack.stop(self.recorder)
             self.recorder.memory.finish()
+            if self.device_times is not None:
+                self.recorder.device_secs = self.device_times.read()
             self.trace.elapsed_secs = perf_counter() - started
             self.trace.finish()
             self.trace.on_follow = _no_op

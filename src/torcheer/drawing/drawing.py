@@ -12,7 +12,7 @@ from torcheer.drawing.items.header_text import header_lines
 from torcheer.drawing.items.item import Item
 from torcheer.drawing.items.item_details import details_of, hover_label, overlays_of
 from torcheer.drawing.layout.picture import Picture, walk
-from torcheer.drawing.looks.colour_scale import Colouring, make_colouring
+from torcheer.drawing.looks.colour_scale import Colouring, colour_names, make_colouring
 from torcheer.drawing.looks.sheet import Sheet, place_shapes
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.writers.dot import write_dot
@@ -70,13 +70,15 @@ class Drawing:
         """Return an interactive HTML page: folding, search, details. It works offline."""
         return write_html(
             self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by,
-            details_of=partial(details_of, self.history), overlays=overlays_of(self.history, self._items),
+            colour_names=colour_names(self.history), details_of=partial(details_of, self.history),
+            overlays=overlays_of(self.history, self._items),
         )  # fmt: skip
 
     def page_text(self, layer_of: Mapping[int, str]) -> GraphText:
         """Return what the studio draws of it; `layer_of` says to which layer of the network an operation belongs."""
         layers = [next((layer_of[index] for index in item.ops if index in layer_of), "") for item in self._items]
-        data = page_data(self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by)
+        data = page_data(self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by,
+                         colour_names=colour_names(self.history))  # fmt: skip
         if self.history.facts.backward:  # an operation of an op has twice its index, a rule one more
             data["steps"] = [
                 -1 if item.look == "output" else 2 * item.step + (item.look == "gradient") for item in self._items

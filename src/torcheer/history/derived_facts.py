@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,17 @@ class HistoryFacts:
             for parent in dict.fromkeys(edge.parent for edge in op.parents):
                 children[parent].append(index)
         return children
+
+    @cached_property
+    def launch_timed(self) -> frozenset[int]:
+        """The operations that ran on an accelerator and were timed by the host's clock."""
+        return frozenset(op.index for op in self.ops if op.is_launch_timed)
+
+    def time_name(self, indices: Iterable[int] | None = None) -> str:
+        """Return what the times of some operations, or of all, are: "launch time" where one is only that."""
+        launched = self.launch_timed
+        is_launch = bool(launched) if indices is None else not launched.isdisjoint(indices)
+        return "launch time" if is_launch else "time"
 
     @cached_property
     def module_types(self) -> dict[str, str]:

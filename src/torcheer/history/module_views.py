@@ -126,17 +126,20 @@ class ModuleView:
 
     @property
     def elapsed_secs(self) -> float:
-        """Total time of its operations."""
+        """Total time of its operations; on an accelerator of their launches, unless `timing="device"` measured them."""
         ops = self.history.facts.ops
         return sum(ops[index].elapsed_secs for index in self._indices)
 
     def __repr__(self) -> str:
         inner = [view.address for view in self.submodules]
         flops = human_flops(self.flops, self.flops_unknown)
+        seconds = f"{self.elapsed_secs:.3E}s"
+        if self.history.facts.time_name(self._indices) == "launch time":
+            seconds += " to launch"
         lines = [
             f"Module {self.address or 'of the whole model'}: {self.type}, called {plural(self.calls, 'time')}",
             f"\tParams: {self.parameter_count} in {plural(len(self.parameters), 'tensor')}",
-            f"\tOperations: {len(self._indices)} ({flops} FLOPs, {human_bytes(self.bytes)}, {self.elapsed_secs:.3E}s)",
+            f"\tOperations: {len(self._indices)} ({flops} FLOPs, {human_bytes(self.bytes)}, {seconds})",
             *([f"\tSubmodules: {', '.join(inner)}"] if inner else []),
         ]
         return "\n".join(lines)

@@ -75,6 +75,7 @@ COLUMNS: dict[str, Callable[[OpView], Any]] = {
     "param_count": lambda op: sum(stored.count for stored in op.record.stored if stored.kind == "parameter"),
     "flops": lambda op: op.flops,
     "elapsed_secs": lambda op: op.record.elapsed_secs,
+    "timing": lambda op: "launch" if op.record.is_launch_timed else op.record.timing,
     "source": _source,
     "grad_fn": lambda op: op.record.grad_fn,
     "inplace": lambda op: op.record.inplace,

@@ -49,6 +49,8 @@ class RecordFields:
     backward: BackwardStep | None
     returned_at: tuple[int | str, ...]
     given_at: tuple[int | str, ...]
+    timing: str
+    is_launch_timed: bool
     tensors: tuple[TensorMeta, ...]
 
 

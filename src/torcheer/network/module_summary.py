@@ -29,7 +29,7 @@ class ModuleRow:
     flops: int  # of the operations whose formula is known
     flops_unknown: int  # number of operations without a formula
     bytes: int  # of all outputs
-    elapsed_secs: float
+    elapsed_secs: float  # of all its operations; on an accelerator of their launches, as `time_name` says
     repeats: int = 1  # ×N: how many equal modules begin with it; 0 for the others among them
 
 
@@ -39,6 +39,7 @@ class ModuleSummary:
 
     rows: tuple[ModuleRow, ...]
     total: ModuleRow
+    time_name: str = "time"  # "launch time": the host's clock saw how long an accelerator's operations took to launch
 
     def __iter__(self) -> Iterator[ModuleRow]:
         return iter(self.rows)
@@ -47,7 +48,7 @@ class ModuleSummary:
         return len(self.rows)
 
     def __str__(self) -> str:
-        head = ("module", "type", "calls", "params", "trainable", "FLOPs", "output", "time")
+        head = ("module", "type", "calls", "params", "trainable", "FLOPs", "output", self.time_name)
         lines = format_table([head, *map(_cells, (*self.rows, self.total))], left=2)
         rule = "─" * max(map(len, lines))
         return encodable("\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]]))
@@ -66,7 +67,7 @@ def summarise(history: ModelHistory) -> ModuleSummary:
     order = sorted(history.facts.module_types, key=lambda address: ran[address][0] if address in ran else len(history))
     repeats = {node.path: node.repeats for node in tree_of(fold_pass(history.facts))}
     rows = tuple(_row(history, address, repeats.get(address, 1)) for address in order)
-    return ModuleSummary(rows, _row(history, "", 1))
+    return ModuleSummary(rows, _row(history, "", 1), history.facts.time_name())
 
 
 def _row(history: ModelHistory, address: str, repeats: int) -> ModuleRow:

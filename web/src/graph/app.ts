@@ -43,7 +43,10 @@ export class App {
   colourScale: ColourScale | null = null;
   faults: BoxFault[] = [];
   colourChoices = (): ColourChoice[] =>
-    ["kind", ...Object.keys(this.details?.overlays ?? {})].map((name) => ({ quantity: name, title: name, reason: "" }));
+    ["kind", ...Object.keys(this.details?.overlays ?? {})].map((quantity) => {
+      const title = quantity === "time" ? this.data.colour_names.time : quantity; // or that of its launch
+      return { quantity, title, reason: "" };
+    });
   pictureOf: (box: PlacedBox) => SVGElement | null = () => null; // what who embeds the drawing shows in a box
   theme: ThemeName;
   showMessage: (words: string) => void = () => {}; // show a message to the user

@@ -176,9 +176,9 @@ _RECORD_FIELDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "Modul
 _RECORD_FIELDS["written"] = "TensorMeta"
 _OPTIONAL_RECORDS = {"source": "Source", "backward": "BackwardStep"}
 # Not in files of 0.1, where all that an operation wrote counts as returned.
-_SINCE_0_2: dict[str, Any] = {"written": [], "backward": None, "returned_at": (), "given_at": ()}
+_SINCE_0_2: dict[str, Any] = {"written": [], "backward": None, "returned_at": (), "given_at": (), "timing": "host"}
 _REPEATED_FIELDS: dict[str, Any] = {  # the rest, each distinct value once, and their types
-    **dict.fromkeys(("name", "kind", "function", "grad_fn", "level", "edited", "note"), str),
+    **dict.fromkeys(("name", "kind", "function", "grad_fn", "level", "edited", "note", "timing"), str),
     **dict.fromkeys(("root_call", "under"), int),
     **dict.fromkeys(("inplace", "view", "random"), bool),
     **dict.fromkeys((*_RECORD_FIELDS, "parents", "site", "settings", "returned_at", "given_at"), tuple),

@@ -18,7 +18,18 @@ from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.record.tensor_trees import ABSENT, Path, argument_leaves
 from torcheer.capture.special_cases import deferred_inside
 from torcheer.errors import ValueUnavailable
-from torcheer.records import Argument, Edge, ModuleCall, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
+from torcheer.records import (
+    Argument,
+    Edge,
+    ModuleCall,
+    ModuleRun,
+    Op,
+    RunInfo,
+    Source,
+    Stored,
+    TensorMeta,
+    on_accelerator,
+)
 
 _KINDS = {"grad": "unseen"}  # connected by edges, but autograd's engine ran it
 
@@ -224,19 +235,23 @@ class LiveTrace:
                 recorder.memory.original(node << SLOT_BITS | slot, tensor) for slot, tensor in enumerate(tensors)
             ]
         returned = recorder.output_count(node)
+        metas = tuple(meta_of(tensor) for tensor in tensors)
+        is_measured = recorder.device_secs and row.nanoseconds and on_accelerator(metas)
+        seconds = recorder.device_secs.get(node) if is_measured else None
         return Op(
             index=node,
             name=call.name,
             kind=_KINDS.get(call.name, call.name) if call.mark else "op",
             parents=parents,
-            outputs=tuple(meta_of(tensor) for tensor in tensors[:returned]),
+            outputs=metas[:returned],
             stored=stored,
             modules=self._modules(row.scope),
             root_call=self._root_call(row.scope),
             output_of=tuple(c for c in map(self._module_call, self._returning_scopes.get(node, ())) if c is not None),
             source=self._source(recorder.callers.get(node, (row.code, row.lasti)), row.scope),
             site=_site(row.code, row.lasti),
-            elapsed_secs=row.nanoseconds / 1e9,
+            elapsed_secs=row.nanoseconds / 1e9 if seconds is None else seconds,
+            timing="host" if seconds is None else "device",
             function=call.where,
             grad_fn=self._grad_fn(node, row),
             settings=settings,
@@ -246,7 +261,7 @@ class LiveTrace:
             level=call.level,
             edited=recorder.edited.get(node, ""),
             note=recorder.notes.get(node, ""),
-            written=tuple(meta_of(tensor) for tensor in tensors[returned:]),
+            written=metas[returned:],
             returned_at=recorder.returned_at.get(node, ()),
             given_at=recorder.given_at.get(node, ()),
         )

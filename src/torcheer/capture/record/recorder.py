@@ -183,6 +183,7 @@ class Recorder(TorchFunctionMode):
         # ref -> the device where a saved value was; None where it cannot be had back (dtype, transform)
         self.converted: dict[int, torch.device | None] = {}
         self.arrivals: dict[int, Any] = {}  # ref -> event after which its copy from a device may be read
+        self.device_secs: dict[int, float] = {}  # node -> its time by events of its device (`DeviceTimes`)
         # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
         self.aten_calls: list[Any] = []
         self.dispatch_paused = False  # True while `AtenMode` must not record

@@ -85,7 +85,7 @@ def _op_details(history: ModelHistory, op: Op, item: Item) -> list[tuple[str, st
     details += [("returned as", human_place(op.returned_at))] if op.returned_at else []
     details += [("passes", str(passes))] if passes > 1 else []
     if op.kind == "op" and op.backward is None:  # a tape takes no times
-        details += [("time", human_secs(sum(facts.ops[n].elapsed_secs for n in item.ops)))]
+        details += [(facts.time_name(item.ops), human_secs(sum(facts.ops[n].elapsed_secs for n in item.ops)))]
     flops = facts.flops[op.index]
     details += [("flops", f"{flops * passes:,}")] if flops else []
     details += [("gradient", op.grad_fn)] if op.grad_fn else []

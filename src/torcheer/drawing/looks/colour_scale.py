@@ -18,8 +18,8 @@ WAYS = ("kind", "time", "memory", "flops", "gradient")
 class Colouring:
     """A colour for every box, from the sum of the values in it; for gradients, from their mean."""
 
-    def __init__(self, way: str, values: list[float | None]) -> None:
-        self.way, self.values = way, values
+    def __init__(self, way: str, values: list[float | None], name: str) -> None:
+        self.way, self.values, self.name = way, values, name
         self.sums = [0.0]
         self.counts = [0]
         self.nans, self.infs = [0], [0]  # counted separately: added up, one would spoil all later sums
@@ -55,7 +55,7 @@ class Colouring:
             low = max(log10(positive[0]), high - 4)
             self.range = (low, high if high > low else low + 1)
             low_text, high_text = [self._format(10**end) for end in self.range]
-            self.words = f"{NAMES[self.way]}: {low_text} – {high_text}"
+            self.words = f"{self.name}: {low_text} – {high_text}"
 
     def of(self, view: BoxView, first: int) -> tuple[str, str] | None:
         """Return the fill and text colour of a box, None if it keeps its own."""
@@ -70,7 +70,7 @@ class Colouring:
     def describe(self, view: BoxView, first: int) -> str:
         """Return the value of a box as text, "" if it has none."""
         value = self.value(view, first)
-        return "" if value is None else f"{NAMES[self.way]}: {self._format(value)}"
+        return "" if value is None else f"{self.name}: {self._format(value)}"
 
     def _format(self, value: float) -> str:
         if not isfinite(value):
@@ -87,6 +87,11 @@ NAMES = {
 }  # fmt: skip
 
 
+def colour_names(history: ModelHistory) -> dict[str, str]:
+    """Return what the numbers of each way are, for legends."""
+    return NAMES | {"time": history.facts.time_name()}
+
+
 def make_colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
     """Return the colouring by a number; None for colours by kind."""
     if way == "kind":
@@ -97,7 +102,7 @@ def make_colouring(history: ModelHistory, items: list[Item], way: str) -> Colour
             "colour_by='gradient': this history holds no gradients. Capture with save_gradients=True, then call "
             "history.backward(loss) before drawing."
         )
-    return Colouring(way, values)
+    return Colouring(way, values, colour_names(history)[way])
 
 
 def values_of(history: ModelHistory, items: list[Item], way: str) -> list[float | None]:

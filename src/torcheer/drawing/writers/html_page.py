@@ -16,7 +16,6 @@ from torcheer.drawing.layout.box_layout import Layout
 from torcheer.drawing.layout.box_sizes import Box
 from torcheer.drawing.layout.picture import METRICS, Picture, title_lines, title_of
 from torcheer.drawing.layout.plans import BoxPlan
-from torcheer.drawing.looks.colour_scale import NAMES
 from torcheer.drawing.looks.colours import DARK, FAMILIES, LIGHT, RAMP, STRANGE
 from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.font_metrics import FAMILY, font_face_css
@@ -35,14 +34,14 @@ SCRIPT = Path(__file__).parents[1] / "page" / "graph.js"
 
 
 def write_html(
-    picture: Picture, *, header: list[str], theme: str, colour_by: str, details_of: Callable[[Item], ItemDetails],
-    overlays: dict[str, Any],
+    picture: Picture, *, header: list[str], theme: str, colour_by: str, colour_names: dict[str, str],
+    details_of: Callable[[Item], ItemDetails], overlays: dict[str, Any],
 ) -> str:  # fmt: skip
     """Return the page, which loads nothing from elsewhere; its security policy forbids it.
 
     `details_of` returns an item's details to show beside the drawing; `overlays` holds the values to colour by.
     """
-    data = page_data(picture, header=header, theme=theme, colour_by=colour_by)
+    data = page_data(picture, header=header, theme=theme, colour_by=colour_by, colour_names=colour_names)
     details = details_text(picture, details_of, overlays)
     title = escape(header[0] if header else "model")
     return (
@@ -68,7 +67,9 @@ def _compressed_script(name: str, text: str) -> str:
     return f'<script type="application/octet-stream" id="{name}">{payload}</script>'
 
 
-def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str) -> dict[str, Any]:
+def page_data(
+    picture: Picture, *, header: list[str], theme: str, colour_by: str, colour_names: dict[str, str]
+) -> dict[str, Any]:
     """Return the page's data as JSON; web/src/graph/payload.ts has the schema."""
     scene = picture.scene
     tables = _Tables()
@@ -100,7 +101,7 @@ def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str
             "open": _open_paths(picture),
         },
         "colour_by": colour_by,
-        "colour_names": NAMES,
+        "colour_names": colour_names,
         "legend": {
             mark: [
                 (shapes_svg(swatch), words)

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 ROWS = 200
 CELL = "padding:2px 14px 2px 0;background:none;color:inherit;border-bottom:1px solid rgba(128,128,128,.25)"
-HEADS = ("", "layer", "shape", "size", "params", "module", "time")
-NUMBERS = {"", "size", "params", "time"}  # right-aligned columns
+HEADS = ("", "layer", "shape", "size", "params", "module")  # and what the time is
+TEXTS = {"layer", "shape", "module"}  # left-aligned columns
 
 
 def describe(history: ModelHistory) -> str:
     """Return HTML: the head of `print(history)`, then one row per layer."""
     head = history.text().partition("\n\tModule Hierarchy:")[0].expandtabs(2)
-    layers = history.facts.layers.all
-    rows = [_row(_cells(history, position), "td") for position in range(min(len(layers), ROWS))]
+    layers, heads = history.facts.layers.all, (*HEADS, history.facts.time_name())
+    rows = [_row(_cells(history, position), "td", heads) for position in range(min(len(layers), ROWS))]
     if len(layers) > ROWS:
-        rows.append(_row((f"… {len(layers) - ROWS} more …",), "td"))
+        rows.append(_row((f"… {len(layers) - ROWS} more …",), "td", heads))
     return (
         '<div style="font-family:monospace;font-size:90%;color:inherit">'
         f'<pre style="background:none;color:inherit">{escape(head)}</pre>'
         f'<details open><summary>Layers</summary><table style="border-collapse:collapse;color:inherit">'
-        f"{_row(HEADS, 'th')}{''.join(rows)}</table></details></div>"
+        f"{_row(heads, 'th', heads)}{''.join(rows)}</table></details></div>"
     )
 
 
@@ -47,8 +47,8 @@ def _cells(history: ModelHistory, position: int) -> tuple[str, ...]:
     )
 
 
-def _row(cells: tuple[str, ...], tag: str) -> str:
-    sides = ["right" if head in NUMBERS else "left" for head in HEADS]
+def _row(cells: tuple[str, ...], tag: str, heads: tuple[str, ...]) -> str:
+    sides = ["left" if head in TEXTS else "right" for head in heads]
     inner = "".join(
         f'<{tag} style="{CELL};text-align:{side}">{escape(cell)}</{tag}>'
         for cell, side in zip(cells, sides, strict=False)

@@ -35,7 +35,7 @@ def describe(op: OpView) -> str:
         f"\tChild Layers: {', '.join(op.child_layers) or 'no child layers'}",
         f"\tFunction: {_function(record)}",
         f"\tComputed inside module: {_call(op, record.modules[-1]) if record.modules else 'none'}",
-        f"\tTime elapsed: {record.elapsed_secs: .3E}s",
+        f"\t{'Launch time' if record.is_launch_timed else 'Time elapsed'}: {record.elapsed_secs: .3E}s",
         f"\tOutput of modules: {', '.join(_call(op, call) for call in record.output_of) or 'none'}",
     ]
     lines += [f"\tOutput of bottom-level module: {_call(op, call)}" for call in _bottom_level(op)]

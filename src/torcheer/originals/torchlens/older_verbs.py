@@ -23,7 +23,7 @@ from torcheer.originals.torchlens.older_options import (
 from torcheer.originals.torchlens.site_selectors import layer_key
 
 StrPath = str | os.PathLike[str]
-_OURS = ("save_gradients", "edits", "seed", "fused", "level", "structure")
+_OURS = ("save_gradients", "edits", "seed", "fused", "level", "structure", "timing")
 
 
 def log_forward_pass(

@@ -37,7 +37,10 @@ export class LayerNumbers {
   choices(): ColourChoice[] {
     const known = this.amounts();
     const isOpen = this.store.hello.get()?.source === "pass" && !this.ofPass.get();
-    const choices = colourChoices(Object.fromEntries(Object.keys(known).map((quantity) => [quantity, []])));
+    const choices = colourChoices(
+      Object.fromEntries(Object.keys(known).map((quantity) => [quantity, []])),
+      this.passNames,
+    );
     return choices.map((choice) =>
       isOpen && OF_A_PASS.includes(choice.quantity) ? { ...choice, reason: "" } : choice,
     );

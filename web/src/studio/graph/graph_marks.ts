@@ -7,7 +7,7 @@ import { colourChoices, LOGGED_NAMES, logOverlays } from "./layer_overlays";
 
 /** Keeps the marks of a drawing up to date; returns a function that ends it. */
 export function followMarks(store: Store, app: App, layers: readonly string[], paths: LayerPaths): () => void {
-  app.colourChoices = () => colourChoices(app.details?.overlays ?? {});
+  app.colourChoices = () => colourChoices(app.details?.overlays ?? {}, app.data.colour_names);
   const update = (): void => {
     if (store.tab.get() !== "graph") return;
     updateFaults(store, app, paths);

@@ -37,11 +37,11 @@ export const LOGGED_NAMES: Record<string, string> = {
   difference: "relative difference",
 };
 
-/** The ways to colour; those without numbers say why. */
-export function colourChoices(overlays: Record<string, Overlay>): ColourChoice[] {
+/** The ways to colour; those without numbers say why. `names`: of a drawing's quantities, as its times may be launches. */
+export function colourChoices(overlays: Record<string, Overlay>, names: Record<string, string> = {}): ColourChoice[] {
   return TITLES.map(([quantity, title, reason]) => ({
     quantity,
-    title,
+    title: quantity === "time" ? (names.time ?? title) : title,
     reason: quantity === "kind" || quantity in overlays ? "" : reason,
   }));
 }
