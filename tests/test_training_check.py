@@ -16,7 +16,7 @@ from torcheer import cli
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training import EarlyStopping, Processor, Stage
 from torcheer.training.loop.devices import resolve_device
-from torcheer.training.simple_session import check_stage
+from torcheer.training.simple_session import check_parts
 from torcheer.training.spec import assemble, begin, check, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,7 +94,7 @@ def test_a_session_in_python_says_it_before_its_first_step() -> None:
     one = session({"m": network()})
     one.stages[0] = Stage(one.stages[0].training, (), EarlyStopping("p data msee"))
     with pytest.raises(BadArgument, match="EarlyStopping watches 'p data msee', and the stage has only p data mse"):
-        check_stage(one, one.stages[0])
+        check_parts(one)
 
 
 # Devices

@@ -14,7 +14,7 @@ import pytest
 import torch
 from children import Child
 from torch import nn
-from training_loop_cases import network, session, sgd
+from training_loop_cases import network, session
 
 from torcheer.errors import ArchiveBusy
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
@@ -76,7 +76,7 @@ def test_a_deep_model_is_cut_in_the_middle_and_a_lazy_one_has_its_sizes() -> Non
     text = one.summary()
     assert "… 61 more …" in text and "99     Linear" in text and len(text.splitlines()) < 60
     lazy = nn.Sequential(nn.LazyLinear(3))
-    made = perceptron(models={"net": lazy}, optimizers={"sgd": torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)})
+    made = perceptron(models={"net": lazy}, optimizers={"sgd": torch.optim.SGD(lazy.parameters(), 0.1)})
     assert any(line.split() == ["0", "Linear", "15"] for line in made.summary().splitlines())
 
 
@@ -117,7 +117,7 @@ def test_alerts_are_counted_and_shown(tmp_path: Path) -> None:
 
 
 def test_html_has_nothing_of_a_name_as_markup() -> None:
-    one = session({"<b>": network()}, {"o": sgd(network())})
+    one = session({"<b>": network()})
     assert "<b>" not in one._repr_html_() and "&lt;b&gt;" in one._repr_html_()
 
 

@@ -54,7 +54,6 @@ dataset: toys.Points
 columns: [x, y]
 models: {body: {class: torch.nn.Linear, in_features: 4, out_features: 8}, head: {class: torch.nn.Linear, args: [8, 2]}}
 optimizers:
-  one: {class: SGD, lr: 0.1, model: body}
   two: {class: SGD, lr: 0.1, model: head}
 loss: {class: CrossEntropyLoss, inputs: [y_hat, y]}
 pipelines:

@@ -19,7 +19,7 @@ from torcheer.ranks import chosen_ranks
 from torcheer.runlog.machine.system_rows import SystemRows, check_secs
 from torcheer.samples import Alert as AlertRecord
 from torcheer.tap.device_memory import device_memory
-from torcheer.terminal import ProgressCallback, ignore_progress, wants_progress
+from torcheer.terminal import ProgressCallback, ignore_progress, notice, wants_progress
 from torcheer.training.batches.batch_order import Feed, mix_seeds, seed_everything
 from torcheer.training.batches.excluded_samples import check_excluded, leave_out
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -56,8 +56,17 @@ from torcheer.training.session_parts import (
     Schedule,
     Stage,
 )
-from torcheer.training.simple_session import as_loader, as_measure, check_stage, fill_in_parts, lookup, single_stage
+from torcheer.training.simple_session import (
+    as_loader,
+    as_measure,
+    check_parts,
+    fill_in_parts,
+    lookup,
+    remarks,
+    single_stage,
+)
 from torcheer.training.stop_conditions import EpochsCompleted, is_met, reason_met
+from torcheer.training.wiring import Finding, Use, judge_wiring
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -180,7 +189,7 @@ class Session:
         }
         seed = self.options.seed or 0
         self.feeds = {
-            name: Feed(loader, mix_seeds(seed, zlib.crc32(name.encode()))) for name, loader in loaders.items()
+            name: Feed(loader, mix_seeds(seed, zlib.crc32(name.encode())), name) for name, loader in loaders.items()
         }
         self.measures = measures = {
             kind: {name: BoundMeasure(name, measure, self.device) for name, measure in table.items()}
@@ -202,8 +211,7 @@ class Session:
         scaled = self._pipelines if self.options.autocast == "float16" else ()
         # One scaler per pipeline: a shared one might change its scale while another pipeline accumulates gradients.
         self.scalers = {name: torch.amp.GradScaler(self.device.type) for name in scaled}
-        for stage in self.stages:
-            check_stage(self, stage)
+        check_parts(self)
         check_excluded(self)
         if self.run_log is not None:
             tested = {str(number): self.columns_of(stage.validation) for number, stage in enumerate(self.stages)}
@@ -282,6 +290,9 @@ class Session:
     def _events(self) -> Iterator[Event]:
         if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
+        if self.is_main and not self.has_begun:
+            for text in remarks(self):
+                notice("training", text)
         self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False
         with (
             self.reading(),
@@ -418,6 +429,17 @@ class Session:
         """Return the nodes, one model each, that a pipeline runs."""
         graph = self._graphs[self._pipelines[pipeline].graph]
         return [node for name in graph.processors for node in self._processors[name].nodes]
+
+    def wiring(self) -> list[Finding]:
+        """Judge which optimizer trains which parameters: what is wrong, and what is frozen."""
+        trained = dict.fromkeys(name for stage in self.stages for name in stage.training)
+        uses = [
+            Use(node.model, node.optimizer, f"pipeline {name!r}" if len(trained) > 1 else "", name in trained)
+            for name in self._pipelines
+            for node in self.nodes_of(name)
+        ]
+        schedulers = {name: schedule.scheduler for name, schedule in self.schedules.items()}
+        return judge_wiring(self.models, self.optimizers, uses, schedulers)
 
     def _set_modes(self, stage: Stage) -> None:
         """Put the models that a stage trains into training mode, all others into evaluation mode."""

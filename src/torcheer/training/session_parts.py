@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from torcheer.errors import BadArgument
+
 Frame = dict[str, Any]  # the named columns of a batch
+
+
+class _Part:
+    """Refuses a single thing where a field is a tuple: of a text, each letter would be taken for a name."""
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
+            kind, value = str(entry.type), getattr(self, entry.name)
+            if kind.startswith("tuple["):
+                self._check_tuple(entry.name, value)
+            elif "tuple[" in kind and isinstance(value, Mapping):
+                for key, item in value.items():
+                    self._check_tuple(f"{entry.name}[{key!r}]", item)
+
+    def _check_tuple(self, name: str, value: Any) -> None:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            shown = repr(value) if isinstance(value, str) else f"{type(value).__name__}(…)"
+            raise BadArgument(f"{type(self).__name__}: {name} is a tuple, also of one: ({shown},) instead of {shown}")
 
 
 @dataclass(frozen=True)
@@ -22,7 +42,7 @@ class Loader:
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(_Part):
     """One model in a processor."""
 
     model: str  # in the session's models
@@ -34,7 +54,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Processor:
+class Processor(_Part):
     """Models that run in sequence on one frame."""
 
     nodes: tuple[Node, ...]  # in order of execution
@@ -44,7 +64,7 @@ class Processor:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(_Part):
     """Processors, and the sources of each."""
 
     processors: tuple[str, ...]  # in topological order
@@ -53,7 +73,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Input:
+class Input(_Part):
     """A loader at a port of a graph."""
 
     loader: str  # in the session's loaders
@@ -72,7 +92,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(_Part):
     """Data, a graph and losses: one update for each batch."""
 
     graph: str  # in the session's graphs
@@ -82,7 +102,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(_Part):
     """A loss or a metric: a function of columns of a frame."""
 
     function: Any  # (*values) -> a number; or a metric with update, compute and reset
@@ -92,7 +112,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class DebugPipeline:
+class DebugPipeline(_Part):
     """A few batches every n epochs whose outputs go to an output device."""
 
     graph: str  # in the session's graphs
@@ -105,7 +125,7 @@ class DebugPipeline:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(_Part):
     """Pipelines that are trained and validated until a stop condition holds."""
 
     training: tuple[str, ...]  # pipelines that are trained, a batch of each in turn

@@ -5,7 +5,10 @@ In the simplest session there is one model, and loaders give (x, y).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
@@ -27,6 +30,7 @@ _LOADER_OPTIONS = (
 )
 
 if TYPE_CHECKING:
+    from torcheer.training.loop.graph_forward import BoundMeasure
     from torcheer.training.session import Session
 
 
@@ -105,15 +109,98 @@ def single_stage(loaders: Sequence[str], stop: Any = None) -> list[Stage]:
     return [Stage(tuple(loaders[:1]), tuple(loaders[1:]), stop)]
 
 
-def check_stage(session: Session, stage: Stage) -> None:
-    """Raise where a stage names an unknown part, or two of its columns have the same name."""
+def check_parts(session: Session) -> None:
+    """Raise where parts of a session do not fit together."""
+    for stage in session.stages:
+        _check_stage(session, stage)
+    _check_keep_best(session)
+    for clip in session.clips:
+        lookup(session.models, clip.model, "models")
+    for node in (node for pipeline in session.runners for node in session.nodes_of(pipeline)):
+        if node.optimizer is not None:
+            lookup(session.optimizers, node.optimizer, "optimizers")
+    for name, optimizer in session.optimizers.items():
+        _check_step(name, optimizer)
+    # What runs before an epoch may unfreeze layers.
+    may_thaw = {"nothing trainable"} if session.changes_data else set()
+    errors = [each for each in session.wiring() if each.severity == "error" and each.kind not in may_thaw]
+    if errors:
+        raise BadArgument("\n".join(each.message for each in errors))
+
+
+def remarks(session: Session) -> Iterator[str]:
+    """Yield what trains otherwise than its author may think, to be said once."""
+    for finding in session.wiring():
+        if finding.severity == "warning":
+            yield finding.message
+    parts = session.options.accumulate * (1 if session.ranks is None else session.ranks.share.count)
+    if parts == 1:
+        return
+    trained = (session.runners[name] for stage in session.stages for name in stage.training)
+    for measure in dict.fromkeys(measure for runner in trained for _, measure, _ in runner.losses):
+        yield from _sum_remarks(measure, parts)
+
+
+def _sum_remarks(measure: BoundMeasure, parts: int) -> Iterator[str]:
+    """Yield a remark on a loss whose mean over parts of a batch is not that of the batch."""
+    loss = measure.function
+    if isinstance(loss, partial):
+        kind, settings = getattr(loss.func, "__name__", ""), loss.keywords
+    else:
+        kind, settings = type(loss).__name__, {key: getattr(loss, key, None) for key in ("reduction", "weight")}
+    takes_mean = f"an update takes the mean of {parts} parts (accumulated batches, ranks) by their samples"
+    if settings.get("reduction") == "sum":
+        yield (
+            f"the loss {measure.name!r} is a sum (reduction='sum'), and {takes_mean}: its gradient is 1/{parts} of the "
+            f"large batch's. With reduction='mean' they are the same; or multiply the learning rate by {parts}"
+        )
+    elif settings.get("weight") is not None and kind in _WEIGHTED_MEANS and not measure.counts_by:
+        yield (
+            f"the loss {measure.name!r} weights classes (weight=…), and {takes_mean}, not by the weights of their "
+            f"classes: its gradient differs from the large batch's. It is the same with Measure(…, items=COLUMN), a "
+            f"column with the weight of each sample"
+        )
+
+
+_WEIGHTED_MEANS = ("CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss")  # they divide by the sum of weights
+
+
+def _check_keep_best(session: Session) -> None:
+    column = session.options.keep_best.removeprefix("-")
+    columns = list(dict.fromkeys(chain(*(_columns(session, stage) for stage in session.stages))))
+    if column and column not in columns:
+        raise BadArgument(
+            f"keep_best names {column!r}, and the stages have only {', '.join(columns)}.{did_you_mean(column, columns)}"
+        )
+
+
+def _check_step(name: str, optimizer: Any) -> None:
+    """Raise where an optimizer's step needs a closure."""
+    try:
+        inspect.signature(type(optimizer).step).bind(optimizer)  # that of the object may be wrapped by a scheduler
+    except TypeError as error:
+        raise BadArgument(
+            f"optimizer {name!r} ({type(optimizer).__name__}): its step cannot be called without arguments ({error}). "
+            f"It runs the model several times for an update, and a session once for a batch: use another optimizer, "
+            f"such as AdamW, or write the loop by hand"
+        ) from None
+    except ValueError:  # no signature
+        return
+
+
+def _columns(session: Session, stage: Stage) -> list[str]:
+    """The columns of a stage, those of training first."""
     names = [*stage.training, *(name for name in stage.validation if name not in stage.training)]
-    columns: list[str] = []
-    for name in names:
-        columns += [term.shown for term, _ in lookup(session.runners, name, "pipelines").meters()]
+    return [term.shown for name in names for term, _ in lookup(session.runners, name, "pipelines").meters()]
+
+
+def _check_stage(session: Session, stage: Stage) -> None:
+    """Raise where a stage names an unknown part, or two of its columns have the same name."""
+    columns = _columns(session, stage)
     for column in columns:
         if columns.count(column) > 1 or column == "epoch":
-            raise BadArgument(f"two columns of the pipelines {', '.join(names)} are called {column!r}: rename one")
+            names = ", ".join(dict.fromkeys((*stage.training, *stage.validation)))
+            raise BadArgument(f"two columns of the pipelines {names} are called {column!r}: rename one")
     monitor = getattr(stage.stop, "monitor", None) if isinstance(stage.stop, EarlyStopping) else None
     if monitor is not None and monitor not in columns:
         near = did_you_mean(monitor, columns)

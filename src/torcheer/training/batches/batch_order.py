@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from torcheer.data_workers import WorkerStart
 from torcheer.training.batches.sample_order import SampleOrder, sample_order
-from torcheer.training.batches.stream_epochs import BatchStream, IterableWrapper
+from torcheer.training.batches.stream_epochs import BatchStream, IterableWrapper, WorkerRepeats
 from torcheer.training.checkpoints.random_state import preserved_random
 from torcheer.training.parallel.batch_shares import CollatedShare, Share, StandIn
 from torcheer.training.session_parts import Loader
@@ -29,8 +29,10 @@ _READ_SECS = 30.0  # for a batch that is read apart
 class Feed:
     """Batches of one loader, epoch after epoch, from any position."""
 
-    def __init__(self, loader: Loader, seed: int) -> None:
+    def __init__(self, loader: Loader, seed: int, name: str = "") -> None:
         self.loader, self._seed = loader, seed
+        self._repeats: WorkerRepeats | None = None  # of a stream, made for its first pass
+        self._name = name
         self.is_stream = isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__getitem__")
         self.left_out = LeftOut()
         self._order = _BatchOrder(loader, seed, self.left_out)
@@ -129,12 +131,20 @@ class Feed:
         source = dataset if isinstance(dataset, IterableDataset) else IterableWrapper(dataset)
         collate = self.loader.collate if share is None else CollatedShare(self.loader.collate, share)
         batches = partial(self._data_loader, source, seed, collate, **shape, **options)
-        stream = BatchStream(dataset, lambda: self._iterate(batches()), seed, workers=workers)
+        stream = BatchStream(dataset, lambda: self._compared(batches()), seed, workers=workers)
         if start:
             stream.seek(start, self._resumed)
         self._resumed = None
         self._streams = {epoch: [*self._streams.get(epoch, []), stream]}
         return stream
+
+    def _compared(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        """Iterate over a stream; say once if its workers all give the same batches."""
+        batches = self._iterate(loader)
+        if loader.num_workers < 2 or self._repeats is not None:
+            return batches
+        self._repeats = WorkerRepeats(self._name, loader.num_workers)
+        return self._repeats.watch(batches)
 
     def _data_loader(self, dataset: Any, seed: int, collate: Any, **options: Any) -> DataLoader[Any]:
         # A separate generator: DataLoader would draw from torch's at every epoch start, also when resuming inside one.

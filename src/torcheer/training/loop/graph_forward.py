@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from copy import copy
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
+from torcheer.terminal import human_shape, plural
 from torcheer.training.session_parts import Frame, Graph, Measure, Node, Processor
 from torcheer.training.simple_session import lookup
 
@@ -216,7 +217,10 @@ class BoundMeasure:
         return [move_to_device(value, self._device) for value in columns] if self._moves else columns
 
     def __call__(self, frame: Frame) -> Any:
-        return self.function(*self.values(frame))
+        value = self.function(*self.values(frame))
+        if not (value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, SupportsFloat)):
+            raise BadArgument(f"{self.name} gives {_describe(value)}, and one number is needed: {_to_number(value)}")
+        return value
 
     def items(self, frame: Frame) -> float:
         """Return the number of items in a batch, read from the column `counts_by`."""
@@ -228,6 +232,19 @@ class BoundMeasure:
         if not count >= 0:
             raise BadArgument(f"{self.name} counts {self.counts_by!r}, which add up to {count:g}: lengths, or a mask")
         return count
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of {human_shape(value.shape)}"
+    return f"{plural(len(value), 'value')} ({type(value).__name__})" if isinstance(value, Sized) else f"{value!r}"
+
+
+def _to_number(value: Any) -> str:
+    """What makes one number of a loss or metric."""
+    if isinstance(value, Tensor):
+        return "its mean, by reduction='mean' or .mean()"
+    return "return the one that counts, and each of the others as a metric of its own"
 
 
 def count_samples(frame: Frame) -> int:

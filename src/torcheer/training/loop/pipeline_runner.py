@@ -96,6 +96,11 @@ class PipelineRunner:
             total = value if total is None else total + value
         if total is None:
             raise BadArgument(f"pipeline {self.name!r} has no loss to train with")
+        if self.update is not None and not getattr(total, "requires_grad", False) and torch.is_grad_enabled():
+            raise BadArgument(
+                f"the loss of pipeline {self.name!r} has no gradient: it was cut off from the models, by .item(), "
+                f".detach(), argmax or no_grad, or what it comes from is frozen (requires_grad is False)"
+            )
         return total, items
 
     def measure(self, frames: Mapping[str, Frame], samples: int) -> None:

@@ -32,7 +32,7 @@ class Summary(str):
 
 
 def summarise(session: Session) -> Summary:
-    """Summarise layers and parameters of each model, device, loaders and stages."""
+    """Summarise layers and parameters of each model, device, loaders, stages and what is frozen."""
     lines: list[str] = []
     for name, model in session.models.items():
         lines += [*_model(session, name, model), ""]
@@ -85,6 +85,7 @@ def _stages(session: Session) -> Iterator[str]:
         yield f"stage {number}: trains {', '.join(stage.training)}{validated}{_until(stage.stop)}"
         if stage.before_epoch:
             yield f"  before each epoch: {', '.join(map(part_name, stage.before_epoch))}"
+    yield from (finding.message for finding in session.wiring() if finding.severity == "note")
     yield f"log: {where_log(session)}"
 
 

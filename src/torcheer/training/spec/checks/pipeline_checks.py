@@ -26,7 +26,14 @@ def pipeline_faults(data: dict[str, Any]) -> list[Fault]:
     faults = [fault for definition in sense.groups["batch_graphs"].values() for fault in graph_faults(definition)]
     if not faults:  # columns can be followed only through valid graphs
         faults = [*sense.pipelines(PIPELINES), *sense.pipelines(DEBUG)]
-    return [*faults, *sense.splits(), *sense.processors(), *sense.stages(), *sense.inference_faults()]
+    return [
+        *faults,
+        *sense.splits(),
+        *sense.processors(),
+        *sense.optimizers(),
+        *sense.stages(),
+        *sense.inference_faults(),
+    ]
 
 
 class PipelineChecks:
@@ -59,6 +66,19 @@ class PipelineChecks:
                     ]
                     hint = f"; {', '.join(fitting)} would" if fitting else ""
                     yield Fault(path, f"{name!r} trains {', '.join(trained)}, not {model}{hint}")
+
+    def optimizers(self) -> Iterator[Fault]:
+        """Yield faults of optimizers that nothing steps."""
+        nodes = [node for name in self.groups["batch_processors"] for node in self._nodes(name)]
+        used = {node.get("optimizer_name") for node in nodes}
+        for optimizer in self.groups["optimizers"].values():
+            if optimizer.name not in used:
+                models = " and ".join(map(repr, models_of(optimizer.spec)))
+                message = (
+                    f"the optimizer {optimizer.name!r} trains nothing, as no node of {models} names it "
+                    f"(optimizer_name; trains, in a short pipeline): name it there, or leave it out"
+                )
+                yield Fault(optimizer.path, message)
 
     def pipelines(self, path: KeyPath) -> Iterator[Fault]:
         for name, pipeline in (part(self.data, path) or {}).items():
