@@ -69,6 +69,8 @@ def plain(width): ...
 def decorated(width): ...
 
 assigned = partial(make, 3)
+Alias = Net
+Distant = layers.Linear
 
 if torch.cuda.is_available():
     class Conditional: ...
@@ -104,6 +106,8 @@ SIGNATURES = {
     "Both": "(width, /, depth=2, *rest, bias=True, **more)",
     "Modules": str(inspect.signature(nn.Sequential)),
     "Generic": "()",
+    "Alias": "(width, /, depth=2, *rest, bias=True, **more)",
+    "Distant": str(inspect.signature(nn.Linear)),
     "Block": "(width)",
     "Renamed": "(width)",
     "Starred": "(size, gain=1.0)",
@@ -127,7 +131,7 @@ UNCLEAR = {
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_a_signature_is_read_from_the_source_through_imports_and_bases(folder: Path, name: str) -> None:
     target = read_source(f"code_38.{name}", folder=folder)
-    assert target.__name__ == name.replace("Renamed", "Block")
+    assert target.__name__ == {"Renamed": "Block", "Alias": "Net", "Distant": "Linear"}.get(name, name)
     assert str(inspect.signature(target)) == SIGNATURES[name]
     assert inspect.isclass(target) == name[0].isupper()
     assert not Path("canary").exists() and "code_38" not in sys.modules and "parts" not in sys.modules

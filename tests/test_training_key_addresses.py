@@ -98,7 +98,6 @@ def test_training_takes_the_short_key_and_the_same_command_goes_on(
         ({"models": {"net": {"class": "Net"}}}, "model.width", "models.net.width"),
         ({"model": {"class": "Net", "width": 3}}, "width", "model.width"),
         ({"model": {"class": "Net", "width": 3}}, "wdth", ""),
-        ({"models": {"one": "Net", "two": "Net"}}, "model.width", "model.width"),
     ],
 )
 def test_a_key_is_a_path_of_any_form_or_the_end_of_one(data: dict[str, Any], key: str, path: str) -> None:
@@ -110,3 +109,32 @@ def test_a_key_that_could_be_any_of_several_is_refused_with_their_paths(folder: 
     with pytest.raises(BadArgument, match=r"lr could be any of optimizers.one.lr, optimizers.two.lr; write more"):
         find_key(data, "lr")
     assert find_key(data, "two.lr") == "optimizers.two.lr"
+    with pytest.raises(BadArgument, match=r"optimizer.lr could be any of optimizers.one.lr, optimizers.two.lr; write"):
+        find_key(data, "optimizer.lr")
+
+
+COMMANDS = (["check", "training.json"], ["train", "training.json"], ["sweep", "training.json"])
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=["check", "train", "sweep"])
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("lrr=1", "training.json has no field lrr. Did you mean 'lr'?"),
+        ("lr=abc", "lr=abc: the config has a number there, 0.1, and this is a string"),
+        ("optimizer.lr=0x1e5", "optimizer.lr=0x1e5: the config has a number there"),
+    ],
+)
+def test_an_unknown_key_and_a_word_for_a_number_are_refused_alike_by_every_command(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: list[str], key: str, words: str
+) -> None:
+    config("one")
+    assert cli.main([*command, key]) == 1
+    assert words in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_a_word_in_quotes_is_meant(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config("one")
+    assert cli.main(["check", "training.json", 'lr="abc"', "--expand"]) == 0
+    assert rate(json.loads(capsys.readouterr().out)) == ["abc"]

@@ -24,8 +24,9 @@ from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.runs.run_table import list_cells, list_columns
 from torcheer.studio.sources.open_source import is_live, kind_of, runs_below
 from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
+from torcheer.training.spec.read.key_addresses import known_key
 from torcheer.training.sweep.sweep_folder import DONE, FAILED, STOPPED, Monitor, SweepFolder
-from torcheer.training.sweep.sweep_grid import parse_axes, resolve, split_values, trials_of
+from torcheer.training.sweep.sweep_grid import parse_axes, split_values, trials_of
 
 CODE = """
 import os
@@ -103,10 +104,10 @@ def test_values_are_split_at_commas_that_are_not_inside(text: str, values: list[
 def test_a_short_name_means_the_one_field_that_ends_with_it(config: Path) -> None:
     known = read(config)
     whole = "initialize.definitions.sgd.spec.kwargs.lr"
-    assert resolve("lr", known) == resolve("kwargs.lr", known) == resolve(whole, known) == whole
-    assert resolve("epochs", known) == "train.epochs"
-    assert resolve("seed", known) == "seed"  # at its default in the config
-    assert resolve("initialize.definitions.sgd.spec.kwargs.nesterov", known).endswith("nesterov")
+    assert known_key("lr", known) == known_key("kwargs.lr", known) == known_key(whole, known) == whole
+    assert known_key("epochs", known) == "train.epochs"
+    assert known_key("seed", known) == "seed"  # at its default in the config
+    assert known_key("initialize.definitions.sgd.spec.kwargs.nesterov", known).endswith("nesterov")
 
 
 @pytest.mark.parametrize(

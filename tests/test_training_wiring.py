@@ -30,7 +30,7 @@ from torcheer.training import (
     Stage,
     Term,
 )
-from torcheer.training.spec import check
+from torcheer.training.spec import check, checked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -124,6 +124,10 @@ epochs: 1
     (tmp_path / "c.yaml").write_text(text)
     (problem,) = check(read(tmp_path / "c.yaml"))
     assert "c.yaml:6: " in problem and "the optimizer 'one' trains nothing, as no node of 'body' names it" in problem
+    (tmp_path / "c.yaml").write_text(text.replace("  one: {class: SGD, lr: 0.1, model: body}\n", ""))
+    assert checked(read(tmp_path / "c.yaml")).notes == [
+        "body: it is frozen, as no stage trains a node that gives it an optimizer"
+    ]
 
 
 def test_an_optimizer_of_a_pipeline_that_no_stage_trains_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +156,14 @@ def test_what_a_callback_thaws_before_an_epoch_may_be_frozen_at_first() -> None:
     before = model[0].weight.clone()
     list(simple(model, sgd(model), stages=[Stage(("train",), before_epoch=(thaw,))]).run())
     assert not torch.equal(before, model[0].weight)
+
+
+def test_one_optimizer_by_two_names_in_a_pipeline_is_refused() -> None:
+    models = {"a": nn.Linear(4, 4), "b": nn.Linear(4, 1)}
+    both = torch.optim.SGD([*models["a"].parameters(), *models["b"].parameters()], 0.1)
+    processors = {"p": chain("a", "b", a="oa", b="ob")}
+    said = refused(lambda: session(models, {"oa": both, "ob": both}, processors=processors))
+    assert "optimizers 'oa' and 'ob' are one object, which would step twice for a batch" in said
 
 
 def test_an_unknown_optimizer_of_a_node_is_refused_with_the_nearest() -> None:
@@ -349,7 +361,14 @@ def test_a_chain_of_schedules_over_the_same_optimizer_is_fine() -> None:
         simple(model, optimizer, schedules={"sgd": Schedule(chained)})
 
 
-# What is kept
+# What is kept, and evaluated
+
+
+def test_steps_of_a_pipeline_that_is_not_validated_are_refused_with_the_nearest() -> None:
+    model = network()
+    stage = Stage(("train",), ("val",), eval_steps={"vall": 2})
+    said = refused(lambda: simple(model, sgd(model), stages=[stage]))
+    assert "no 'vall' among the validation pipelines" in said and "Did you mean 'val'?" in said
 
 
 def test_a_best_checkpoint_by_a_column_that_no_stage_has_is_refused_with_the_nearest() -> None:
@@ -381,6 +400,20 @@ def test_a_best_checkpoint_by_a_column_that_no_stage_has_is_refused_with_the_nea
 )
 def test_a_text_in_place_of_a_tuple_is_refused_with_the_tuple(make: Any, field: str) -> None:
     assert refused(make).startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"models": nn.Linear(1, 1)}, "models are given by name, as a dict: models={'name': …}, not Linear"),
+        ({"losses": nn.MSELoss()}, "losses are given by name"),
+        ({"stages": Stage(("train",))}, "stages is a list of Stages, also of one: stages=[Stage(…)]"),
+        ({"clips": Clip("net", norm=1.0)}, "clips is a list of Clips"),
+    ],
+)
+def test_a_part_in_place_of_a_table_or_list_of_them_is_refused_with_the_form(given: Any, message: str) -> None:
+    model = network()
+    assert refused(lambda: simple(model, sgd(model), **given)).startswith(message)
 
 
 def test_an_optimizer_whose_step_needs_a_closure_is_refused_with_what_to_do() -> None:

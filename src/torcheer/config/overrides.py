@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from torcheer.config import yaml_text
 from torcheer.config.config_files import Config
-from torcheer.config.line_numbers import MAX_DEPTH, KeyPath
+from torcheer.config.line_numbers import MAX_DEPTH, KeyPath, TextFault
 from torcheer.config.problems import format_path
 from torcheer.config.yaml_text import FLOAT
 from torcheer.errors import BadConfig
@@ -21,7 +22,7 @@ def override(
 ) -> Config:
     """Return a config with each `key.path=value` applied.
 
-    A value is JSON, a number as YAML has it (`.5e3`), or else a string.
+    A value is JSON, a number or a list in brackets as YAML has it (`.5e3`, `[.9, conv1]`), or else a string.
 
     `find_key` returns the path in the data that a key means; by default a key is its path.
 
@@ -50,15 +51,26 @@ def parse_override(change: str) -> tuple[list[str], Any]:
 
 
 def parse_value(text: str, change: str) -> Any:
-    """Parse a value as JSON or as a number of YAML, or return the text itself."""
+    """Parse a value as JSON, or as a number or brackets of YAML, or return the text itself."""
     try:
-        return json.loads(text, object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant)
-    except json.JSONDecodeError:
-        return float(text) if FLOAT.match(text) else text
+        try:
+            return json.loads(text, object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant)
+        except json.JSONDecodeError:
+            return float(text) if FLOAT.match(text) else _bracketed(text)
     except RecursionError:
         raise BadConfig(f"override {short_repr(change)}: nested more than {MAX_DEPTH} levels deep") from None
     except ValueError as error:  # a key given twice, a whole number of thousands of digits
         raise BadConfig(f"override {short_repr(change)}: {error}") from None
+
+
+def _bracketed(text: str) -> Any:
+    """Parse `[.9, conv1]` or `{a: .5}` as YAML; return any other text itself."""
+    if text[:1] not in ("[", "{"):
+        return text
+    try:
+        return yaml_text.parse(text)[0]
+    except TextFault:  # also where PyYAML is not installed
+        return text
 
 
 def is_deeper(value: Any, levels: int) -> bool:

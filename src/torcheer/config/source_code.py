@@ -95,6 +95,8 @@ class SourceFile:
         if isinstance(last, ast.ImportFrom):
             alias = next(alias for alias in last.names if (alias.asname or alias.name) == name)
             return self.reader.target(self._origin(last), alias.name, self.depth + 1)
+        if isinstance(last, ast.Assign) and isinstance(last.value, ast.Name | ast.Attribute):  # Alias = Net
+            return self._base(last.value)
         if not isinstance(last, Definition):
             self._unclear(f"{name} is made by a statement", last)
         return self._stand_in(last)

@@ -57,9 +57,11 @@ from torcheer.training.session_parts import (
     Stage,
 )
 from torcheer.training.simple_session import (
+    as_list,
     as_loader,
     as_measure,
     check_parts,
+    check_tables,
     fill_in_parts,
     lookup,
     remarks,
@@ -112,12 +114,15 @@ class Session:
         options: Options | None = None,
         to: str | Path | None = None,
     ) -> None:
+        check_tables(models=models, optimizers=optimizers, loaders=loaders, losses=losses, pipelines=pipelines)
+        check_tables(graphs=graphs, processors=processors, metrics=metrics, schedules=schedules)
         self.options = options or Options()
         self.ranks = join_ranks(self.options.device)  # None for one process alone
         self.options = self._observed_here(self.options)
         self.device = resolve_device(self.options.device)
         self.models, self.optimizers, self.schedules = dict(models), dict(optimizers), dict(schedules or {})
-        self.stages, self.clips = list(stages or single_stage(list(loaders))), list(clips)
+        self.stages = as_list(stages or single_stage(list(loaders)), Stage, "stages")
+        self.clips = as_list(clips, Clip, "clips")
         instead = f"write to='run' and options=Options(copy_to={str(to)!r}), which copies it there"
         self.directory = None if to is None else local_path(to, instead)
         self.place = Place()

@@ -42,6 +42,20 @@ def lookup(table: Mapping[str, Any], name: str, group: str) -> Any:
     return table[name]
 
 
+def check_tables(**tables: Any) -> None:
+    """Raise where a group of parts is none: a model in place of models by name."""
+    for name, value in tables.items():
+        if value is not None and not hasattr(value, "keys"):  # a ModuleDict has them
+            raise BadArgument(f"{name} are given by name, as a dict: {name}={{'name': …}}, not {type(value).__name__}")
+
+
+def as_list(parts: Any, kind: type, name: str) -> list[Any]:
+    """Return a list of parts; raise where they are not in one."""
+    if not isinstance(parts, Sequence) or not all(isinstance(part, kind) for part in parts):
+        raise BadArgument(f"{name} is a list of {kind.__name__}s, also of one: {name}=[{kind.__name__}(…)]")
+    return list(parts)
+
+
 def as_loader(source: Any, name: str) -> Loader:
     """Return a `Loader` as it is; convert torch's DataLoader to one."""
     if isinstance(source, Loader):
@@ -205,6 +219,8 @@ def _check_stage(session: Session, stage: Stage) -> None:
     if monitor is not None and monitor not in columns:
         near = did_you_mean(monitor, columns)
         raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {', '.join(columns)}.{near}")
+    for name in stage.eval_steps if isinstance(stage.eval_steps, Mapping) else ():
+        lookup(dict.fromkeys(stage.validation), name, "validation pipelines of its stage, for eval_steps")
     for name in stage.debug:
         lookup(session.debug_pipelines, name, "debug pipelines")
     for part in stage.before_epoch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ SEVERITIES: Mapping[str, Severity] = {
     "untrained parameters": "error",  # some parameters of a trained model are in no optimizer
     "nothing trainable": "error",  # no parameter of any optimizer requires a gradient
     "unused optimizer": "error",  # no node names it, so that nobody calls its step
+    "doubled optimizer": "error",  # one optimizer by two names, so that it steps twice for a batch
     "foreign schedule": "error",  # it changes the learning rate of another optimizer
     "idle optimizer": "warning",  # only nodes that no stage trains name it
     "frozen model": "note",  # no stage trains it
@@ -72,6 +74,7 @@ def judge_wiring(
     wiring = _Wiring(models, optimizers, _any_uses(models, optimizers) if uses is None else uses)
     findings = [
         *(wiring.unused_optimizers() if uses is not None else ()),
+        *wiring.doubled_optimizers(optimizers),
         *wiring.foreign_parameters(),
         *wiring.untrained_parameters(),
         *wiring.nothing_trainable(),
@@ -129,6 +132,16 @@ class _Wiring:
                 where = first_names(dict.fromkeys(use.where for use in uses if use.where))
                 message = f"optimizer {name!r} trains nothing: no stage trains {where or 'a node that names it'}"
                 yield Finding("idle optimizer", message, (f"optimizer {name!r}", where or "the stages"))
+
+    def doubled_optimizers(self, optimizers: Mapping[str, Any]) -> Iterator[Finding]:
+        for first, second in combinations(optimizers, 2):
+            places = [{use.where for use in self.uses if use.optimizer == name} for name in (first, second)]
+            if places[0] & places[1] and _is_same(optimizers[first], optimizers[second]):
+                message = (
+                    f"optimizers {first!r} and {second!r} are one object, which would step twice for a batch: name it "
+                    f"{first!r} wherever it is used"
+                )
+                yield Finding("doubled optimizer", message, (f"optimizer {first!r}", f"optimizer {second!r}"))
 
     def foreign_parameters(self) -> Iterator[Finding]:
         for use in _each_once(self.uses):

@@ -8,12 +8,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torcheer.config import Config
 from torcheer.config.overrides import parse_value
 from torcheer.errors import BadArgument
-from torcheer.terminal import did_you_mean, first_names
 
 _MOST_NAME = 120  # characters of a folder's name
 _PAIRS = {"[": "]", "{": "}"}
@@ -41,7 +39,7 @@ def parse_axes(arguments: Sequence[str], config: Config) -> list[Axis]:
     """Parse KEY=VALUES arguments, and find the field that each key means."""
     if not arguments:
         raise BadArgument("say what to vary, such as lr=1e-3,1e-4")
-    from torcheer.training.spec.read.key_addresses import single_values
+    from torcheer.training.spec.read.key_addresses import known_key, refuse_word, single_values
 
     known = dict(single_values(config.data))
     axes: list[Axis] = []
@@ -53,26 +51,15 @@ def parse_axes(arguments: Sequence[str], config: Config) -> list[Axis]:
         parsed = [json.dumps(parse_value(value, argument)) for value in values]  # 0.1 and 1e-1 are one value
         if twice := next((value for place, value in enumerate(values) if parsed[place] in parsed[:place]), ""):
             raise BadArgument(f"{argument!r}: {twice} is given twice")
-        axes.append(Axis(name, resolve(name, config), values))
-        _refuse_words(axes[-1], known.get(axes[-1].key))
+        axes.append(Axis(name, known_key(name, config), values))
+        for value in values:
+            refuse_word(name, value, known.get(axes[-1].key))
     keys = [axis.key for axis in axes]
     if twice := next((key for key in keys if keys.count(key) > 1), ""):
         raise BadArgument(f"{twice} is varied twice; give all its values in one argument")
     if "session_dir" in keys:
         raise BadArgument("each trial has a folder of its own in --to; session_dir cannot be varied")
     return axes
-
-
-def _refuse_words(axis: Axis, present: Any) -> None:
-    """Refuse a bare word where the config has a number; one in quotes is meant."""
-    if isinstance(present, bool) or not isinstance(present, int | float):
-        return
-    for value in axis.values:
-        if parse_value(value, value) == value:
-            raise BadArgument(
-                f"{axis.name}={value}: the config has a number there, {present}, and this is a string. "
-                f"If a string is meant, put it in quotes: {axis.name}='\"{value}\"'"
-            )
 
 
 def split_values(text: str) -> Iterator[str]:
@@ -89,18 +76,6 @@ def split_values(text: str) -> Iterator[str]:
             yield text[start:place].strip()
             start = place + 1
     yield text[start:].strip()
-
-
-def resolve(name: str, config: Config) -> str:
-    """Return the path of the field that a name means."""
-    from torcheer.training.spec.read.key_addresses import find_key, single_values
-
-    if path := find_key(config.data, name):
-        return path
-    paths = [path for path, _ in single_values(config.data)]
-    ends = dict.fromkeys(path.rpartition(".")[2] for path in paths)
-    hint = did_you_mean(name, [*ends, *paths], 2) or f" There are {first_names(ends, 12)}"
-    raise BadArgument(f"{config.path.name} has no field {name}.{hint}")
 
 
 def trials_of(axes: Sequence[Axis]) -> list[Trial]:

@@ -36,6 +36,20 @@ def pipeline_faults(data: dict[str, Any]) -> list[Fault]:
     ]
 
 
+def frozen_notes(data: dict[str, Any]) -> list[str]:
+    """Describe the models of a valid description that no stage trains."""
+    checks = PipelineChecks(data)
+    trained = {name for stage in part(data, STAGES) or () for name in stage["training_pipelines"]}
+    graphs = {part(data, PIPELINES)[name]["graph"] for name in trained}
+    processors = {name for graph in graphs for name in checks.groups["batch_graphs"][graph].spec["nodes"]}
+    learning = {node["model_name"] for name in processors for node in checks.nodes(name) if node.get("optimizer_name")}
+    return [
+        f"{model.name}: it is frozen, as no stage trains a node that gives it an optimizer"
+        for model in definitions(data, "models")
+        if trained and model.name not in learning
+    ]
+
+
 class PipelineChecks:
     """Consistency checks of a description."""
 
@@ -69,7 +83,7 @@ class PipelineChecks:
 
     def optimizers(self) -> Iterator[Fault]:
         """Yield faults of optimizers that nothing steps."""
-        nodes = [node for name in self.groups["batch_processors"] for node in self._nodes(name)]
+        nodes = [node for name in self.groups["batch_processors"] for node in self.nodes(name)]
         used = {node.get("optimizer_name") for node in nodes}
         for optimizer in self.groups["optimizers"].values():
             if optimizer.name not in used:
@@ -146,13 +160,14 @@ class PipelineChecks:
         for number, name in enumerate(stage["training_pipelines"]):
             name_path = (*path, "training_pipelines", number)
             graph = self.groups["batch_graphs"][pipelines[name]["graph"]]
-            nodes = [node for processor in graph.spec["nodes"] for node in self._nodes(processor)]
+            nodes = [node for processor in graph.spec["nodes"] for node in self.nodes(processor)]
             if not any(node.get("optimizer_name") for node in nodes):
                 yield Fault(name_path, "this pipeline trains nothing: none of its nodes names an optimizer")
             if not pipelines[name].get("losses") and self.groups["losses"]:
                 yield Fault(name_path, "this pipeline has no losses to train with")
 
-    def _nodes(self, processor: str) -> list[dict[str, Any]]:
+    def nodes(self, processor: str) -> list[dict[str, Any]]:
+        """Return the nodes of a processor: a model each."""
         nodes: list[dict[str, Any]] = self.groups["batch_processors"][processor].spec["neural_graph"]
         return nodes
 
@@ -186,7 +201,7 @@ class PipelineChecks:
         """Yield faults of schedulers that monitor a column missing in a stage using them."""
         graphs = [part(self.data, PIPELINES)[name]["graph"] for name in stage["training_pipelines"]]
         processors = [name for graph in graphs for name in self.groups["batch_graphs"][graph].spec["nodes"]]
-        names = {node.get("optimizer_name") for name in processors for node in self._nodes(name)}
+        names = {node.get("optimizer_name") for name in processors for node in self.nodes(name)}
         for optimizer in self.groups["optimizers"].values():
             monitor = optimizer.spec.get("lr_scheduler", {}).get("monitor")
             if optimizer.name in names and monitor is not None and monitor not in columns:

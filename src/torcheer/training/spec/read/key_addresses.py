@@ -7,10 +7,13 @@ its whole path, the path that it would have in another form, or the end of exact
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torcheer.config import Config, override
+from torcheer.config.overrides import parse_value
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean, first_names
 from torcheer.training.spec.read.grammar import GROUPS, SINGULAR, TOP
 from torcheer.training.spec.read.short_form import named_by_class
 
@@ -29,7 +32,35 @@ class Place(NamedTuple):
 
 def with_changes(config: Config, changes: Iterable[str]) -> Config:
     """Return a training config with each KEY=VALUE of the command line applied."""
-    return override(config, changes, find_key=lambda data, name: find_key(data, name) or name)
+
+    changes, present = list(changes), dict(single_values(config.data))
+    changed = override(config, changes, find_key=lambda data, name: known_key(name, replace(config, data=data)))
+    for change in changes:
+        name, _, text = change.partition("=")
+        key = find_key(config.data, name)
+        if key.partition(".")[0] in (*SINGULAR, *GROUPS, LONG[0]):  # an argument, whose kind no check knows
+            refuse_word(name, text, present.get(key))
+    return changed
+
+
+def refuse_word(name: str, text: str, present: Any) -> None:
+    """Refuse a bare word where the config has a number; one in quotes is meant."""
+    if isinstance(present, bool) or not isinstance(present, int | float) or parse_value(text, text) != text:
+        return
+    raise BadArgument(
+        f"{name}={text}: the config has a number there, {present}, and this is a string. "
+        f"If a string is meant, put it in quotes: {name}='\"{text}\"'"
+    )
+
+
+def known_key(name: str, config: Config) -> str:
+    """Return the path of the field that a name means; raise with the nearest where there is none."""
+    if path := find_key(config.data, name):
+        return path
+    paths = [path for path, _ in single_values(config.data)]
+    ends = dict.fromkeys(path.rpartition(".")[2] for path in paths)
+    hint = did_you_mean(name, [*ends, *paths], 2) or f" There are {first_names(ends, 12)}"
+    raise BadArgument(f"{config.path.name} has no field {name}.{hint}")
 
 
 def find_key(data: Mapping[str, Any], name: str) -> str:
@@ -89,6 +120,9 @@ def _respelled(data: Mapping[str, Any], name: str, known: Container[str]) -> str
         found = _called(first, places)
     else:
         return name
+    if len(found) > 1 and first in SINGULAR and rest:
+        fields = ", ".join(".".join([*place.path, *rest]) for place in found)
+        raise BadArgument(f"{name} could be any of {fields}; write more of its path")
     if len(found) != 1 or not rest:
         return name
     is_long = found[0].path[:1] == LONG[:1]
