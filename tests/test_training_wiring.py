@@ -235,7 +235,7 @@ def test_a_compiled_model_has_the_parameters_of_its_original(side: str) -> None:
 
 
 def judge(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
-    from torcheer.training.wiring import judge_wiring
+    from torcheer.training.loop.wiring import judge_wiring
 
     return judge_wiring({"net": model}, {"sgd": optimizer})
 
@@ -317,7 +317,7 @@ def test_a_summary_lists_a_model_without_an_optimizer_as_frozen() -> None:
 
 
 def test_a_loop_without_nodes_is_judged_by_its_models_and_optimizers() -> None:
-    from torcheer.training.wiring import judge_wiring
+    from torcheer.training.loop.wiring import judge_wiring
 
     a, b, c = network(), network(), network()
     assert judge_wiring({"a": a, "b": b}, {"o": torch.optim.SGD([*a.parameters(), *b.parameters()], 0.1)}) == []

@@ -36,6 +36,7 @@ from torcheer.training.loop.lazy_layers import has_lazy_layers, initialize_lazy_
 from torcheer.training.loop.optimizer_step import Update, make_averages, make_update
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
+from torcheer.training.loop.wiring import Finding, Use, judge_wiring
 from torcheer.training.observe.progress_lines import show_with_summary
 from torcheer.training.observe.session_log import SessionLog
 from torcheer.training.observe.session_notices import notify_of_events
@@ -68,7 +69,6 @@ from torcheer.training.simple_session import (
     single_stage,
 )
 from torcheer.training.stop_conditions import EpochsCompleted, is_met, reason_met
-from torcheer.training.wiring import Finding, Use, judge_wiring
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
@@ -28,6 +28,8 @@ _LOADER_OPTIONS = (
     "multiprocessing_context",
     "prefetch_factor",
 )
+
+Part = TypeVar("Part")
 
 if TYPE_CHECKING:
     from torcheer.training.loop.graph_forward import BoundMeasure
@@ -49,7 +51,7 @@ def check_tables(**tables: Any) -> None:
             raise BadArgument(f"{name} are given by name, as a dict: {name}={{'name': …}}, not {type(value).__name__}")
 
 
-def as_list(parts: Any, kind: type, name: str) -> list[Any]:
+def as_list(parts: Any, kind: type[Part], name: str) -> list[Part]:
     """Return a list of parts; raise where they are not in one."""
     if not isinstance(parts, Sequence) or not all(isinstance(part, kind) for part in parts):
         raise BadArgument(f"{name} is a list of {kind.__name__}s, also of one: {name}=[{kind.__name__}(…)]")
