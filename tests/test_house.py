@@ -29,7 +29,7 @@ COMMON = {
     "errors",
     "terminal",
     "disk",
-    "lazy_names",
+    "public_names",
     "ranks",
     "numpy",
 }
@@ -43,7 +43,7 @@ ROOMS = {
     "disk": {"ranks"},
     "remote": {"wire"},
     "ranks": set(),
-    "lazy_names": {"(computed)"},  # it imports what a package's table names
+    "public_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
     "ray_cluster": set(),
     "inputs": set(),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -135,6 +137,9 @@ FIRST_TRIES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "tl.edits.zero makes an edit when it is called: write tl.edits.zero()",
     ),
     (lambda: tl.Edit(tl.edits.scale, head=1), BadArgument, "write tl.edits.scale(…)"),
+    (lambda: tl.training.Options(lr=3), TypeError, "Options has no option 'lr'. "),  # type: ignore[call-arg]
+    (lambda: tl.training.Loader(X, bs=3), TypeError, "Did you mean 'batch_size'?"),  # type: ignore[call-arg]
+    (lambda: tl.Save("all", half=True), TypeError, "Did you mean 'dtype'?"),  # type: ignore[call-arg]
     (lambda: tl.compare, AttributeError, "history.compare(other) compares two runs"),
     (lambda: tl.train, AttributeError, "`torcheer train CONFIG`"),
     (lambda: tl.Session, AttributeError, "'Session': it is torcheer.training.Session"),
@@ -161,8 +166,15 @@ def test_a_plausible_wrong_name_is_answered_with_the_right_one(number: int) -> N
 
 
 def test_a_name_that_only_programs_ask_for_loads_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["torcheer.lazy_names"], "import_module", pytest.fail)
+    monkeypatch.setattr(sys.modules["torcheer.public_names"], "import_module", pytest.fail)
     assert not hasattr(tl, "__wrapped__") and not hasattr(tl.training, "_repr_html_")
+
+
+def test_a_class_of_ours_can_be_mixed_with_an_abstract_one_and_keeps_its_signature() -> None:
+    class Own(tl.training.EpochsCompleted, abc.ABC): ...
+
+    assert Own(num_epochs=3).num_epochs == 3
+    assert list(inspect.signature(tl.training.Clip).parameters) == ["model", "value", "norm"]
 
 
 def test_every_name_that_people_try_is_none_of_ours() -> None:

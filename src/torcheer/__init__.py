@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 __version__ = "0.2.0"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from torcheer.public_names import PublicClass
 
-class TorcheerError(Exception):
+
+class TorcheerError(Exception, metaclass=PublicClass):
     """Base class; the message has the request, what is available and what to try."""
 
 
@@ -128,7 +130,7 @@ def uncaught() -> BaseException | None:
     return None if hasattr(sys, "ps1") or "IPython" in sys.modules else error
 
 
-class TorcheerWarning(UserWarning, RuntimeWarning):
+class TorcheerWarning(UserWarning, RuntimeWarning, metaclass=PublicClass):
     """Something that torcheer warns of: `warnings.simplefilter("ignore", TorcheerWarning)` silences all of it."""
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of, numbers_of, real_numbers
+from torcheer.public_names import PublicClass
 from torcheer.records import Sample
 
 Key = tuple[str, str]  # layer, variable
@@ -297,19 +298,31 @@ def _header(row: dict[str, Any], moment: list[float], sums: list[float]) -> dict
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
-    """A warning about a value of the training run."""
+class Alert(metaclass=PublicClass):
+    """A warning about a value of the training run.
 
-    rule: str  # "dead_relu"
-    layer: str  # "features.0"; "" for the run as a whole
-    variable: str  # "output", "grad", "weight", "loss"
-    step: int  # when it was detected
-    since: int  # the first step with the problem
-    what: str  # "98% of the outputs are zero"
-    advice: str  # "lower the learning rate, or use a leaky ReLU"; "" where `what` says everything
-    severity: str = "warning"  # "error": the run is lost; "note": it may be intended
-    values: dict[str, Any] = field(default_factory=dict)  # the numbers behind it
-    id: str = ""  # writer and number in the run's log; "" without a log
+    - `rule`: the name of the rule: "dead_relu".
+    - `layer`: the module's path, "features.0"; empty for the run as a whole.
+    - `variable`: "output", "grad", "weight", "loss" …
+    - `step`: the step at which it was detected.
+    - `since`: the first step with the problem.
+    - `what`: what was seen: "98% of the outputs are zero".
+    - `advice`: what to try: "lower the learning rate, or use a leaky ReLU"; empty where `what` says everything.
+    - `severity`: "error": the run is lost; "warning"; "note": it may be intended.
+    - `values`: the numbers behind it, by name.
+    - `id`: writer and number in the run's log; empty without a log.
+    """
+
+    rule: str
+    layer: str
+    variable: str
+    step: int
+    since: int
+    what: str
+    advice: str
+    severity: str = "warning"
+    values: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
 
     def __str__(self) -> str:
         if not self.advice:

@@ -69,8 +69,8 @@ def log_forward_pass(
     - `input_kwargs`: keyword arguments of forward, in addition to `inputs`.
     - `layers_to_save`: "all", "none", or one or a list of: labels ('conv2d_3', 'conv2d_3:2'), module paths
       ('features.6': the module's output), positions (7, -1), patterns ('features.*': everything inside),
-      module classes ('Conv2d', nn.Conv2d), modules, predicates (lambda layer: layer.shape[-1:] == (512,)); a `Save`
-      also sets device and dtype.
+      module classes ('Conv2d', nn.Conv2d), functions ('relu'), modules, roles (below), predicates
+      (lambda layer: layer.shape[-1:] == (512,)); a `Save` also sets device and dtype.
     - `vis_opt`: "rolled" or "unrolled" draws the model to `vis_path`; "none" does not.
     - `vis_path`: the file to draw to; by default `<ModelName>.svg` in the working directory.
     - `save_gradients`: save the gradients of saved values in later `backward` calls (`.grad_contents`).
@@ -84,6 +84,19 @@ def log_forward_pass(
     - `timing`: "host" reads the host's clock, which on an accelerator is the time of a launch, and called so; "device"
       measures the operations by events of the accelerator, without waiting for it in between.
     - `older`: options by their TorchLens names (`vis_outpath`, `vis_nesting_depth`, `random_seed`, `output_device` …).
+
+    Roles name modules of a transformer, whatever its class: of block i, from 0; of each, [*]; of the last, [-1].
+
+    | role | value |
+    |---|---|
+    | `resid[i]`, `resid[i].in` | what block i returns, what it receives |
+    | `attn[i]` or `attn[i].out`, `attn[i].in` | what the attention's output projection returns, what it receives |
+    | `attn[i].q`, `attn[i].k`, `attn[i].v` | queries, keys and values, as projected |
+    | `attn[i].z` | the heads' results, before the output projection |
+    | `cross[i]`, `cross[i].q` … | the same of the attention to another sequence |
+    | `mlp[i]` or `mlp[i].out`, `mlp[i].in` | what the MLP returns, what it receives |
+    | `mlp[i].hidden` | its neurons: what its last projection receives |
+    | `embed`, `norm`, `unembed` | token embeddings, the norm after the last block, the logits |
 
     >>> import torch
     >>> history = log_forward_pass(torch.nn.Linear(2, 3), torch.ones(1, 2))
@@ -130,7 +143,10 @@ def recording(
     structure: bool = True,
     timing: str = "host",
 ) -> AbstractContextManager[ModelHistory]:
-    """Record everything torch does inside the block: a training step, a `generate` loop.
+    """Record the torch functions that are called inside the block: a training step, a `generate` loop.
+
+    The operations of a backward pass run below these functions: they are recorded with `level="aten"` only. Without it
+    gradients are there where an optimizer reads them, and with `save_gradients=True` as `.grad_contents`.
 
     - `model`: its modules and parameters name the operations; None: operations without modules.
     - `layers_to_save`, `save_gradients`, `edits`, `fused`, `level`, `structure`, `timing`: as for `log_forward_pass`.
@@ -355,18 +371,20 @@ def watch(
     """Monitor `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
 
     - `model`: any module, also compiled, or wrapped by DDP or FSDP.
-    - `layers`: module paths, patterns ('features.*'), module classes, modules, predicates (lambda layer:
-      layer.module_type == 'ReLU'); None and "all" for every module that computes.
+    - `layers`: module paths, patterns ('features.*'), module classes, modules, roles ('attn[5]', as for
+      `log_forward_pass`), predicates (lambda layer: layer.module_type == 'ReLU'); None and "all" for every module that
+      computes.
     - `what`: any of "output", "grad", "weight", "weight_grad", "update".
     - `every`: a number of steps, or an `Every`.
     - `to`: the folder of the log; None: that of a `live` page of this model, or no log, only alerts.
     - `optimizer`: count its steps instead of forward passes; for models that are not called directly.
-    - `rules`: which alerts are raised: "default", "all", "none", names, or a dict of names and settings.
+    - `rules`: which alerts are raised: "default" (all of the rules below), "none", names, or a dict of names and
+      settings: {"dead_relu": False, "loss_spike": {"factor": 5.0}}.
     - `video`: True, patterns of keys, or a dict of settings: write a video of each key.
     - `callback`: called in the other process as `callback(layer, variable, step, array)`.
     - `keep`: patterns of keys ("features.*/output") whose whole arrays are stored.
-    - `stop_on`: rules, or "error" for all fatal ones: an alert about a sampled step ends the `with` block
-      before its next step. Rules that need a history are waited for, at most 1 s per sampled step.
+    - `stop_on`: names of rules, "error" for the fatal ones (`nan_inf`), or "disk_full": an alert about a sampled step
+      ends the `with` block before its next step. Rules that need a history are waited for, at most 1 s per step.
     - `on_alert`: called in this process with each alert. `tell`: called with each message instead of printing it.
     - `step_of`: as for `live`.
     - `transport`: size and policy of the shared memory: a `Transport`, or a dict of its fields.
@@ -375,6 +393,22 @@ def watch(
     - `ranks`: with several processes (torchrun), which of them act: a rank, a list, or "all".
     - `log_bytes`: maximum size of the log: older samples are thinned out, except scalars of `log`, logged media,
       arrays of `keep`, and samples with alerts or NaN. None: no limit.
+
+    | rule | raised when |
+    |---|---|
+    | `nan_inf` | a value has NaN or infinite numbers |
+    | `exploding_gradient`, `vanishing_gradient` | a gradient is far larger than before; far smaller than others |
+    | `dead_relu`, `saturation` | units of a ReLU are zero for all inputs; a tanh or sigmoid is at its bounds |
+    | `all_zero`, `unchanged` | all numbers of a value are zero; a weight does not change |
+    | `update_ratio` | an update is too large or too small for its weight |
+    | `poor_initialisation` | weights begin alike, or signals grow or shrink from layer to layer |
+    | `loss_spike`, `loss_plateau` | a logged loss jumps; stops falling |
+    | `overfitting` | a held-out loss rises while the training loss falls |
+    | `loss_scale` | the loss is multiplied by a factor far too large or too small |
+    | `forgotten_zero_grad` | gradients of the step before are still there |
+    | `activation_twice` | the loss applies a softmax or sigmoid to the result of one |
+    | `frozen_layer` | a weight gets no gradient, though layers before and behind it do |
+    | `stalled_loader` | steps wait for data longer than they compute |
     """
     from torcheer.monitor.watch import watch as begin
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.saved_history import load, save_history
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 if TYPE_CHECKING:
     from torcheer.archive.exchange.convert import export, import_from

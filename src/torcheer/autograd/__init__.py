@@ -5,6 +5,8 @@ import torcheer.autograd as autograd
 with autograd.record():
     loss = model(x).square().mean()
     autograd.backward(loss, show=True)
+
+`tracer`, torchtrace's class of tensors, has all methods of a torch.Tensor: `help(autograd.tracer)`.
 """
 
 import sys
@@ -23,7 +25,7 @@ from torcheer.autograd.tape import autograd_methods, traced_tensor
 from torcheer.autograd.tape.tape import Tape
 from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.autograd.weight_files import from_numpy, load, load_from_torch, save, set_seed
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 if TYPE_CHECKING:
     from torcheer.autograd import utils
@@ -72,6 +74,11 @@ if not TYPE_CHECKING:  # to type checkers a name that is not imported above is a
         {"utils": "torcheer.autograd.utils"}
         | dict.fromkeys(("prCyan", "prGreen", "prYellow"), "torcheer.originals.torchtrace.coloured_text"),
     )
+
+
+def __dir__() -> list[str]:
+    """All names but `tracer`, whose inherited methods would be nine tenths of this module's help."""
+    return [name for name in __all__ if name != "tracer"]
 
 
 def record(borrow: bool = False) -> Tape:

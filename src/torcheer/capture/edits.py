@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 
 EditFunction = Callable[[Tensor], Tensor]
 SIDES = ("output", "input", "gradient")
 
 
 @dataclass(frozen=True)
-class Edit:
+class Edit(metaclass=PublicClass):
     """A function, and where in a layer it is applied: `tl.Edit(tl.edits.zero(), head=3, positions=[0, -1])`.
 
     - `function`: from tensor to tensor of the same shape; or a number or tensor to put there.

@@ -24,6 +24,7 @@ from torcheer.drawing.writers.svg import write_svg
 from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
+from torcheer.public_names import PublicClass
 from torcheer.records import garbage_collection_off
 from torcheer.terminal import plural
 from torcheer.terminal.streams import encodable
@@ -31,7 +32,7 @@ from torcheer.terminal.streams import encodable
 DIRECTIONS = ("auto", "down", "right")
 
 
-class Drawing:
+class Drawing(metaclass=PublicClass):
     """A drawing of a history. A notebook displays it; `save` writes svg, png, pdf, html, dot or txt."""
 
     def __init__(self, history: ModelHistory, picture: Picture, rolled: bool, colour_by: str, style: Style) -> None:

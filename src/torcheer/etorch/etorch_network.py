@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.network import network_records
+from torcheer.public_names import PublicClass
 from torcheer.terminal import did_you_mean, human_shape
 
 Shape = tuple[int, ...]
@@ -80,7 +81,7 @@ class States(MutableMapping[str, NDArray[np.float32]]):
         return f"States({', '.join(f'{name} {tuple(value.shape)}' for name, value in self.kept.items())})"
 
 
-class Layer:
+class Layer(metaclass=PublicClass):
     """A named layer; `States[variable]` is a float32 array of shape (batch, *shape)."""
 
     states_type = States
@@ -145,7 +146,7 @@ class Layer:
         return f"Layer({self.name!r}, {self.shape}, {self.States!r})"
 
 
-class Projection:
+class Projection(metaclass=PublicClass):
     """Weights between two layers: `States["Wt"]`, and `States["DWt"]`, their last change."""
 
     states_type = States
@@ -188,7 +189,7 @@ class Projection:
         return f"Projection({self.name!r}, {self.sender.name} → {self.receiver.name}, {self.States!r})"
 
 
-class Network:
+class Network(metaclass=PublicClass):
     """A named network of layers and projections.
 
     - `name`: shown above the page.

@@ -21,6 +21,7 @@ from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Network, Projection
 from torcheer.host.follow.record_rate import Budget, cost, stamp
 from torcheer.host.host import Host
+from torcheer.public_names import PublicClass
 from torcheer.wire.open_viewer import Viewer
 from torcheer.wire.page_address import PageAddress, address_of
 
@@ -44,7 +45,7 @@ class NetworkState(NamedTuple):
         return max((first + len(value) for _, _, value, first in self.units), default=0)
 
 
-class NetView:
+class NetView(metaclass=PublicClass):
     """Shows a network: `NetView(net).open()`, then `update()` whenever its values have changed.
 
     - `net`: the network to show.

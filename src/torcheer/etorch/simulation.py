@@ -26,6 +26,7 @@ from torcheer.etorch.etorch_network import Network
 from torcheer.etorch.netview import NetView
 from torcheer.etorch.simulation_logs import KINDS, Logs, means, row_of
 from torcheer.host.host import Host, closed_host
+from torcheer.public_names import PublicClass
 from torcheer.runlog.table import Table
 from torcheer.wire.page_address import address_of
 
@@ -37,7 +38,7 @@ _NEEDS = {
 }  # fmt: skip
 
 
-class Simulation:
+class Simulation(metaclass=PublicClass):
     """Runs a task from code or from a page: `Simulation("RA25", task, net=net).run()`.
 
     A task is any object, or module, with some of

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Layer, Network, Projection
+from torcheer.public_names import PublicClass
 from torcheer.tap.probe_hooks import GradientHook
 from torcheer.tap.tensor_copies import refusal
 from torcheer.terminal import warn
@@ -19,7 +20,7 @@ from torcheer.terminal import warn
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-class State:
+class State(metaclass=PublicClass):
     """Records the tensors passed to `rec` into a network; changes no value.
 
     - `module`: the module that records; its name is that of the network.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torcheer.extraction.extraction_reader import ExtractedLayer, Extraction, open_extraction
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 if TYPE_CHECKING:
     from torcheer.extraction.extraction_run import extract

@@ -21,6 +21,7 @@ from torcheer.archive import Archive, Entry
 from torcheer.disk import patiently
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.extraction import extraction_plan as plans
+from torcheer.public_names import PublicClass
 from torcheer.terminal import did_you_mean, human_shape, plural, warn
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def open_extraction(path: str | os.PathLike[str], *, partial: bool = False) -> E
     return patiently(lambda: Extraction(folder, partial=partial), folder)
 
 
-class Extraction:
+class Extraction(metaclass=PublicClass):
     """Selected layers of every sample: `extraction["features.6"]` is one array.
 
     - `path`: the folder.
@@ -292,7 +293,7 @@ class _ShardReader:
         return shapes
 
 
-class ExtractedLayer(Sequence[Any]):
+class ExtractedLayer(Sequence[Any], metaclass=PublicClass):
     """One layer over all samples: `layer[10]`, `layer[10:20]`, `layer[[3, 1]]`, `layer[:, 0]`.
 
     Contiguous values are views of the mapped files, others are copied. Where samples have different shapes, a slice is

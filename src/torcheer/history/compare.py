@@ -82,7 +82,19 @@ class Comparison:
         return {str(name): [getattr(row, name) for row in self.rows] for name in names}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with one row per value of the first run."""
+        """Return a pandas DataFrame with one row per value of the first run.
+
+        | column | |
+        |---|---|
+        | `label`, `other` | its name in the first run; its counterpart in the second |
+        | `status` | "equal", "different", "other shape", "not saved", "uninitialised memory" … |
+        | `max_abs`, `mean_abs` | largest and mean absolute difference |
+        | `relative` | largest difference divided by the largest absolute value |
+        | `cosine` | cosine of the two values |
+        | `nan_mismatches` | elements where one value is NaN or infinite and the other differs |
+        | `error`, `expected` | root mean square of the difference, relative; what rounding explains of it, estimated |
+        | `agrees` | whether the difference is within rounding |
+        """
         return to_pandas(self.table)
 
     def __str__(self) -> str:

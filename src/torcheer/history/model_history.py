@@ -13,6 +13,7 @@ from torcheer.history.module_views import Modules, StoredView
 from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
+from torcheer.public_names import PublicClass
 from torcheer.records import Op, RunInfo
 from torcheer.selection import Layers
 from torcheer.terminal import NamedItems
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _TAKEN: Final = ("Act", "Net", "Grad", "Wt", "WtGrad")  # variables that every history may have
 
 
-class ModelHistory(Doors):
+class ModelHistory(Doors, metaclass=PublicClass):
     """Every operation of a run, in order of execution.
 
     `history['conv2d_3_7']`, `history['conv2d_3']`, `history['features.6']`, `history[7]` and `history[-17]` may all
@@ -201,7 +202,28 @@ class ModelHistory(Doors):
         printer.text(self.text())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with one row per operation."""
+        """Return a pandas DataFrame with one row per operation, in order of execution, inputs first.
+
+        | column | |
+        |---|---|
+        | `index`, `label` | its position, from 0; its name, "relu_1_2", with ":2" for a second pass |
+        | `layer`, `pass` | the layer's name, and which of its passes this is, from 1 |
+        | `name`, `kind`, `function` | "relu"; "input", "op", "output" …; the function's full name |
+        | `shape`, `dtype`, `device`, `bytes` | of its output: shape as a list, size in bytes |
+        | `outputs`, `written` | how many tensors it returned, and how many it wrote to |
+        | `parents`, `children` | the layers that it reads, and those that read it |
+        | `module`, `module_type`, `module_call` | the innermost module around it: path, class, which call, from 1 |
+        | `output_of` | paths of the modules whose result it is |
+        | `params`, `param_count` | parameters and buffers that it reads; number of elements of the parameters |
+        | `flops` | floating point operations; None where no formula is known |
+        | `elapsed_secs` | seconds that the call took; on a GPU until it was launched, unless timed on the device |
+        | `source` | the line of code, "net.py:14", with the path of the file |
+        | `grad_fn` | the class of torch's backward node |
+        | `inplace`, `view`, `random` | whether it wrote to an input, returned a view, drew random numbers |
+        | `level` | "function", or "aten" for a call of the dispatcher below one |
+        | `edited`, `note` | the edit that was applied to it; a remark on it; empty without |
+        | `saved` | whether its value was saved |
+        """
         return op_table.to_pandas(op_table.columns(self))
 
     def to_arrow(self) -> Any:

@@ -24,6 +24,7 @@ from torcheer.host.live_numbers import MetricRows
 from torcheer.host.nonfinite_values import NonfiniteValues
 from torcheer.host.optimizer_form import OptimizerForm
 from torcheer.network.heads.token_names import TokenNames, check_token_names
+from torcheer.public_names import PublicClass
 from torcheer.ranks import Ranks, acts, rank_of, ranked
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS, SystemRows, check_secs
 from torcheer.runlog.media.media_intake import MediaIntake
@@ -124,7 +125,7 @@ def _run_of_watch(model: nn.Module) -> Path | None:
     return next((follower.run for follower in followers if follower.run is not None), None)
 
 
-class Live:
+class Live(metaclass=PublicClass):
     """A model shown in the studio; ends with its `with` block, or by `close`."""
 
     def __init__(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 from torcheer.video.array_display import core
 from torcheer.video.array_frames import MODES, Running, draw
 from torcheer.video.file_names import digest, safe
@@ -21,7 +22,7 @@ from torcheer.video.video_file import VideoFile, checked_size, frame_rate
 _Key = tuple[str, str, int]  # key, device, unique id
 
 
-class DataRecorder:
+class DataRecorder(metaclass=PublicClass):
     """Makes a video of every tensor key: `{key}_{device}_{id}_{n}_video.mp4`, a new one after `maxframes`.
 
     A matrix (or 1×W×H) is drawn as a heat map; `displayND_mode` says how everything with more axes is: "default" as a

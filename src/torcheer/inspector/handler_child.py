@@ -27,12 +27,18 @@ _MOST_WORDS: Final = 10_000  # unread messages of a child
 
 @dataclass
 class ProcessInfoData:
-    """A value to be put into `queue_to` by hand."""
+    """A value to be put into `queue_to` by hand.
 
-    name: str  # the key, as given to `new_process`
-    internal_message: str  # of the handler itself; "" for a value
-    message: str  # handed to the callback
-    shared_data: Any  # the value: a tensor
+    - `name`: the key, as given to `new_process`.
+    - `internal_message`: of the handler itself; empty for a value.
+    - `message`: handed to the callback.
+    - `shared_data`: the value, a tensor.
+    """
+
+    name: str
+    internal_message: str
+    message: str
+    shared_data: Any
 
 
 class Elsewhere:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 __all__ = [
     "ExportedRun", "OutsideRun", "accelerate", "attribute", "captum", "export_model", "export_run", "lightning",

@@ -24,6 +24,7 @@ from torcheer.integrations.metric_judge import MetricJudge, is_number
 from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.watch import Watch, check_single_process, watch_into
 from torcheer.network.network_records import Network
+from torcheer.public_names import PublicClass
 from torcheer.ranks import ranked
 from torcheer.records import Sample
 from torcheer.runlog.log_frames import EVERYTHING, METRICS, LogPlace
@@ -46,7 +47,7 @@ _MOST_TRIES: Final = 5  # passes that are looked at for a network
 _COUNTERS: Final = {"epoch": "Epoch"}  # columns that count, and are no results
 
 
-class OutsideRun:
+class OutsideRun(metaclass=PublicClass):
     """A run's folder, written by a loop that is not ours; `torcheer studio` shows it while it grows.
 
     run = OutsideRun("runs/first", made_by="my loop", config={"lr": 0.1})

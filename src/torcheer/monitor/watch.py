@@ -27,6 +27,7 @@ from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.stop_judge import StopJudge
 from torcheer.monitor.watch_settings import LOOKED_AT, Transport, WatchSettings, ends_run, parse_settings, stops
+from torcheer.public_names import PublicClass
 from torcheer.ranks import Ranks, acts, rank_of, ranked
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import write_account
@@ -111,7 +112,7 @@ class StopAsked(BaseException):
     """Ends the `with` block of a watch through all frames in between; not an error."""
 
 
-class Watch:
+class Watch(metaclass=PublicClass):
     """A model that is being watched, until `close`; what was found so far."""
 
     def __init__(self, model: nn.Module, selection: ModuleSelection, settings: WatchSettings) -> None:

@@ -15,6 +15,7 @@ from torcheer.disk import local_path
 from torcheer.errors import BadArgument
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.rules import resolve_rules
+from torcheer.public_names import PublicClass
 from torcheer.ranks import Ranks
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.machine.system_rows import SYSTEM_SECS, check_secs
@@ -31,13 +32,20 @@ LOOKED_AT = ("output", "grad", "weight", "update")  # where nothing else is aske
 
 
 @dataclass(frozen=True, slots=True)
-class Transport:
-    """How values are sent to the child."""
+class Transport(metaclass=PublicClass):
+    """How values are sent to the child.
 
-    bytes: int = 64 << 20  # of shared memory
-    policy: str = "drop"  # of a full ring: "drop" the new value; "latest": replace the older of the key;
-    block_ms: float = 0.0  # "block": the training waits for so long, then drops the new value
-    drain_secs: float = 10.0  # how long closing waits for the child to finish
+    - `bytes`: size of the shared memory, in bytes; 64 MiB by default.
+    - `policy`: what happens when it is full: "drop" the new value (the default), keep the "latest" of each key, or
+      "block" the training.
+    - `block_ms`: with "block": milliseconds that the training waits before the new value is dropped.
+    - `drain_secs`: seconds that closing waits for the child to finish; 10 by default.
+    """
+
+    bytes: int = 64 << 20
+    policy: str = "drop"
+    block_ms: float = 0.0
+    drain_secs: float = 10.0
 
     def __post_init__(self) -> None:
         if isinstance(self.bytes, bool) or not isinstance(self.bytes, int):

@@ -56,7 +56,17 @@ class ModuleSummary:
     __repr__ = __str__
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the rows as a pandas DataFrame, without the total."""
+        """Return the rows as a pandas DataFrame, without the total: one per module, with all that is inside it.
+
+        | column | |
+        |---|---|
+        | `address`, `type` | the module's path and class |
+        | `calls`, `repeats` | how often it was called; how many equal modules begin with it (×N), 0 for the others |
+        | `parameters`, `trainable` | number of elements of all and of the trainable parameters; None: not known |
+        | `flops`, `flops_unknown` | floating point operations; how many operations have no formula |
+        | `bytes` | size of all outputs, in bytes |
+        | `elapsed_secs` | seconds of all operations |
+        """
         return op_table.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in ModuleRow.__slots__})
 
 

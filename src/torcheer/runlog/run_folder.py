@@ -15,6 +15,7 @@ import numpy as np
 from torcheer.archive import Archive
 from torcheer.disk import read_json, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
+from torcheer.public_names import PublicClass
 from torcheer.runlog.log_reader import TRAIN, RunLog
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
@@ -75,7 +76,7 @@ def read_run(directory: Path) -> dict[str, Any]:
     return contents
 
 
-class RunFolder:
+class RunFolder(metaclass=PublicClass):
     """What a run has left so far; read when it is asked for, so a run that goes on can be opened too."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.runlog.tables.table_analysis import TableAnalysis
 from torcheer.runlog.tables.table_formats import Conversions
@@ -29,7 +30,7 @@ _MEASURES: dict[str, Callable[[Array], Any]] = {
 _COUNTERS = ("Run", "Epoch", "Trial", "Step", "Seed")  # not plotted at first
 
 
-class Table(Conversions, TableAnalysis):
+class Table(Conversions, TableAnalysis, metaclass=PublicClass):
     """A table of columns by name, from a dict of arrays, lists or tensors; `append` adds rows.
 
     `name` and `title` identify it, `x` is the column along a plot's x axis, `legend` the one that splits it into lines.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import NotAnArchive, UnknownLayer, ValueUnavailable
 from torcheer.history.op_table import to_arrow, to_pandas
+from torcheer.public_names import PublicClass
 from torcheer.ranks import split_rank
 from torcheer.runlog.follow.run_end import read_end
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
@@ -50,7 +51,7 @@ def open_watch(path: str | os.PathLike[str]) -> Watched:
     return Watched(path)
 
 
-class Watched:
+class Watched(metaclass=PublicClass):
     """A log: `watched["features.3", "output"]` is one key over time.
 
     `.steps`, `.keys()`, `.alerts`, `.to_pandas()`.
@@ -154,7 +155,21 @@ class Watched:
         return self._rows.table(np.arange(len(self._rows.steps)))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame."""
+        """The table as a pandas DataFrame: one row per logged value.
+
+        | column | |
+        |---|---|
+        | `step`, `layer`, `variable` | which value: "features.0", "output" |
+        | `time_secs` | when it was sampled, in seconds since 1970 |
+        | `minimum`, `maximum`, `mean`, `std`, `norm` | of its finite numbers |
+        | `p1`, `p5`, `p25`, `p50`, `p75`, `p95`, `p99` | percentiles |
+        | `item` | the item of the batch, or -1 for all |
+        | `seen` | how often it was sampled before, dropped samples included |
+        | `count`, `zeros`, `nans`, `infs` | how many numbers; how many are zero, NaN, infinite |
+        | `stride` | statistics are those of every n-th number; 1: of all |
+        | `finite` | whether all numbers are finite, as far as they were checked |
+        | `type`, `shape`, `device`, `message` | of the tensor; the text that was sent with it |
+        """
         return to_pandas(self.table())
 
     def to_arrow(self) -> Any:
@@ -281,7 +296,7 @@ class Series:
         return self._rows.table(self._places)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame."""
+        """The table as a pandas DataFrame: one row per sample, with the columns of `Watched.to_pandas`."""
         return to_pandas(self.table())
 
     def to_arrow(self) -> Any:

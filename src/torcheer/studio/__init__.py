@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 if TYPE_CHECKING:
     from torcheer.etorch.etorch_network import Layer, Network, Projection

@@ -9,19 +9,25 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class Every(metaclass=PublicClass):
     """Watch every n-th step, or one whenever so many seconds have passed; from `start` on, before `end`.
 
     With both, a step must satisfy both: `Every(steps=20, secs=5)` looks at multiples of 20, at most every 5 seconds.
+
+    - `steps`: watch multiples of this number of steps; 1 by default: every step.
+    - `secs`: seconds, at least, between two steps that are watched; 0 by default.
+    - `start`: the first step that may be watched; 0 by default.
+    - `end`: the first that may not; None: no end.
     """
 
-    steps: int = 1  # between two that are watched
-    secs: float = 0.0  # at least, between two that are watched
-    start: int = 0  # the first step that may be watched
-    end: int | None = None  # the first that may not
+    steps: int = 1
+    secs: float = 0.0
+    start: int = 0
+    end: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, least in (("steps", self.steps, 1), ("start", self.start, 0), ("end", self.end, 1)):

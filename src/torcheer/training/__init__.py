@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 from torcheer.training.session_parts import (  # fmt: skip
     Clip,
     DebugPipeline,

@@ -15,6 +15,7 @@ import torch
 
 from torcheer.disk import local_path
 from torcheer.errors import BadArgument, CannotWrite, TorcheerError
+from torcheer.public_names import PublicClass
 from torcheer.ranks import chosen_ranks
 from torcheer.runlog.machine.system_rows import SystemRows, check_secs
 from torcheer.samples import Alert as AlertRecord
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from torcheer.training.observe.session_watch import SessionWatch
 
 
-class Session:
+class Session(metaclass=PublicClass):
     """Models, data, losses and stages of a training run, and its position.
 
     With one model and one optimizer, pipelines may be omitted: the first loader trains, the others evaluate, batches

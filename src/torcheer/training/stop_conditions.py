@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 from torcheer.runlog.tables.metric_direction import better
 from torcheer.terminal import did_you_mean, plural
 
@@ -19,7 +20,7 @@ Rows = Sequence[dict[str, Any]]
 MODES = {"min": 1, "max": -1}
 
 
-class EpochsCompleted:
+class EpochsCompleted(metaclass=PublicClass):
     """Stop after `num_epochs` epochs."""
 
     def __init__(self, num_epochs: int) -> None:
@@ -30,7 +31,7 @@ class EpochsCompleted:
         return len(rows) >= self.num_epochs
 
 
-class EarlyStopping:
+class EarlyStopping(metaclass=PublicClass):
     """Stop when a column has not improved by `min_delta` for more than `patience` epochs.
 
     Losses 3, 2, 2.1, 2.2 with a patience of 1 stop after the fourth: one epoch without improvement is tolerated, the

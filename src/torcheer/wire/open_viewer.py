@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from torcheer.disk import has_unix
+from torcheer.public_names import PublicClass
 from torcheer.wire.page_address import PageAddress, allowed_by_environment, parse_host, ways_to
 from torcheer.wire.temporary_folders import TemporaryFolder
 from torcheer.wire.viewer_process import ViewerProcess
@@ -40,7 +41,7 @@ _INLINE: Final = """\
 """
 
 
-class Viewer:
+class Viewer(metaclass=PublicClass):
     """A running viewer: `url` opens it, `close()` ends it; it also ends when this process does, unless it `stays`."""
 
     def __init__(self, viewer: ViewerProcess) -> None:

@@ -19,6 +19,7 @@ from torcheer.archive.format.value_codecs import unpack
 from torcheer.disk import LATE_SECS, is_network_storage
 from torcheer.encoding import crc32, decode, from_bytes, numbers_of
 from torcheer.errors import ArchiveDamaged, UnknownLayer
+from torcheer.public_names import PublicClass
 from torcheer.records import Sample
 from torcheer.terminal import first_names
 
@@ -138,7 +139,7 @@ class ArchiveStream:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
 
-class Archive(ArchiveStream):
+class Archive(ArchiveStream, metaclass=PublicClass):
     """The committed steps of an archive, all of them; each value is verified on first access.
 
     - `path`: the folder.

@@ -17,6 +17,7 @@ from torcheer.archive.format.value_codecs import Codec, check_codec, codec_for, 
 from torcheer.disk import explain_write_errors, lock_folder
 from torcheer.encoding import crc32, describe, encode, whole_number
 from torcheer.errors import ArchiveClosed, BadArgument
+from torcheer.public_names import PublicClass
 from torcheer.records import Sample
 
 SEGMENT_BYTES = 1 << 30
@@ -33,7 +34,7 @@ class StreamedValue(NamedTuple):
     blocks: Callable[[], Iterator[memoryview]]
 
 
-class Writer:
+class Writer(metaclass=PublicClass):
     """Append steps to an archive, each of them atomically.
 
     `to`: the folder; created if missing, otherwise appended to. `about`: metadata of a new archive, as JSON.

@@ -20,6 +20,7 @@ from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.history import ModelHistory
 from torcheer.history.op_views import OpList, OpView
 from torcheer.history.text.latex_text import latex_to_text
+from torcheer.public_names import PublicClass
 from torcheer.records import BackwardStep, Op
 from torcheer.terminal.streams import encodable
 
@@ -82,7 +83,7 @@ class StepView(OpView):
         return self.grad_contents
 
 
-class Explanation(OpList):
+class Explanation(OpList, metaclass=PublicClass):
     """The steps of a backward pass, the loss first; `print` shows them, `history` is all of it to look up and save."""
 
     def __init__(self, history: ModelHistory, passed: dict[int, tuple[Any, ...]]) -> None:

@@ -50,6 +50,7 @@ from torcheer.capture.torch_state import (
     set_grad_enabled,
 )
 from torcheer.errors import BadArgument, NotTraced
+from torcheer.public_names import PublicClass
 
 _set_grad, _grad_on = set_grad_enabled, torch.is_grad_enabled
 _push, _pop = push_function_mode, pop_function_mode
@@ -68,7 +69,7 @@ class Scope:
         self.outer, self.name, self.owner = outer, name, owner  # owner: the module or Operator; None for a composite
 
 
-class Tape(TorchFunctionMode):
+class Tape(TorchFunctionMode, metaclass=PublicClass):
     """The function mode that is active inside `record()`."""
 
     __slots__ = ("borrow", "scope", "site")

@@ -19,12 +19,13 @@ from torcheer.capture.values.memory_layout import is_freed
 from torcheer.capture.values.value_copies import copy_of, graph_copy
 from torcheer.capture.values.value_forms import has_form, in_form
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 from torcheer.selection import Layers, keys_of
 from torcheer.tap.device_copies import READY
 
 
 @dataclass(frozen=True)
-class Save:
+class Save(metaclass=PublicClass):
     """Which values to save, and in which form: `layers_to_save=tl.Save("features.*", dtype=torch.float16)`.
 
     - `layers`: one or a list, in any form that `layers_to_save` takes.

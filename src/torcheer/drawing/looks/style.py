@@ -9,6 +9,7 @@ from typing import Any
 
 from torcheer.drawing.looks.colours import FAMILIES
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 from torcheer.selection import matches_module
 
 THEMES = ("auto", "light", "dark")
@@ -31,7 +32,7 @@ CHANGES = tuple(ALLOWED)
 
 
 @dataclass(frozen=True)
-class Style:
+class Style(metaclass=PublicClass):
     """How a drawing looks.
 
     Args:

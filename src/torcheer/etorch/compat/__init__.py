@@ -8,7 +8,7 @@ plots become the page's, the rest is ignored with one remark.
 
 from __future__ import annotations
 
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 _MODULES = {  # with the names of these packages
     "go_values": ("go",), "network_handles": ("etorch", "etor", "netview"), "network_kinds": ("emer", "prjn"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 
 nil: Any = None
 Slice_int = Slice_int32 = Slice_int64 = Slice_float32 = Slice_float64 = Slice_string = Slice_bool = list
 
 
-class Handle(type):
+class Handle(PublicClass):
     """The type of classes whose call is a cast: `Layer(handle=layer)` and `Layer(layer)` return the layer itself."""
 
     def __call__(cls, *values: Any, **fields: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torcheer.lazy_names import lazy_names
+from torcheer.public_names import lazy_names
 
 _HOMES = {
     **dict.fromkeys(

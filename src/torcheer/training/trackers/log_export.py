@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from torcheer.disk import explain_write_errors
 from torcheer.errors import BadArgument
+from torcheer.public_names import PublicClass
 from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.log_reader import RunLog, has_log, tested_columns
 from torcheer.runlog.training_tables import shown_tables
@@ -33,7 +34,7 @@ _SHOW: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ExportedRun:
+class ExportedRun(metaclass=PublicClass):
     """What was written, and where."""
 
     to: str  # "tensorboard", "wandb", "mlflow"

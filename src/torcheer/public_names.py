@@ -1,12 +1,16 @@
-"""Lazy public names of a package: each is imported from its module on first use."""
+"""Public names: packages whose names load when asked for, classes whose help is what was written about them."""
 
 from __future__ import annotations
 
 import sys
+from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+_TAKES_ANY = 0x08  # of a function's code: it has **others
 
 
 def lazy_names(
@@ -53,3 +57,46 @@ def _room_of(package: str, name: str, modules: Mapping[str, str]) -> str:
     rooms = [path for public, path in modules.items() if path == f"{package}.{public}"]
     homes = [room for room in rooms if name in getattr(import_module(room), "__all__", ())]
     return f": it is {homes[0]}.{name}" if homes else ""
+
+
+class PublicClass(ABCMeta):
+    """The class of a public class. An abstract one, so that users may mix theirs with `abc.ABC`."""
+
+    def __dir__(cls) -> list[str]:
+        """The names to describe: not what Python adds to every class, nor fields, which the docstring explains."""
+        written = {
+            name: value
+            for base in cls.__mro__[::-1]
+            if base.__module__.partition(".")[0] not in ("builtins", "collections", "typing", "torch")
+            for name, value in vars(base).items()
+        }
+        fields = getattr(cls, "__dataclass_fields__", ())
+        return sorted(name for name, value in written.items() if name not in fields and _is_described(name, value))
+
+    if not TYPE_CHECKING:  # to type checkers a call is one of `__init__`
+
+        def __call__(cls, *arguments: Any, **options: Any) -> Any:
+            """Make an object; an option that there is not is an UnknownOption."""
+            code = getattr(cls.__init__, "__code__", None) if options else None
+            if code is not None and not code.co_flags & _TAKES_ANY:
+                known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+                if unknown := options.keys() - frozenset(known):
+                    from torcheer.terminal import unknown_option
+
+                    raise unknown_option(cls.__name__, min(unknown), known)
+            return super().__call__(*arguments, **options)
+
+        @property
+        def __signature__(cls) -> Any:
+            """That of `__init__`; `inspect` would take the one of `__call__` above."""
+            from inspect import signature
+
+            made = signature(cls.__init__)
+            return made.replace(parameters=list(made.parameters.values())[1:], return_annotation=made.empty)
+
+
+def _is_described(name: str, value: object) -> bool:
+    """Whether a name is public, or a method such as `__getitem__` that somebody explained."""
+    return not name.startswith("_") or (
+        name.startswith("__") and isinstance(value, FunctionType) and value.__doc__ is not None
+    )
