@@ -216,7 +216,7 @@ class ModelHistory(Doors, metaclass=PublicClass):
         | `output_of` | paths of the modules whose result it is |
         | `params`, `param_count` | parameters and buffers that it reads; number of elements of the parameters |
         | `flops` | floating point operations; None where no formula is known |
-        | `elapsed_secs` | seconds that the call took; on a GPU until it was launched, unless timed on the device |
+        | `elapsed_secs`, `timing` | seconds that it took, and what was timed: "host", "launch" or "device" |
         | `source` | the line of code, "net.py:14", with the path of the file |
         | `grad_fn` | the class of torch's backward node |
         | `inplace`, `view`, `random` | whether it wrote to an input, returned a view, drew random numbers |
