@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_transformers import ARCHITECTURES, tiny
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import torcheer as tl
-from torcheer.errors import BadArgument, NotAModel, UnknownLayer, WrongInputs
+from torcheer.errors import BadArgument, MissingRule, NotAModel, UnknownLayer, WrongInputs
+from torcheer.memory.meta_rules import grouped_matmul
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import gpu_plan
@@ -339,3 +341,88 @@ def test_mistakes_are_said(call: Any, error: type[Exception], text: str) -> None
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
+
+
+# What torch has no rule for on meta
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures_are_planned_in_float32(name: str, device: str) -> None:
+    model, inputs = tiny(name)
+    made = tl.plan(model, input_kwargs=inputs, optimizer="AdamW", device=device, savings=False)
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    assert made.peak_bytes > 4 * parameters  # with gradients and two averages
+
+
+GROUPS = torch.tensor([8, 16], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("first", "second", "offs"),
+    [
+        ((16, 8), (2, 8, 24), GROUPS),
+        ((2, 8, 24), (24, 16), GROUPS),
+        ((8, 16), (16, 24), GROUPS),
+        ((2, 8, 16), (2, 16, 24), None),
+    ],
+)
+def test_a_grouped_product_has_the_shape_that_it_has_for_real(first: Any, second: Any, offs: Any, dtype: Any) -> None:
+    operands = torch.zeros(first, dtype=dtype), torch.zeros(second, dtype=dtype)
+    real = torch._grouped_mm(*operands, offs=offs)
+    made = grouped_matmul(*(operand.to("meta") for operand in operands), offs)
+    assert (made.shape, made.stride(), made.dtype) == (real.shape, real.stride(), real.dtype)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layers_that_cannot_be_checkpointed_are_left_out_of_the_savings() -> None:
+    model, inputs = tiny("T5")  # whose layers fill a cache
+    made = tl.plan(model, input_kwargs=inputs, optimizer="AdamW")
+    assert "autocast to bfloat16" in {saving.change for saving in made.savings}
+    assert any("T5Block is not among the savings" in text and "use_cache=False" in text for text in made.assumptions)
+    with pytest.raises(BadArgument, match="checkpoint='T5Block': run again in backward"):
+        tl.plan(model, input_kwargs=inputs, optimizer="AdamW", checkpoint="T5Block", savings=False)
+
+
+class Refused(nn.Module):
+    """Calls what runs for real, and has no rule for shapes alone."""
+
+    def __init__(self, operation: Any) -> None:
+        super().__init__()
+        self.layer, self.operation = nn.Linear(8, 8), operation
+
+    def forward(self, x: Tensor) -> Any:
+        return self.operation(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        (lambda x: x[(x > 0).nonzero()[:, 0]], "aten.nonzero.default in forward"),
+        (lambda x: x.unique(), "unique"),
+        (lambda x: torch.from_numpy(x.detach().numpy()), "an operation in forward"),
+    ],
+)
+def test_what_has_no_rule_on_meta_is_not_the_inputs_fault(operation: Any, name: str) -> None:
+    model, x = Refused(operation), torch.randn(4, 8)
+    model(x)
+    with pytest.raises(MissingRule, match=r"Refused cannot be planned: .* has no rule for shapes alone") as caught:
+        tl.plan(model, x)
+    assert name in str(caught.value) and "The inputs are not at fault" in str(caught.value)
+    assert not isinstance(caught.value, WrongInputs)
+
+
+def test_inputs_that_fail_for_real_are_wrong() -> None:
+    with pytest.raises(WrongInputs, match="and so it does on real ones: RuntimeError: "):
+        tl.plan(stack(), torch.empty(2, 8))
+
+
+def test_a_list_that_indexes_keeps_its_numbers() -> None:
+    class Ends(nn.Module):
+        def forward(self, ids: Tensor) -> Tensor:
+            assert 7 in ids[:, [-1, 0]]
+            return torch.zeros(2)
+
+    assert tl.plan(Ends(), torch.tensor([[1, 7], [3, 4]]), **ON_CPU).peak_bytes > 0

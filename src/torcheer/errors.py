@@ -59,7 +59,7 @@ class CannotReplay(TorcheerError, RuntimeError):
 
 
 class MissingRule(TorcheerError, NotImplementedError):
-    """A gradient would have to pass through an operation that has no rule."""
+    """An operation has no rule for what is asked: for its gradient, or for shapes alone."""
 
 
 class RuleMistake(TorcheerError, TypeError):

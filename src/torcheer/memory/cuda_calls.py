@@ -17,6 +17,29 @@ from torcheer.capture.record.function_twins import twin_of
 Function = Callable[..., Any]
 
 
+class PlannedCalls(TorchFunctionMode):
+    """Make tensors of lists that index: torch makes them on meta, where their numbers would be lost."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*with_known_index(func, args), **(kwargs or {}))
+
+
+def with_known_index(func: Any, args: Any) -> Any:
+    """Return the arguments of an operation, with lists of numbers in its index as real tensors."""
+    if func not in (Tensor.__getitem__, Tensor.__setitem__):
+        return args
+    value, index, *rest = args
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(isinstance(part, list) for part in parts):
+        return args
+    made = tuple(torch.tensor(part) if _is_list_of_numbers(part) else part for part in parts)
+    return (value, made if isinstance(index, tuple) else made[0], *rest)
+
+
+def _is_list_of_numbers(part: Any) -> bool:
+    return isinstance(part, list) and bool(part) and all(type(number) in (int, bool) for number in part)
+
+
 class CudaCalls(TorchFunctionMode):
     """Run on meta tensors what CUDA would: fused attention, dropout with a mask of bytes, cuDNN's recurrent nets."""
 
@@ -53,7 +76,7 @@ class CudaCalls(TorchFunctionMode):
                 args, kwargs = self._cast(args, self.autocast), self._cast(kwargs, self.autocast)
             elif name in _TO_FULL:
                 args, kwargs = self._cast(args, torch.float32), self._cast(kwargs, torch.float32)
-        return func(*args, **kwargs)
+        return func(*with_known_index(func, args), **kwargs)
 
     def _cast(self, value: Any, dtype: torch.dtype) -> Any:
         if isinstance(value, Tensor):

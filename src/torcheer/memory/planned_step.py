@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
-from torcheer.errors import BadArgument, TorcheerError, WrongInputs, reason_of
+from torcheer.errors import BadArgument, MissingRule, TorcheerError, WrongInputs, reason_of
 from torcheer.inputs import check_arguments
-from torcheer.memory.cuda_calls import CudaCalls
+from torcheer.memory.cuda_calls import CudaCalls, PlannedCalls
 from torcheer.memory.meta_copies import meta_model, meta_optimizer, on_meta
+from torcheer.memory.meta_rules import runs_for_real
 from torcheer.memory.storage_log import StorageLog, tensors_in
 from torcheer.models import plain_name
 from torcheer.tap.module_selection import choose, outermost
@@ -75,8 +77,13 @@ def run_step(step: Step, settings: Settings) -> Run:
         _note_gradients(log, meta, paths)
     calls = CudaCalls() if settings.device == "cuda" else None
     _checkpoint(meta, settings, paths, running, calls)
-    with _layers_followed(meta, paths, running), calls or nullcontext(), log:
-        _run(step, meta, (args, kwargs), optimizers, log, _autocasting(calls, settings), running)
+    try:
+        with _layers_followed(meta, paths, running), calls or PlannedCalls(), log:
+            _run(step, meta, (args, kwargs), optimizers, log, _autocasting(calls, settings), running)
+    except TorcheerError:
+        raise
+    except Exception as error:  # outside of the modes, where an operation can be tried for real
+        raise _explained(error, step, settings, (args, kwargs), log) from error
     for entry in log.allocations:
         entry.kind = entry.kind or "temporary"
     return Run(log, meta, paths, ", ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)))
@@ -167,7 +174,7 @@ def _run(
 ) -> None:
     log.begin("forward")
     with torch.set_grad_enabled(bool(optimizers)), autocasting:
-        output = _forward(step, meta, call)
+        output = _forward(step, meta, call, log)
         if not optimizers:
             log.begin("end")
             return
@@ -195,19 +202,35 @@ def _run(
             entry.nbytes = 0  # a fused kernel keeps what it computes in registers
 
 
-def _forward(step: Step, meta: nn.Module, call: tuple[Any, Any]) -> Any:
+def _forward(step: Step, meta: nn.Module, call: tuple[Any, Any], log: StorageLog) -> Any:
     args, kwargs = call
-    try:
-        return meta(*args, **kwargs)
-    except TorcheerError:
-        raise
-    except Exception as error:
-        if wrong := check_arguments(step.model, args, kwargs):
-            raise wrong from error
-        raise WrongInputs(
-            f"plan: the forward pass failed on meta tensors of the inputs' shapes: {reason_of(error)}. If it runs on "
-            "real ones, an operation in it has no rule for shapes alone"
-        ) from error
+    output = meta(*args, **kwargs)
+    log.forward_ended = True
+    return output
+
+
+def _explained(error: Exception, step: Step, settings: Settings, call: tuple[Any, Any], log: StorageLog) -> Exception:
+    """Return the error that says whether the inputs are wrong, or the model cannot be planned, or the error itself."""
+    phase = log.phase if log.forward_ended else "forward"
+    if isinstance(error, CheckpointError):
+        return BadArgument(
+            f"plan: checkpoint={settings.checkpoint!r}: run again in backward, these layers save another number of "
+            "tensors than at first. A cache that they fill does that: use_cache=False"
+        )
+    if wrong := None if log.forward_ended else check_arguments(step.model, *call):
+        return wrong
+    failed = log.failed if log.failed is not None and log.failed[0] is error else None
+    if "meta" in str(error).lower() if failed is None else runs_for_real(*failed[1:]) is not False:
+        where = f"{failed[1]} in {phase}" if failed is not None else f"an operation in {phase}"
+        return MissingRule(
+            f"plan: {type(step.model).__name__} cannot be planned: {where} has no rule for shapes alone "
+            f"({reason_of(error).rstrip('.')}). The inputs are not at fault. Plan the parts around it, or give another "
+            "dtype="
+        )
+    if log.forward_ended:
+        return error
+    also = ", and so it does on real ones" if failed is not None else ""
+    return WrongInputs(f"plan: the forward pass failed on meta tensors of the inputs' shapes{also}: {reason_of(error)}")
 
 
 def _loss(step: Step, output: Any) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torcheer.errors import BadArgument, NotAModel
+from torcheer.errors import BadArgument, NotAModel, TorcheerError, reason_of
 from torcheer.inputs import call_arguments
 from torcheer.memory.memory_plan import Plan, Saving
 from torcheer.memory.planned_step import Run, Settings, Step, run_step
@@ -71,7 +71,11 @@ def plan_step(step: Step, settings: Settings, *, savings: bool = True) -> Plan:
     """Plan a step that was prepared."""
     run = run_step(step, settings)
     made = _plan_of(step, settings, run)
-    return replace(made, savings=tuple(_savings(step, settings, run))) if savings else made
+    if not savings:
+        return made
+    refused: list[str] = []
+    found = tuple(_savings(step, settings, run, refused))
+    return replace(made, savings=found, assumptions=(*made.assumptions, *refused))
 
 
 def _dtype(value: Any, argument: str) -> torch.dtype | None:
@@ -128,8 +132,8 @@ def _assumptions(step: Step, settings: Settings, run: Run) -> list[str]:
     return texts
 
 
-def _savings(step: Step, settings: Settings, run: Run) -> list[Saving]:
-    """Plan each change by itself, then all that go together."""
+def _savings(step: Step, settings: Settings, run: Run, refused: list[str]) -> list[Saving]:
+    """Plan each change by itself, then all that go together; what cannot be planned is said in `refused`."""
     changes: list[tuple[str, str, Settings]] = []
     is_float32 = any(parameter.dtype == torch.float32 for parameter in run.model.parameters())
     is_plain = settings.autocast is None and settings.dtype is None and is_float32
@@ -150,6 +154,7 @@ def _savings(step: Step, settings: Settings, run: Run) -> list[Saving]:
         changes.append(
             (f"FSDP over {EXAMPLE_SIZE}", f"world_size={EXAMPLE_SIZE}", replace(settings, world_size=EXAMPLE_SIZE))
         )
+    texts: list[str] = []
     if len(changes) > 1 and best not in [change for *_, change in changes]:
         texts = [argument for _, argument, _ in changes if argument != "dtype='bfloat16'"]
         changes.append(("these together", ", ".join(texts), best))
@@ -157,11 +162,16 @@ def _savings(step: Step, settings: Settings, run: Run) -> list[Saving]:
     found = []
     with Progress("planning savings", len(changes), "plans", progress=None) as progress:
         for text, argument, change in changes:
-            if _key(change) not in runs:
-                runs[_key(change)] = run_step(step, change)
+            progress.add(1)
+            try:
+                if _key(change) not in runs:
+                    runs[_key(change)] = run_step(step, change)
+            except TorcheerError as error:
+                if argument != ", ".join(texts):  # which of these together it is was said
+                    refused.append(f"{text} is not among the savings: {reason_of(error).removeprefix('plan: ')}")
+                continue
             phases, _ = sum_up(runs[_key(change)], world_size=change.world_size, device=change.device)
             found.append(Saving(text, argument, max(phase.peak_bytes for phase in phases)))
-            progress.add(1)
     return found
 
 

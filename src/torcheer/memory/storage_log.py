@@ -15,6 +15,7 @@ from torcheer.capture.torch_state import DisableTorchFunction
 from torcheer.errors import BadArgument
 from torcheer.memory.kernel_workspace import workspace_bytes
 from torcheer.memory.known_values import KnownValues
+from torcheer.memory.meta_rules import GROUPED, grouped_matmul
 from torcheer.memory.shape_cache import ShapeCache
 
 _READ = "aten::_local_scalar_dense"
@@ -52,6 +53,8 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.known = KnownValues()
         self._shapes = ShapeCache()
         self._names: dict[Any, str] = {}  # operation -> "aten.mm.default"
+        self.failed: tuple[Exception, Any, Any, Any] | None = None  # what an operation raised last, it, its arguments
+        self.forward_ended = False
         self._constants: dict[int, tuple[Tensor, Tensor]] = {}  # id of a real tensor -> it and its meta copy
 
     def begin(self, phase: str) -> None:
@@ -112,11 +115,16 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         real_count = sum([not tensor.is_meta for tensor in tensors])
         if 0 < real_count < len(tensors):
             args, kwargs = self._on_meta(args), self._on_meta(kwargs)
+            tensors = list(tensors_in((*args, *kwargs.values())))
         # Parameters and what is computed from them have no numbers, so most operations stop at the first argument.
         real = self.known.compute(func, args, kwargs, tensors)
         if func._schema.name == _READ:
             return real if real is not None else self._refuse_read()
-        result = self._shapes.run(func, args, kwargs)
+        try:
+            result = grouped_matmul(*args, **kwargs) if name == GROUPED else self._shapes.run(func, args, kwargs)
+        except Exception as error:
+            self.failed = error, func, args, kwargs
+            raise
         if real is not None:
             self.known.note(result, real)
         for tensor in tensors_in(result):
