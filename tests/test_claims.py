@@ -106,5 +106,48 @@ def test_the_ratios_in_the_readmes_table_are_those_of_the_benchmarks() -> None:
         ), (start, claimed, numbers)
 
 
+def test_the_faq_has_the_ratios_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    answer = re.search(r"\*\*What is the overhead\?\*\* (.*)", (ROOT / "docs" / "faq.md").read_text())
+    assert answer is not None
+    starts = ("… time on ResNet-18", "… a watched training step", "… a step of a small MLP")
+    rows = [next(line for line in readme.splitlines() if line.startswith(f"| {start}")) for start in starts]
+    assert re.findall(r"([\d.]+) times", answer[1]) == [re.findall(r"\| ([\d.]+)x", row)[0] for row in rows]
+
+
+def test_the_readme_counts_the_programs_of_the_originals_as_the_table_does() -> None:
+    """Of the last four: those that it names, and the three examples of PyTorch Inspector."""
+    named = {
+        system: len(re.findall(r"`\w+(?:\.py)?`", row[1])) for system, row in table().items() if system != "TorchLens"
+    }
+    assert named.pop("PyTorch Inspector") == 0 and "all three examples" in table()["PyTorch Inspector"][1]
+    assert (
+        sum(named.values()) + 3 == 12 and "the twelve programs that the last four" in (ROOT / "README.md").read_text()
+    )
+
+
+def test_the_messages_that_the_faq_quotes_are_ours() -> None:
+    faq = (ROOT / "docs" / "faq.md").read_text()
+    history = torcheer.log_forward_pass(torch.nn.ReLU(), torch.ones(1))
+    with pytest.raises(torcheer.errors.UnknownLayer) as raised:
+        history["conv_3"]
+    assert f"**`{str(raised.value).partition(' among ')[0]} among …`**" in faq
+    assert "**`… has changed since this session began`.**" in faq
+    assert "has changed since this session began" in (ROOT / "src" / "torcheer" / "training" / "cli.py").read_text()
+
+
+def test_what_a_run_cannot_keep_raises_nothing_and_a_wrong_call_does(tmp_path: Path) -> None:
+    from torcheer.integrations import OutsideRun
+
+    run = OutsideRun(tmp_path / "run", made_by="me", system_secs=0)
+    run.log({"image": torch.ones(2, 2, 2, 2, 2)}, 1)
+    assert run.problems and "no dict and a step that is no number are errors" in " ".join(
+        (OutsideRun.__doc__ or "").split()
+    )
+    with pytest.raises(AttributeError):
+        run.log(3, 1)  # type: ignore[arg-type]
+    run.finish()
+
+
 TRAINERS = ("torcheer session", "Lightning")
 WAYS = ("tl.watch", "TensorBoard histograms", "W&B watch(all), offline")  # in the order of the README's columns

@@ -34,7 +34,7 @@ class ModelHistory(Doors, metaclass=PublicClass):
     `history['conv2d_3_7']`, `history['conv2d_3']`, `history['features.6']`, `history[7]` and `history[-17]` may all
     select the same layer; `len(history)` counts operations. `print(history)`, `summary()` and `to_pandas()` list them,
     `draw()` and `report()` show them, `compare(other)` finds where two runs part, `first_nan()` and `first_inf()` where
-    NaN or infinity begins, `validate()` runs everything again.
+    NaN or infinity begins, `validate()` runs the operations again.
     """
 
     def __init__(self, trace: Trace) -> None:

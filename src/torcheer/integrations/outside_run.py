@@ -61,8 +61,9 @@ class OutsideRun(metaclass=PublicClass):
     - `rules`, `stop_on`: which alerts there are, and which of them set `should_stop`, as for `tl.watch`
     - `system_secs`: seconds between two rows about CPU, memory and GPUs; 0 for none
 
-    Logging never waits for a GPU and never raises: what cannot be kept is reported once. In a forked process, such as a
-    worker of a DataLoader, nothing is written.
+    A value that cannot be kept is reported once, in `problems`, and raises nothing; entries that are no dict and a
+    step that is no number are errors. Logging does not wait for a GPU; `histogram` does, as it reads all numbers at
+    once. In a forked process, such as a worker of a DataLoader, nothing is written.
     """
 
     def __init__(
