@@ -17,7 +17,7 @@ from watch_checks import Probed
 
 from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.rules import Rules, resolve_rules
-from torcheer.samples import Alert
+from torcheer.samples import Alert, Delivery
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHAT = ("output", "grad", "weight", "update")  # what `tl.watch` looks at where nothing is said
@@ -79,7 +79,7 @@ def test_a_loss_that_is_scaled_is_named_and_nothing_else_but_the_end(factor: flo
     assert (first.rule, first.step) == ("loss_scale", 0) and first.values["factor"] == pytest.approx(factor, rel=1e-3)
     assert "the loss is scaled" in first.what and first.severity == "warning"
     assert names(rest) in ([], ["nan_inf"])  # which ends the run, and says from what it follows
-    assert all(alert.values["causes"] == ["loss_scale"] and "loss_scale" in alert.what for alert in rest)
+    assert all(alert.values["causes"] == ["loss_scale"] and "loss_scale" in alert.follows for alert in rest)
 
 
 def test_a_cause_is_told_before_what_follows_from_it_between_two_looks() -> None:
@@ -130,6 +130,63 @@ def test_symptoms_that_show_when_a_cause_is_told_are_listed_with_it() -> None:
     assert names(rest) in ([], ["nan_inf"])
     assert alert.rule == "forgotten_zero_grad" and alert.values["symptoms"]
     assert f"{len(alert.values['symptoms'])} other finding" in alert.what and "may follow from it: " in alert.what
+
+
+# -- one cause, one voice
+
+
+def learning(rate: float, **more: Any) -> list[Alert]:
+    """What is told of a net that is trained with a rate, on blobs, and tested on labels that say nothing."""
+    model, held_out = more.pop("model", None) or mlp(), blobs()(1000)[0]
+    optimizer, found = more.pop("optimizer", SGD)(model.parameters(), rate), list[Delivery]()
+    random = torch.randint(0, 4, (32,), generator=torch.Generator().manual_seed(3))
+    with Probed(model, what=WHAT, every=1) as probed:
+        for step in range(more.pop("steps", 150)):
+            x, y = blobs()(step)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            probed.sender.send_metric("loss", loss.detach(), step)
+            if step % 5 == 4:
+                model.eval()
+                with torch.no_grad():
+                    probed.sender.send_metric("val_loss", F.cross_entropy(model(held_out), random), step)
+                model.train()
+            found += probed.taken()
+    return judged(probed, LOADER | {"loss_plateau": {"window": 20}})
+
+
+@pytest.mark.parametrize(("rate", "optimizer"), [(5.0, SGD), (5.0, Adam), (1e-9, SGD)])
+def test_alerts_of_a_wrong_learning_rate_name_the_first_as_their_cause_and_give_its_advice(
+    rate: float, optimizer: Any
+) -> None:
+    found = learning(rate, optimizer=optimizer)
+    roots = {f"{alert.rule} at step {alert.step}": alert for alert in found if not alert.follows}
+    consequences = [alert for alert in found if alert.follows]
+    assert {alert.rule for alert in roots.values()} <= {"exploding_gradient", "dead_relu", "unchanged"}
+    assert len({alert.rule for alert in roots.values()}) == 1 and consequences and not found[0].follows
+    for alert in consequences:
+        assert alert.advice == roots[alert.follows].advice and f"it may follow from {alert.follows}. Try" in str(alert)
+    wrong = "raise the learning rate" if rate > 1 else "lower the learning rate"
+    assert not any(wrong in alert.advice for alert in found) and "overfitting" not in names(found)
+    assert len({(alert.rule, alert.follows) for alert in consequences}) == len(consequences)  # each once
+
+
+def test_a_sigmoid_that_is_saturated_from_the_beginning_is_not_said_to_need_larger_weights() -> None:
+    torch.manual_seed(0)
+    layers = [part for _ in range(5) for part in (nn.LazyLinear(32), nn.Sigmoid())]
+    model = nn.Sequential(*layers, nn.LazyLinear(4))
+    model(torch.zeros(1, 20))
+    found = told(model, batches=lambda step: (blobs()(step)[0] * 1000, blobs()(step)[1]), steps=8)
+    assert names(found) == ["saturation"] and "begin with smaller weights" in found[0].advice
+
+
+def test_weights_whose_steps_are_lost_in_rounding_are_said_to_be_stepped() -> None:
+    model = mlp()
+    found = told(model, optimizer=SGD(model.parameters(), 1e-12), steps=140)
+    unchanged = next(alert for alert in found if alert.rule == "unchanged")
+    assert "though an optimizer steps" in unchanged.what and "raise the learning rate" in unchanged.advice
 
 
 # -- gradients that are not cleared

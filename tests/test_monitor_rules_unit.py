@@ -232,7 +232,7 @@ def test_what_is_not_finite_is_judged_by_no_other_rule() -> None:
 def test_nan_that_was_not_among_what_was_sent_is_told() -> None:
     (found,) = judged([sent(4, "big", "output", np.ones(100), stride=9, whole=(30, 30), finite=False)])
     assert (found.rule, found.severity, found.step) == ("nan_inf", "error", 4)
-    assert found.what == "some of its numbers are NaN or infinite, though none of the 100 that were sent"
+    assert found.what.startswith("some of its numbers are NaN or infinite, though none of the 100 that were sent")
     assert judged([sent(4, "big", "output", np.ones(100), stride=9, whole=(30, 30), finite=True)]) == []
 
 
@@ -240,7 +240,7 @@ def test_a_loss_that_is_nan_is_told_in_words() -> None:
     (found,) = judged(metric("loss", [1.0, 0.5, math.nan, math.nan]))
     assert str(found) == (
         "nan_inf at step 2: loss (metric): it is NaN. Try: look in what it is computed from for a division by zero, "
-        "a log of zero or an overflow; lower the learning rate; clip the gradients."
+        "a log of zero or of a negative number, or an overflow; lower the learning rate; clip the gradients."
     )
 
 
@@ -481,3 +481,57 @@ def test_a_gradient_of_zeros_is_told_of_a_relu_too() -> None:
 
     (found,) = judged(values())
     assert (found.rule, found.layer, found.since, found.values["also"]) == ("all_zero", "relu", 0, ["fc (grad)"])
+
+
+# What explains what
+
+
+def test_a_net_that_never_beat_chance_does_not_overfit() -> None:
+    training = [1.33, 1.9, *[1.6 - 0.001 * step for step in range(98)]]  # worse than at first
+    held_out = [1.4 + 0.05 * step for step in range(20)]
+    values = [sent(step, "loss", "metric", loss) for step, loss in enumerate(training)]
+    for place, loss in enumerate(held_out):
+        values.insert(6 * place + 5, sent(5 * place + 4, "val_loss", "metric", loss))
+    assert [alert.rule for alert in judged(values)] == []
+
+
+def dead(step: int, units: int = 20) -> list[Delivery]:
+    """A ReLU that is dead from the fifth step on, and what it is given."""
+    given = RANDOM.standard_normal((8, units)).astype("f4")
+    return [sent(step, "1", "output", given), sent(step, "2", "output", np.maximum(given, 0) * (step < 5))]
+
+
+def falling(step: int) -> list[Delivery]:
+    """Two weights, of which one stands still from the sixth step on, and another that never moves."""
+    moving, ends = np.full((3, 3), float(step)), np.full((3, 3), float(min(step, 6)))
+    moving[0, 0], ends[0, 0] = 9.0, 8.0
+    return [sent(step, name, "weight", value) for name, value in (("0.weight", moving), ("1.weight", ends))]
+
+
+def test_what_began_before_a_cause_is_no_consequence_of_it() -> None:
+    still = np.arange(9.0).reshape(3, 3)
+    values = [
+        value for step in range(30) for value in [*dead(step), *falling(step), sent(step, "3.w", "weight", still)]
+    ]
+    found = {(alert.rule, alert.layer): alert for alert in judged(values, {"poor_initialisation": False})}
+    assert found["unchanged", "3.w"].follows == "" and "optimizer" in found["unchanged", "3.w"].advice
+    assert (
+        found["unchanged", "1.weight"].follows
+        == "dead_relu at step 14"
+        == f"dead_relu at step {found['dead_relu', '2'].step}"
+    )
+
+
+def test_units_that_are_dead_from_the_beginning_were_not_killed_by_the_learning_rate() -> None:
+    born, killed = (
+        [value for step in range(8, 30) for value in dead(step)],
+        [v for step in range(30) for v in dead(step)],
+    )
+    first = [sent(step - 8, *value.key, value.sample.array) for value in born for step in (value.sample.step,)]
+    assert "learning rate" not in judged(first)[0].advice and "lower the learning rate" in judged(killed)[0].advice
+
+
+def test_a_loss_that_is_nan_between_two_looks_says_that_its_layer_is_not_known() -> None:
+    values = [sent(0, "1", "output", np.ones(3)), *metric("loss", [1.0, 1.0, math.nan])]
+    (found,) = judged(values)
+    assert found.what == "it is NaN; the layers were looked at last in step 0, so the one where it began is not known"

@@ -311,6 +311,8 @@ class Alert(metaclass=PublicClass):
     - `severity`: "error": the run is lost; "warning"; "note": it may be intended.
     - `values`: the numbers behind it, by name.
     - `id`: writer and number in the run's log; empty without a log.
+    - `follows`: the alert that may explain it: "exploding_gradient at step 7"; empty for one that stands for itself.
+    - `place`: the class of the layer's module and the line of the program that calls it: "ReLU, net.py:14".
     """
 
     rule: str
@@ -323,13 +325,18 @@ class Alert(metaclass=PublicClass):
     severity: str = "warning"
     values: dict[str, Any] = field(default_factory=dict)
     id: str = ""
+    follows: str = ""
+    place: str = ""
 
     def __str__(self) -> str:
         if not self.advice:
             return self.what
         where = f"{self.layer} ({self.variable})" if self.layer else self.variable
+        if self.layer and self.place:
+            where = f"{self.layer} ({self.place}), {self.variable}"
         since = f", since step {self.since}" if self.since != self.step else ""
-        return f"{self.rule} at step {self.step}: {where}: {self.what}{since}. Try: {self.advice}."
+        follows = f"; it may follow from {self.follows}" if self.follows else ""
+        return f"{self.rule} at step {self.step}: {where}: {self.what}{since}{follows}. Try: {self.advice}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,10 +362,10 @@ class Nonfinite:
         """What to try."""
         if variable == "input":
             return "look at the data and at what prepares them: missing values, a division by zero; drop or fill those"
-        where = "in the layers before it" if variable == "output" else "in what it is computed from"
+        where = "in it and in the layers before it" if variable == "output" else "in what it is computed from"
         return (
-            f"look {where} for a division by zero, a log of zero or an overflow; lower the learning rate; "
-            "clip the gradients"
+            f"look {where} for a division by zero, a log of zero or of a negative number, or an overflow; "
+            "lower the learning rate; clip the gradients"
         )
 
 

@@ -53,7 +53,7 @@ class NanInf(Rule):
         failing = self._failing[kind]
         if key not in failing:
             last_look = self._last_fine.get(key, self._looks[value.variable == "metric"][0])
-            self._before[key] = began_after(last_look, values.step)
+            self._before[key] = began_after(last_look, values.step) + self._unseen_layers(value, values.step)
         if key not in failing and self._is_source(kind, key):
             other = "inf" if kind == "nan" else "nan"
             self._began[kind] = values.step
@@ -64,6 +64,13 @@ class NanInf(Rule):
         if is_first or key in self._sources:  # the others follow from those
             at_the_loss = not values.all("grad") and bool(values.all("output"))
             yield key, self._finding(value, since, self._before[key], at_the_loss=at_the_loss)
+
+    def _unseen_layers(self, value: Observation, step: int) -> str:
+        """Of a metric, whose layers were not looked at in its step, say so; "" where no layers are watched."""
+        _, last = self._looks.get(False, (None, None))
+        if value.variable != "metric" or last is None or last == step:
+            return ""
+        return f"; the layers were looked at last in step {last}, so the one where it began is not known"
 
     def _look(self, metric: bool, step: int) -> None:
         """Remember the last two steps at which anything was looked at."""

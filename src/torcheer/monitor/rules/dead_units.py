@@ -84,7 +84,9 @@ class DeadRelu(Rule):
 
     @staticmethod
     def _finding(share: float, text: str, since: int | None) -> Finding:
-        advice = "lower the learning rate, look at the biases before it, or use a leaky ReLU or GELU"
+        advice = "look at the biases before it, or use a leaky ReLU or GELU"
+        if since != 0:  # then training has killed them
+            advice = f"lower the learning rate, {advice}"
         return Finding(text, advice, {"share": share}, since)
 
 
@@ -128,7 +130,7 @@ class Saturation(Rule):
         return variable == "output"
 
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
-        low, array, before = _lower_bound(value, values.before), array_of(delivery), values.before
+        low, array, before = lower_bound(value, values.before), array_of(delivery), values.before
         if low is None or array.size < 2 or (low == 0 and _is_softmax(array, value)):
             return iter(())
         is_passed_on = before is not None and before.summary == value.summary
@@ -153,7 +155,7 @@ class Saturation(Rule):
             yield (layer, "output"), finding
 
 
-def _lower_bound(value: Observation, before: Observation | None) -> float | None:
+def lower_bound(value: Observation, before: Observation | None) -> float | None:
     """-1 for what resembles a tanh, 0 for a sigmoid, None for neither."""
     statistics = value.summary
     if not (statistics.minimum >= -1 and statistics.maximum <= 1 and statistics.zeros * 2 < statistics.count):

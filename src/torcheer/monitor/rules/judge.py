@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from torcheer.monitor.rules.causes import EXPLAINS, MISTAKES, Cause, rank
 from torcheer.monitor.rules.rule import Finding, Rule, StepValues, Verdict
 from torcheer.monitor.rules.rule_settings import RULES
 from torcheer.samples import Alert, Delivery, Key, Statistics
@@ -13,6 +14,7 @@ from torcheer.terminal import first_names, plural
 
 _NAMED = 4  # further keys named in an alert
 _LEAST_GAP = 10  # steps with values between two alerts of one rule; faults in between share an alert
+_INCIDENT_LOOKS = 10  # after a cause was last found, for what begins then to be its consequence
 
 
 @dataclass(slots=True)
@@ -22,6 +24,8 @@ class _Streak:
     failing: int = 0  # watched steps in a row
     fine: int = 0
     since: int = 0
+    began_look: int = 0  # the count of looks when it began
+    kind: str = ""  # of the finding
     alerted: bool = False  # also where it was folded into the alert of its cause
 
 
@@ -33,9 +37,20 @@ class _PendingAlert:
     finding: Finding
     step: int
     since: int
+    began_look: int
 
     def __str__(self) -> str:
         return f"{self.key[0]} ({self.key[1]})"
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """The place among those of one rule."""
+        return self.since, self.finding.order
+
+    @property
+    def began(self) -> int:
+        """The step at which a cause must have been there: a metric is judged over a stretch of steps."""
+        return self.step if self.key[1] == "metric" else self.since
 
 
 class Rules:
@@ -51,7 +66,9 @@ class Rules:
         self._step: int | None = None  # of the last value
         self._pending: dict[str, list[_PendingAlert]] = {}
         self._step_count = 0  # steps with values
+        self._looks = 0  # steps with other values than metrics
         self._alert_steps: dict[str, list[int]] = {}  # by rule, the step counts of its alerts
+        self._told: dict[tuple[str, str], Cause] = {}  # by rule and kind, the finding that was told of first and holds
 
     def judge(self, delivery: Delivery, summary: Statistics) -> list[Alert]:
         """Judge a value; alerts about its step may come with the first value of the next."""
@@ -69,7 +86,7 @@ class Rules:
 
     def _alert_causes(self, step: int) -> list[Alert]:
         """Alerts of the last step that explain others, before the first of those is reported for a later step."""
-        values, causes = self._current.get(False), [rule for rule in self._rules.values() if rule.explains]
+        values, causes = self._current.get(False), [rule for name, rule in self._rules.items() if name in MISTAKES]
         if values is not None and values.step < step:
             self._apply(causes, values.step, lambda rule: rule.end(values))
         return [alert for rule in causes for alert in self._alerts_of(rule.name)]
@@ -88,6 +105,7 @@ class Rules:
                 return [], values
         alerts = self._end(metric)
         self._step_count += step != self._step
+        self._looks += not metric
         self._step, self._current[metric] = step, StepValues(step)
         return alerts, self._current[metric]
 
@@ -116,8 +134,15 @@ class Rules:
 
     def idle(self) -> list[Alert]:
         """Return pending alerts, causes first; called while no values arrive, when the step is nearly complete."""
-        names = sorted(self._pending, key=lambda name: not RULES[name].explains)
-        return [alert for name in names for alert in self._alerts_of(name)]
+        return [alert for name in sorted(self._pending, key=self._cause_order) for alert in self._alerts_of(name)]
+
+    def _cause_order(self, name: str) -> tuple[bool, int, int]:
+        """The place of a rule's pending alerts among those of other rules: what explains others comes first."""
+        return (
+            name not in MISTAKES,
+            min(case.began for case in self._pending[name]),
+            min(rank(name, case.finding.kind) for case in self._pending[name]),
+        )
 
     def close(self) -> list[Alert]:
         """Judge the last step and return all remaining alerts."""
@@ -157,60 +182,96 @@ class Rules:
             return
         streak = self._streaks.setdefault(place, _Streak())
         if not streak.failing:
-            streak.since = step
-        streak.failing, streak.fine = streak.failing + 1, 0
+            streak.since, streak.began_look = step, self._looks
+        streak.failing, streak.fine, streak.kind = streak.failing + 1, 0, finding.kind
+        if (cause := self._told.get((rule.name, finding.kind))) is not None:
+            cause.last_look = self._looks
         if not streak.alerted and streak.failing >= rule.patience:
             streak.alerted = True
             since = streak.since if finding.since is None else finding.since
-            self._pending.setdefault(rule.name, []).append(_PendingAlert(key, finding, step, since))
+            case = _PendingAlert(key, finding, step, since, streak.began_look)
+            self._pending.setdefault(rule.name, []).append(case)
 
     def _alerts_of(self, name: str) -> Iterator[Alert]:
-        """One alert for all keys that failed together, or shortly after the rule's last alert; none for symptoms."""
+        """One alert for all keys that failed together, or shortly after the rule's last alert.
+
+        What may follow from another finding is told once for that, and not at all where it is a mistake of the loop.
+        """
         alert_steps = self._alert_steps.setdefault(name, [])
         if name not in self._pending or (alert_steps and self._step_count < alert_steps[-1] + _LEAST_GAP):
             return
-        causes = self._causes(name)
-        if causes and RULES[name].severity != "error":  # fatal findings are reported in any case
-            del self._pending[name]
-            return
-        cases = sorted(self._pending.pop(name), key=lambda case: (case.since, case.finding.order))
-        alert_steps.append(self._step_count)
+        by_root: dict[int, tuple[Cause | None, list[_PendingAlert]]] = {}
+        for case in sorted(self._pending.pop(name), key=lambda case: case.order):
+            root = self._root(name, case)
+            by_root.setdefault(id(root), (root, []))[1].append(case)
         most = RULES[name].common["most"] if name not in self._rules else self._rules[name].settings["most"]
-        if len(alert_steps) <= most:
-            yield self._alert(name, cases, self._symptoms(name), causes, last=len(alert_steps) == most)
+        for root, cases in by_root.values():
+            if root is not None and not self._is_news(name, cases[0].finding.kind, root):
+                continue
+            alert_steps.append(self._step_count)
+            if len(alert_steps) <= most:
+                yield self._alert(name, cases, root, last=len(alert_steps) == most)
 
-    def _causes(self, name: str) -> list[str]:
-        """The rules with findings that still hold and that explain those of a rule."""
-        failing = {rule for (rule, _), streak in self._streaks.items() if streak.failing and streak.alerted}
-        return [rule for rule in failing if rule in self._rules and name in self._rules[rule].explains]
-
-    def _symptoms(self, name: str) -> list[str]:
-        """The consequences of a finding seen so far, including those that have not lasted long enough for an alert."""
-        explains = self._rules[name].explains if name in self._rules else ()
-        failing = [place for place, streak in self._streaks.items() if streak.failing and place[0] in explains]
-        return [
-            f"{rule} of {key[0]} ({key[1]})"
-            for rule, key in sorted(failing, key=lambda place: explains.index(place[0]))
+    def _root(self, name: str, case: _PendingAlert) -> Cause | None:
+        """The first finding told of that may explain one; None where it stands for itself."""
+        causes = [
+            cause
+            for cause in self._told.values()
+            if cause.explains(name, case.finding.kind)
+            and cause.since <= case.began
+            and (cause.last_look >= case.began_look - _INCIDENT_LOOKS or self._holds(cause))
         ]
+        roots = [cause.root or cause for cause in causes]
+        return min((root for root in roots if root.rule != name), key=lambda root: root.order, default=None)
+
+    def _holds(self, cause: Cause) -> bool:
+        return any(
+            streak.failing and streak.alerted and (rule, streak.kind) == (cause.rule, cause.kind)
+            for (rule, _), streak in self._streaks.items()
+        )
 
     @staticmethod
-    def _alert(name: str, cases: list[_PendingAlert], symptoms: list[str], causes: list[str], *, last: bool) -> Alert:
+    def _is_news(name: str, kind: str, root: Cause) -> bool:
+        """Whether a consequence is told; fatal findings are in any case."""
+        if RULES[name].severity == "error":
+            return True
+        is_new = (name, kind) not in root.told
+        root.told.add((name, kind))
+        return is_new and root.rule not in MISTAKES
+
+    def _symptoms(self, name: str) -> list[str]:
+        """The consequences of a mistake seen so far, including those that have not lasted long enough for an alert."""
+        explained = EXPLAINS[name] if name in MISTAKES else ()
+        failing = [place for place, streak in self._streaks.items() if streak.failing and place[0] in explained]
+        return [
+            f"{rule} of {key[0]} ({key[1]})"
+            for rule, key in sorted(failing, key=lambda place: explained.index(place[0]))
+        ]
+
+    def _alert(self, name: str, cases: list[_PendingAlert], root: Cause | None, *, last: bool) -> Alert:
         first, *others = cases
         values, text = dict(first.finding.values), first.finding.what
         if others:
             values["also"] = [str(case) for case in others]
-            named = first_names(values["also"], _NAMED)
-            text += f"; the same in {len(others):,} more: {named}"
-        if causes:
-            values["causes"] = causes
-            text += f"; it may follow from {' and '.join(causes)}, told before"
-        if symptoms:
+            text += f"; the same in {len(others):,} more: {first_names(values['also'], _NAMED)}"
+        if root is not None:
+            values["causes"] = [root.rule]
+        if symptoms := self._symptoms(name):
             values["symptoms"] = symptoms
             named = first_names(symptoms, _NAMED)
             text += f"; {plural(len(symptoms), 'other finding')} may follow from it: {named}"
         if last:
             text += " (this rule tells no more in this run)"
-        layer, variable = first.key
+        advice = first.finding.advice if root is None else root.advice
+        self._remember(name, first, advice, root)
         return Alert(
-            name, layer, variable, first.step, first.since, text, first.finding.advice, RULES[name].severity, values
-        )
+            name, *first.key, first.step, first.since, text, advice, RULES[name].severity, values,
+            follows="" if root is None else str(root),
+        )  # fmt: skip
+
+    def _remember(self, name: str, case: _PendingAlert, advice: str, root: Cause | None) -> None:
+        """Keep what was told, for what may follow from it; the first one that still holds is the cause."""
+        place = name, case.finding.kind
+        earlier = self._told.get(place)
+        if earlier is None or not (earlier.last_look >= self._looks - _INCIDENT_LOOKS or self._holds(earlier)):
+            self._told[place] = Cause(*place, case.step, case.since, advice, self._looks, root)

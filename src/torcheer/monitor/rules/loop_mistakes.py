@@ -14,7 +14,6 @@ class ForgottenZeroGrad(Rule):
     """Gradients that an optimizer has used are still there when the next ones are added to them."""
 
     name = "forgotten_zero_grad"
-    explains = ("exploding_gradient", "update_ratio", "loss_plateau", "saturation", "dead_relu", "all_zero", "nan_inf")
     defaults = {"patience": 2}
 
     def wants(self, variable: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.monitor.array_statistics import as_floats
+from torcheer.monitor.rules.rule import Observation, array_of
+from torcheer.samples import Delivery
+
 Array = NDArray[Any]
+_MOST_NUMBERS = 1 << 18  # of an output that is kept until its gradient arrives
+_OUTPUTS = 4  # kept, of the last layers
 _MOST_ROWS = 256  # rows that are compared
 _LEAST_ROWS = 8  # for losses with one number per row
 _EVEN_ROWS = 6  # needed to decide whether all rows have the same weight
 _LEAST_PART = 1e-3  # of the largest: smaller gradients are mostly rounding
 _CLOSE, _EXACT = 0.15, 0.02  # largest residuals: for judging a loss's scale, for reporting a mistake
 _CLEARLY, _NOISE = 0.2, 5e-4  # a mistake's residual is below this part of a right loss's, which exceeds noise
+
+
+class LossGradient:
+    """Pairs the last layer's output with its gradient, which is the first gradient of a step."""
+
+    def __init__(self) -> None:
+        self._step, self._done = -1, False
+        self._outputs: dict[str, NDArray[Any]] = {}
+
+    def fits(self, value: Observation, delivery: Delivery, step: int) -> list[Fit] | None:
+        """Keep an output; for the first gradient, return the losses that it fits. None: it cannot be decided."""
+        if step != self._step:
+            self._step, self._done = step, False
+            self._outputs.clear()
+        array = array_of(delivery)
+        if value.variable == "output":
+            self._outputs.pop(value.layer, None)
+            if delivery.stride == 1 and 2 <= array.size <= _MOST_NUMBERS and array.dtype.kind in "fV":
+                self._outputs[value.layer] = array
+            for name in list(self._outputs)[:-_OUTPUTS]:
+                del self._outputs[name]
+            return None
+        first, self._done = not self._done, True
+        output = self._outputs.get(value.layer)
+        if not first or output is None or delivery.stride != 1 or array.shape != output.shape:
+            return None
+        earlier = [as_floats(earlier_output) for name, earlier_output in self._outputs.items() if name != value.layer]
+        return fits_of(as_floats(output), as_floats(array), earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +62,17 @@ class Fit:
     rows: int  # number of rows of the loss
     even: bool  # whether the factor is the same for all rows of a class
     twice: str = ""  # the activation applied twice, where this loss is a mistake
+    classes: int = 2
+
+    @property
+    def factor(self) -> float:
+        """The factor of a mean, where `scale` is that of a sum."""
+        return self.scale * self.rows
+
+    @property
+    def chance(self) -> float:
+        """The loss of one who knows the classes and nothing else: ln of their number, for a mean or what is more."""
+        return math.log(self.classes) * max(1.0, self.factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +100,8 @@ class _Rows:
         """Yield a known loss if the gradient is a multiple of its gradient."""
         scales, residual = self.compare(known, one_group)
         if residual <= least and bool((scales > 0).all()):
-            yield Fit(name, float(np.median(scales)), self.count, self._is_even(scales), twice)
+            classes = max(self.output.shape[1], 2)
+            yield Fit(name, float(np.median(scales)), self.count, self._is_even(scales), twice, classes)
 
     def mistake(
         self, name: str, known: Array, twice: str, right: Sequence[Array], one_group: bool = False

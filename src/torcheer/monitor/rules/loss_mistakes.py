@@ -8,55 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from torcheer.monitor.array_statistics import as_floats
-from torcheer.monitor.rules.loss_fits import Fit, fits_of
+from torcheer.monitor.rules.loss_fits import Fit, LossGradient
 from torcheer.monitor.rules.metric_rules import is_training
-from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
+from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery, Key
 
-_MOST_NUMBERS = 1 << 18  # of an output that is kept until its gradient arrives
-_OUTPUTS = 4  # kept, of the last layers
 _ACCUMULATED = 32  # passes by which a loss may be divided
-
-
-class LossGradient:
-    """Pairs the last layer's output with its gradient, which is the first gradient of a step."""
-
-    def __init__(self) -> None:
-        self._step, self._done = -1, False
-        self._outputs: dict[str, NDArray[Any]] = {}
-
-    def fits(self, value: Observation, delivery: Delivery, step: int) -> list[Fit] | None:
-        """Keep an output; for the first gradient, return the losses that it fits. None: it cannot be decided."""
-        if step != self._step:
-            self._step, self._done = step, False
-            self._outputs.clear()
-        array = array_of(delivery)
-        if value.variable == "output":
-            self._outputs.pop(value.layer, None)
-            if delivery.stride == 1 and 2 <= array.size <= _MOST_NUMBERS and array.dtype.kind in "fV":
-                self._outputs[value.layer] = array
-            for name in list(self._outputs)[:-_OUTPUTS]:
-                del self._outputs[name]
-            return None
-        first, self._done = not self._done, True
-        output = self._outputs.get(value.layer)
-        if not first or output is None or delivery.stride != 1 or array.shape != output.shape:
-            return None
-        earlier = [as_floats(earlier_output) for name, earlier_output in self._outputs.items() if name != value.layer]
-        return fits_of(as_floats(output), as_floats(array), earlier)
 
 
 class LossScale(Rule):
     """The loss is multiplied by a factor that makes all gradients far too large or small, as they leave the loss."""
 
     name = "loss_scale"
-    explains = (
-        "exploding_gradient", "vanishing_gradient", "update_ratio", "unchanged", "all_zero", "dead_relu", "saturation",
-        "loss_plateau", "nan_inf",
-    )  # fmt: skip
     defaults = {"large": 8.0, "small": 1e-3, "patience": 1}
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -87,11 +51,10 @@ class LossScale(Rule):
             yield verdict[0], None if self._by_design else verdict[1]
 
     def _judge(self, fit: Fit) -> Finding | None:
-        mean = fit.scale * fit.rows  # the factor of a mean, where `scale` is that of a sum
-        is_usual = fit.scale <= self.settings["large"] and mean >= self.settings["small"]
-        if is_usual or not fit.even or _is_scaler_factor(mean):  # uneven factors, such as rewards, are intended
+        is_usual = fit.scale <= self.settings["large"] and fit.factor >= self.settings["small"]
+        if is_usual or not fit.even or _is_scaler_factor(fit.factor):  # uneven factors, such as rewards, are intended
             return None
-        return _finding(mean, f"a mean {fit.name} gives")
+        return _finding(fit.factor, f"a mean {fit.name} gives")
 
     def _by_squares(self, value: Observation, step: int) -> Iterator[Verdict]:
         """Judge by a property of a mean of squares: its gradient's squared norm is a fixed multiple of the loss."""
@@ -128,7 +91,6 @@ class ActivationTwice(Rule):
     """The loss applies softmax or sigmoid itself, and gets what has already been through one."""
 
     name = "activation_twice"
-    explains = ("loss_plateau", "vanishing_gradient", "update_ratio", "saturation", "unchanged")
     defaults = {"patience": 3}
     _words = {
         "softmax": (

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from torcheer.monitor.rules.loss_fits import LossGradient
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery
 
+_LOSS_TRIES = 20  # looks at which the loss may be recognised by its gradient
 _HELD_OUT = re.compile(r"^(val|valid|validation|eval|test)(?![a-z])[\W_]*", re.IGNORECASE)
 _TRAINED = re.compile(r"^(train|training)(?![a-z])[\W_]*", re.IGNORECASE)
 
@@ -63,7 +65,7 @@ class _HeldOut(NamedTuple):
 
 
 class Overfitting(Rule):
-    """A held-out loss (its name begins with val, valid, eval or test) rises while the training loss falls."""
+    """A held-out loss (named val, valid, eval or test) rises while the training loss, better than chance, falls."""
 
     name = "overfitting"
     defaults = {"metric": "loss", "rise": 0.05, "looks": 5, "patience": 1}
@@ -72,18 +74,24 @@ class Overfitting(Rule):
         super().__init__(settings)
         self._training: deque[float] = deque(maxlen=50)
         self._training_count = 0  # number of training losses so far
+        self._chance = math.inf  # a training loss that shows no learning: the first one, or ln of the count of classes
+        self._loss_gradient, self._tries = LossGradient(), _LOSS_TRIES
         self._counts_at_last: dict[str, int] = {}  # `_training_count` at the last value of each held-out loss
         self._best: dict[str, _HeldOut] = {}
         self._later: dict[str, deque[_HeldOut]] = {}  # the newest values after the best
 
     def wants(self, variable: str) -> bool:
-        return variable == "metric"
+        return variable in ("metric", "output", "grad")
 
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        if value.variable != "metric":
+            self._see_classes(value, delivery, values.step)
+            return
         loss = value.summary.mean
         if not math.isfinite(loss):
             return
         if is_training(value, self.settings["metric"]):
+            self._chance = loss if self._chance == math.inf else self._chance
             self._training.append(loss)
             self._training_count += 1
         elif is_held_out(value, self.settings["metric"]) and (
@@ -92,6 +100,12 @@ class Overfitting(Rule):
             self._counts_at_last[value.layer] = self._training_count
             measurement = _HeldOut(values.step, loss, median(list(self._training)[-new:]))
             yield value.key, self._judge(measurement, value.layer)
+
+    def _see_classes(self, value: Observation, delivery: Delivery, step: int) -> None:
+        """Find the number of classes in the gradient of the loss, where it is a cross entropy."""
+        if self._tries and (fits := self._loss_gradient.fits(value, delivery, step)) is not None:
+            self._tries = 0 if fits else self._tries - 1
+            self._chance = fits[0].chance if fits else self._chance
 
     def _judge(self, measurement: _HeldOut, name: str) -> Finding | None:
         best = self._best.setdefault(name, measurement)
@@ -104,8 +118,9 @@ class Overfitting(Rule):
             median(entry.loss for entry in later),
             median(entry.training for entry in later),
         )
-        rises = current - best.loss >= self.settings["rise"] * abs(best.loss) and training < best.training
-        if len(later) < self.settings["looks"] or not rises:
+        rises = current - best.loss >= self.settings["rise"] * abs(best.loss)
+        falls = best.training - training >= self.settings["rise"] * abs(best.training) and training < self._chance
+        if len(later) < self.settings["looks"] or not (rises and falls):
             return None
         text = f"it has risen from {best.loss:.4g} to {current:.4g}, while the training loss fell from {best.training:.4g} to {training:.4g}"  # noqa: E501
         advice = (

@@ -23,6 +23,7 @@ class Finding:
     values: dict[str, Any] = field(default_factory=dict)
     since: int | None = None  # first faulty step, where the rule knows better than "this one"
     order: float = 0.0  # of keys that failed in the same step, the smallest is named first
+    kind: str = ""  # where a rule has findings that mean opposite things: "high", "low"
 
 
 Verdict = tuple[Key, Finding | None]  # None: the key is fine
@@ -95,7 +96,6 @@ class Rule(ABC):
 
     name: ClassVar[str]
     severity: ClassVar[str] = "warning"
-    explains: ClassVar[tuple[str, ...]] = ()  # rules whose findings are consequences of this one's
     defaults: ClassVar[dict[str, Any]]  # `patience`: watched steps for which a fault must last before an alert
     common: ClassVar[dict[str, Any]] = {"most": 10}  # alerts per run
 

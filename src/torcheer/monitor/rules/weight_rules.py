@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from torcheer.monitor.array_statistics import as_floats
+from torcheer.monitor.rules.dead_units import lower_bound
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
-from torcheer.samples import Delivery, Statistics
+from torcheer.samples import Delivery, Key, Statistics
 
 _ADVICE_WITH_GRADIENT = "give it to the optimizer, with a learning rate that its gradient is large enough for"
+_ADVICE_WITH_STEPS = (
+    "see that gradients arrive; if they do, raise the learning rate: steps may be too small for such numbers"
+)
 _ADVICE_WITHOUT_GRADIENT = (
     "see that a gradient reaches it and the optimizer has it; if it is frozen on purpose, all is well"
 )
@@ -41,7 +45,11 @@ class Unchanged(Rule):
             if layer not in same:
                 self._fingerprints[layer] = _fingerprint(value.summary), values.step
         if compared:
-            yield from self._judge_all(same) if len(same) == len(compared) else self._judge_some(compared, same, values)
+            yield from (
+                self._judge_all(same, values)
+                if len(same) == len(compared)
+                else self._judge_some(compared, same, values)
+            )
 
     def _judge_some(self, compared: list[str], same: list[str], values: StepValues) -> Iterator[Verdict]:
         self._idle_steps = 0
@@ -50,25 +58,24 @@ class Unchanged(Rule):
             if layer not in same:
                 yield (layer, "weight"), None
             else:
-                has_gradient = layer in gradients and gradients[layer].summary.norm > 0
                 text = f"it does not change, while {len(compared) - len(same):,} of {len(compared):,} weights do"
-                text += ", though it gets a gradient" if has_gradient else ""
-                yield (
-                    (layer, "weight"),
-                    Finding(
-                        text,
-                        _ADVICE_WITH_GRADIENT if has_gradient else _ADVICE_WITHOUT_GRADIENT,
-                        since=self._fingerprints[layer][1],
-                    ),
-                )
+                if layer in gradients and gradients[layer].summary.norm > 0:
+                    text, advice = f"{text}, though it gets a gradient", _ADVICE_WITH_GRADIENT
+                elif layer in values.all("update"):
+                    text, advice = f"{text}, though an optimizer steps it", _ADVICE_WITH_STEPS
+                else:
+                    advice = _ADVICE_WITHOUT_GRADIENT
+                yield (layer, "weight"), Finding(text, advice, since=self._fingerprints[layer][1])
 
-    def _judge_all(self, same: list[str]) -> Iterator[Verdict]:
+    def _judge_all(self, same: list[str], values: StepValues) -> Iterator[Verdict]:
         """Judge a step in which no weight changed; gradient accumulation has some, but not many in a row."""
         self._idle_steps += 1
         first = same[0]
         if self._idle_steps >= self.settings["all_patience"]:
             text = f"none of the {len(same):,} watched weights changes"
             advice = "call optimizer.step(), with these parameters and a learning rate above 0"
+            if first in values.all("update"):
+                text, advice = f"{text}, though an optimizer steps them", _ADVICE_WITH_STEPS
             yield (first, "weight"), Finding(text, advice, since=self._fingerprints[first][1])
 
 
@@ -116,14 +123,12 @@ class UpdateRatio(Rule):
         if low <= ratio <= high:
             return None
         if ratio > high:
-            text, advice = (
-                f"a step changes it by {ratio:.3g} of its norm, more than {high:g}",
-                "lower the learning rate",
-            )
+            kind, text = "high", f"a step changes it by {ratio:.3g} of its norm, more than {high:g}"
+            advice = "lower the learning rate"
         else:
-            text = f"a step changes it by {ratio:.2g} of its norm, less than {low:g}"
+            kind, text = "low", f"a step changes it by {ratio:.2g} of its norm, less than {low:g}"
             advice = "raise the learning rate, or see why its gradient is so small"
-        return Finding(text, advice, {"ratio": ratio}, order=-abs(math.log(ratio)))
+        return Finding(text, advice, {"ratio": ratio}, order=-abs(math.log(ratio)), kind=kind)
 
 
 class PoorInitialisation(Rule):
@@ -136,6 +141,7 @@ class PoorInitialisation(Rule):
         super().__init__(settings)
         self._first_step: int | None = None
         self._signals: dict[str, float] = {}  # by layer, in order
+        self._found: set[Key] = set()  # until the beginning is over
         self._judged: set[str] = set()  # weights that were judged
 
     def wants(self, variable: str) -> bool:
@@ -144,11 +150,22 @@ class PoorInitialisation(Rule):
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
         if self._first_step in (None, values.step) and values.step <= self.settings["until"]:
             self._first_step = values.step
-            self._signals[value.layer] = _signal(value, delivery)
+            signal, before = _signal(value, delivery), next(reversed(self._signals.values()), 0.0)
+            if before > 1 and lower_bound(value, values.before) is not None:
+                self._signals.clear()  # a sigmoid or tanh bounds what goes into it: `saturation` judges that
+            self._signals[value.layer] = signal
         return iter(())
 
     def end(self, values: StepValues) -> Iterator[Verdict]:
+        for key, finding in self._judge_beginning(values):
+            if finding is not None:
+                self._found.add(key)
+            yield key, finding
+
+    def _judge_beginning(self, values: StepValues) -> Iterator[Verdict]:
         if values.step > self.settings["until"]:
+            over, self._found = self._found, set()
+            yield from ((key, None) for key in over)
             return  # a restarted child did not observe the beginning of training
         signals, self._signals = self._signals, {}
         yield from self._judge_depth({layer: signal for layer, signal in signals.items() if signal > 0})
@@ -172,6 +189,8 @@ class PoorInitialisation(Rule):
                 continue
             text = f"what inputs differ in has {'grown' if grows else 'shrunk'} from {first:.2g} to {signal:.2g} here, at the first step"  # noqa: E501
             advice = f"begin with {'smaller' if grows else 'larger'} weights (kaiming_normal_ for ReLU, xavier_normal_ for tanh), or normalise between layers"  # noqa: E501
+            if not grows:
+                advice += "; use ReLU or GELU instead of sigmoid or tanh"
             yield (layer, "output"), Finding(text, advice, {"first": first, "here": signal})
             return
 
