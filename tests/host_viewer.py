@@ -11,7 +11,7 @@ from typing import Any
 from waiting import wait_until
 
 from torcheer.control.control_records import EACH_TRIAL, Wants
-from torcheer.control.loop_messages import AlertSeen
+from torcheer.control.loop_messages import alert_seen
 from torcheer.host.host import Host
 from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.wire.json_codec import to_json
@@ -75,7 +75,7 @@ class Viewer:
     def alerts(self) -> list[dict[str, Any]]:
         """The alerts so far: those of the log, and those that no log has."""
         self.log.refresh()
-        logged = [AlertSeen(str(one), one.severity, one.step, one.rule, one.layer, one.id) for one in self.log.alerts]
+        logged = [alert_seen(one, one.layer, one.id) for one in self.log.alerts]
         said = [alert for message in self.of("alerts_came") for alert in message["alerts"]]
         return [*map(asdict, logged), *said]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
@@ -367,6 +368,9 @@ class Breaking(nn.Module):
             self.head.weight[0, 0] = float("nan")
 
 
+HEAD_LINE = f"{Path(__file__).name}:{inspect.getsourcelines(Breaking.forward)[1] + 1}"
+
+
 def test_a_live_view_alone_reports_nan_of_a_layer_it_shows_once_and_where_it_was_first() -> None:
     model = Breaking()
     with live(model, inputs=torch.rand(3, 4), open_server=False) as view:
@@ -378,7 +382,8 @@ def test_a_live_view_alone_reports_nan_of_a_layer_it_shows_once_and_where_it_was
             viewer.moments(5)
             (alert,) = wait_until(viewer.alerts, "an alert")
         assert (alert["rule"], alert["layer"], alert["step"], alert["severity"]) == ("nan_inf", "head", 3, "error")
-        assert "of 6 numbers 3 NaN. Try" in alert["text"]  # the step before was shown, so it began here
+        assert "of 6 numbers 3 NaN. Try" in alert["text"] and alert["began_here"]  # the step before was shown
+        assert f": head (Linear, {HEAD_LINE}), output: of 6" in alert["text"]
 
 
 def test_a_live_view_says_that_nan_may_have_begun_in_a_step_that_it_did_not_show() -> None:
@@ -391,7 +396,7 @@ def test_a_live_view_says_that_nan_may_have_begun_in_a_step_that_it_did_not_show
                 model(torch.rand(3, 4)).sum().backward()
             (alert,) = wait_until(viewer.alerts, "an alert")
         found = re.search(r"it may have begun after step (\d+), the last look before", alert["text"])
-        assert found and int(found[1]) < 6 <= alert["step"]
+        assert found and int(found[1]) < 6 <= alert["step"] and not alert["began_here"]
 
 
 def test_a_live_view_alone_reports_a_loss_that_is_nan_and_no_mask_of_infinities() -> None:

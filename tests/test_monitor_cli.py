@@ -52,7 +52,8 @@ def test_a_table_of_values_the_drops_and_the_alerts(
     assert title.split("  ")[0] == "layer" and title.split()[-6:] == ["last", "mean", "min", "max", "NaN,", "Inf"]
     assert layer.split() == [LONG, "output", "2", "10.25", "-5", "23", "0"]
     assert loss.split() == ["loss", "metric", "2", "–", "1.5", "1.5", "1"]
-    assert alert.startswith("! nan_inf at step 20: loss (metric): it is NaN; it may have begun after step 0")
+    begun = "it may have begun after step 0, the last look before"
+    assert alert.startswith(f"! nan_inf at step 20: loss (metric): it is NaN; {begun}. Try: ")
     assert printed(capsys, "--alerts", tmp_path) == [alert]
 
 

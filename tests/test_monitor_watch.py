@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import logging
 import math
 import os
@@ -29,7 +30,10 @@ from watch_checks import batch, hooks_of, train
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.inspector import Alert, open_watch
+from torcheer.monitor.analysis import AlertPlaces
+from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.watch import Every, Transport
+from torcheer.samples import place_in
 from torcheer.tap.module_selection import choose
 from torcheer.tap.sending.byte_limits import fair_bytes
 
@@ -476,3 +480,75 @@ def test_a_script_that_forgets_to_close_has_its_log(tmp_path: Path) -> None:
     run_python("-c", code, cwd=tmp_path)
     found = open_watch(tmp_path / "run")
     assert found["Linear", "output"].steps.tolist() == [0, 1, 2] and found.sealed
+
+
+# -- where a layer is
+
+
+class Dying(nn.Module):
+    """A ReLU that is dead from the first step on, in a Sequential and beside one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.act = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.ReLU()
+        nn.init.constant_(self.body[0].bias, -100.0)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.body(x)
+        hidden = self.act(hidden - 1)
+        return self.head(hidden).log()  # of negative numbers
+
+
+def test_an_alert_names_the_class_of_its_module_and_the_line_that_calls_it_in_the_same_words_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torcheer.mcp_server.run_tools import RunTools
+    from torcheer.monitor.cli import main
+    from torcheer.studio.sources.log_source import LogSource
+
+    model, notified = Dying(), tmp_path / "notified"
+    nn.init.constant_(model.head.bias, -100.0)
+    notify = {"command": ["sh", "-c", f'echo "$1" >> {notified}', "sh"], "on": ["alert"]}
+    with tl.watch(
+        model, every=1, to=tmp_path / "run", transport=RING, notify=notify, rules={"stalled_loader": False}
+    ) as w:
+        for _ in range(12):
+            model(torch.rand(4, 8)).nansum().backward()
+    first = inspect.getsourcelines(Dying.forward)[1]
+    wanted = {
+        ("dead_relu", "body.1", f"ReLU, {Path(__file__).name}:{first + 1}"),
+        ("dead_relu", "act", f"ReLU, {Path(__file__).name}:{first + 2}"),
+    }
+    dead = [alert for alert in w.alerts if alert.rule == "dead_relu"]
+    assert {(alert.rule, alert.layer, alert.place) for alert in dead} & wanted
+    printed = capsys.readouterr().err
+    main("watched", [str(tmp_path / "run")])
+    shown = capsys.readouterr().out
+    page = LogSource(tmp_path / "run")
+    page.poll()
+    tools = RunTools(tmp_path).alerts("run")["alerts"]
+    wait_until(lambda: notified.is_file() and len(notified.read_text().splitlines()) == len(w.alerts))
+    for alert in w.alerts:
+        assert f"({alert.place}), " in str(alert) or alert.variable == "metric"
+        assert f"torcheer: {alert}" in printed and f"! {alert}" in shown and str(alert) in notified.read_text()
+        assert str(alert) in [seen.text for seen in page.alerts]
+        assert alert.place in [told["place"] for told in tools if told["what"] == alert.what]
+    page.close()
+
+
+def test_a_value_that_belongs_to_a_module_has_its_place_and_a_metric_none() -> None:
+    places = {"body.1": "ReLU, net.py:14", "loss": "Loss, net.py:20"}
+    for layer in ("body.1", "body.1:2", "body.1.weight", "body.1[0]", "body.1.hidden:3"):
+        assert place_in(places, layer, "output") == "ReLU, net.py:14"
+    assert place_in(places, "body", "output") == place_in(places, "loss", "metric") == ""
+
+
+def test_an_alert_of_the_first_pass_waits_for_the_lines_of_that_pass_and_no_longer() -> None:
+    alert = Alert("nan_inf", "a", "output", 0, 0, "it is NaN", "look")
+    waiting = AlertPlaces(Plan(places={"a": "ReLU"}, awaits_lines=True))
+    assert waiting.name([alert], 5.0) == waiting.name((), 6.0) == []
+    waiting.learn({"a": "ReLU, net.py:14"})
+    assert [alert.place for alert in waiting.name((), 6.5)] == ["ReLU, net.py:14"]
+    never = AlertPlaces(Plan(places={"a": "ReLU"}, awaits_lines=True))
+    assert never.name([alert], 5.0) == [] and [alert.place for alert in never.name((), 9.0)] == ["ReLU"]

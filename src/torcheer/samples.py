@@ -9,7 +9,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -339,6 +339,19 @@ class Alert(metaclass=PublicClass):
         return f"{self.rule} at step {self.step}: {where}: {self.what}{since}{follows}. Try: {self.advice}."
 
 
+def place_in(places: Mapping[str, str], layer: str, variable: str) -> str:
+    """The place of a layer's module, or of the module that a weight or one of several outputs belongs to; "" if none.
+
+    "features.3" for "features.3:2", "features.3.weight", "features.3[0]".
+    """
+    if variable == "metric":
+        return ""
+    name = layer.partition(":")[0].partition("[")[0]
+    while name and name not in places:
+        name = name.rpartition(".")[0]
+    return places.get(name, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Nonfinite:
     """How many numbers of a value are NaN or infinite, and what is said of it."""
@@ -357,6 +370,11 @@ class Nonfinite:
             return f"some of its numbers are NaN or infinite, though none of the {self.count:,} that were sent"
         return f"of {self.count:,} numbers {' and '.join(parts)}"
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The numbers of an alert."""
+        return {"nans": self.nans, "infs": self.infs, "count": self.count}
+
     @staticmethod
     def advice(variable: str) -> str:
         """What to try."""
@@ -369,13 +387,21 @@ class Nonfinite:
         )
 
 
-def began_after(last_look: int | None, step: int) -> str:
+def began_after(last_look: int | None, step: int, variable: str) -> str:
     """Say that a fault may have begun before it was seen; "" where the step before was looked at, too."""
     if last_look is None:
         return f"; step {step} is the first that was looked at, so it may have begun before" if step > 0 else ""
     if last_look >= step - 1:
         return ""
-    return f"; it may have begun after step {last_look}, the last look before, and in another layer"
+    elsewhere = "" if variable == "metric" else ", and in another layer"
+    return f"; it may have begun after step {last_look}, the last look before{elsewhere}"
+
+
+def layers_unseen(last_look: int | None, step: int) -> str:
+    """Say of a number that was logged that the layers were not looked at in its step; "" where none ever were."""
+    if last_look is None or last_look == step:
+        return ""
+    return f"; the layers were looked at last in step {last_look}, so the one where it began is not known"
 
 
 def disk_full(error: Exception, folder: Path, variable: str, step: int) -> Alert | None:

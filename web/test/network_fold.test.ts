@@ -223,9 +223,11 @@ test("the first slab with NaN is named so, later ones and alerts inside of close
     rule: "",
     layer,
     id: "",
+    follows: "",
+    began_here: false,
   });
   const alerts = [alert("h.3.a", 5), alert("h.3.a", 9), alert("stem", 7, "info")];
-  const faults = findFaults(folding.visible.get()!, frames, alerts, 6);
+  const faults = findFaults(folding.visible.get()!, frames, alerts, 6, "forward");
   deepEqual([...faults], [["h.11", { text: "first NaN · 1 alert", isFirst: true }], ["head", { text: "NaN, ∞", isFirst: false }]]); // prettier-ignore
 });
 

@@ -2,7 +2,8 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 
-import { faultsOf, faultText, joinFaults } from "../src/studio/faults/layer_faults";
+import { byCause } from "../src/studio/faults/alert_order";
+import { faultsOf, faultText, joinFaults, originOf, passOrder } from "../src/studio/faults/layer_faults";
 import { colourChoices, logOverlays } from "../src/studio/graph/layer_overlays";
 import type { AlertSeen, Net } from "../src/studio/messages";
 import type { Table } from "../src/studio/tables/table_rows";
@@ -14,6 +15,8 @@ const alert = (layer: string, rule: string, step = 1, severity = "warning"): Ale
   rule,
   layer,
   id: "",
+  follows: "",
+  began_here: false,
 });
 
 const table = (layer: string, variable: string, norms: number[], nans = 0): [string, Table] => {
@@ -79,4 +82,25 @@ test("times that are only of launches are offered as such", () => {
     colourChoices({ time: [0.5] }, names).find(({ quantity }) => quantity === "time")?.title;
   equal(titleOf(), "time");
   equal(titleOf({ time: "launch time", memory: "size of results" }), "launch time");
+});
+
+test("alerts are listed oldest first, those that follow from another under it", () => {
+  const follows = (cause: string, ...rest: Parameters<typeof alert>) => ({ ...alert(...rest), follows: cause });
+  const alerts = [alert("a", "dead_relu", 20), follows("dead_relu at step 20", "b", "all_zero", 90), alert("c", "loss_spike", 50), follows("gone at step 1", "d", "unchanged", 5), follows("dead_relu at step 20", "e", "unchanged", 30)]; // prettier-ignore
+  deepEqual(byCause(alerts).map(({ layer }) => layer), ["d", "a", "e", "b", "c"]); // prettier-ignore
+});
+
+test("NaN began where it was seen first in time, not in the order in which the layers run", () => {
+  const bad = ["stem", "blocks.5", "head"].map((name) => ({ name, names: [name, `${name}.weight`] }));
+  const late = [alert("stem", "nan_inf", 462), { ...alert("blocks.5.weight", "nan_inf", 150), began_here: true }];
+  deepEqual(originOf(bad, late, 500, ""), { name: "blocks.5", word: "first" });
+  deepEqual(originOf(bad, late.slice(0, 1), 500, ""), { name: "stem", word: "first seen" });
+  equal(originOf(bad, late, 100, ""), null, "of a training, the order of execution says nothing");
+});
+
+test("NaN in a single pass began at its first layer, and in its gradients at the last", () => {
+  const bad = ["stem", "head"].map((name) => ({ name, names: [name] }));
+  deepEqual(originOf(bad, [], 0, passOrder("pass", "Act")), { name: "stem", word: "first" });
+  deepEqual(originOf(bad, [], 0, passOrder("pass", "Grad")), { name: "head", word: "first" });
+  equal(passOrder("live", "Act"), "");
 });

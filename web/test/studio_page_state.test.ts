@@ -16,7 +16,16 @@ const state: State = {
   unit: "batch",
   watched: true,
 };
-const alert: AlertSeen = { text: "slow", severity: "warning", step: 3, rule: "", layer: "", id: "a" };
+const alert: AlertSeen = {
+  text: "slow",
+  severity: "warning",
+  step: 3,
+  rule: "",
+  layer: "",
+  id: "a",
+  follows: "",
+  began_here: false,
+};
 const head = { name: "t", title: "T", x: "Step", legend: "", layer: "", columns: [] };
 const hello: ToPage = { kind: "hello", version: 2, title: "one", source: "live" };
 const moment = (id: number) => ({ id, step: id, counters: {}, test: false });

@@ -11,6 +11,7 @@ from typing import Any
 
 from torcheer.control.control_records import Act, Change, Parameter, State, Wants
 from torcheer.network.network_records import Network
+from torcheer.samples import Alert
 from torcheer.wire.json_codec import by_kind
 
 VERSION = 2
@@ -36,6 +37,14 @@ class AlertSeen:
     rule: str = ""
     layer: str = ""
     id: str = ""  # of the run's log, or of the host; "" for those of 0.1
+    follows: str = ""  # the alert that explains it, as its text begins: "dead_relu at step 20"
+    began_here: bool = False  # of NaN and infinities: the step before was looked at and had none
+
+
+def alert_seen(alert: Alert, layer: str, id: str) -> AlertSeen:
+    """An alert as pages show it; its layer may have a fuller name there."""
+    began_here = bool(alert.values.get("began_here"))
+    return AlertSeen(str(alert), alert.severity, alert.step, alert.rule, layer, id, alert.follows, began_here)
 
 
 # -- to the viewer, and on to its pages ------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
-from torcheer.control.loop_messages import AlertSeen
+from torcheer.control.loop_messages import alert_seen
 from torcheer.errors import INTERRUPTED, TorcheerError, reason_of, uncaught
 from torcheer.host.scratch_limits import ScratchLimits
 from torcheer.host.state_sender import StateSender
@@ -239,7 +239,7 @@ class Host:
         if self._log is not None and self._log.alert(alert).id:
             return
         id = f"host:{self._opened_ms:x}:{self._alerts + 1}"
-        seen = AlertSeen(str(alert), alert.severity, alert.step, alert.rule, alert.layer, id)
+        seen = alert_seen(alert, alert.layer, id)
         self._board.alerts.append((self._alerts, seen))
         self._alerts += 1
         self._notify(urgent=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torcheer.network.network_records import GAP_BITS, Layer
-from torcheer.samples import NAN_INF, Alert, Key, Nonfinite, began_after
+from torcheer.samples import NAN_INF, Alert, Key, Nonfinite, began_after, layers_unseen, place_in
 from torcheer.tap.tensor_copies import all_finite
 
 _VARIABLES: Final = {"Act": "output", "Grad": "grad", "Wt": "weight", "WtGrad": "weight_grad"}  # as a watch calls them
@@ -25,7 +25,9 @@ class NonfiniteValues:
         self._tell, self._lock = tell, threading.Lock()
         self._failing: set[Key] = set()
         self._began = -1  # when the last alert was given
+        self._last_look: int | None = None  # the last step whose layers were shown
         self._last_fine: dict[Key, int] = {}  # the last step at which a key was finite
+        self.places: dict[str, str] = {}  # by layer, the class of its module and the line that calls it
 
     @staticmethod
     def nonfinite(tensor: Any, layer: Layer | None) -> Nonfinite | None:
@@ -36,7 +38,9 @@ class NonfiniteValues:
 
     def see_moment(self, step: int, values: Iterable[tuple[Key, Nonfinite | None]]) -> None:
         """Judge the values of a state, in the order in which they were computed."""
-        self._see(step, [((layer, _VARIABLES.get(name, name)), fault) for (layer, name), fault in values])
+        named = [((layer, _VARIABLES.get(name, name)), fault) for (layer, name), fault in values]
+        self._see(step, named)
+        self._last_look = step if named else self._last_look
 
     def see_row(self, table: str, cells: Mapping[str, Any]) -> None:
         """Judge the numbers that were logged for a step; those of tests and epochs may have no value."""
@@ -62,9 +66,11 @@ class NonfiniteValues:
         return not self._failing or (key not in self._failing and self._last_fine.get(key, -1) > self._began)
 
     def _alert(self, key: Key, fault: Nonfinite, step: int) -> Alert:
-        text = fault.text + began_after(self._last_fine.get(key), step)
-        values = {"nans": fault.nans, "infs": fault.infs, "count": fault.count}
-        return Alert(NAN_INF, *key, step, step, text, fault.advice(key[1]), "error", values)
+        began = began_after(self._last_fine.get(key), step, key[1])
+        began += layers_unseen(self._last_look, step) if key[1] == "metric" else ""
+        text, values = fault.text + began, {**fault.values, "began_here": not began}
+        place = place_in(self.places, *key)
+        return Alert(NAN_INF, *key, step, step, text, fault.advice(key[1]), "error", values, place=place)
 
 
 def _in_tensor(tensor: Any) -> Nonfinite | None:

@@ -50,6 +50,8 @@ class HeldMoment:
 class Judge(Protocol):
     """What finds NaN and infinities in the states."""
 
+    places: dict[str, str]  # by layer, the class of its module and the line that calls it
+
     def nonfinite(self, tensor: Any, layer: Layer | None) -> Nonfinite | None:
         """Those of a tensor of the CPU, of a layer."""
 

@@ -72,11 +72,15 @@ class RunTools:
         return {"rows": shown.count, "first_row": first, "columns": rows}
 
     def alerts(self, run: str) -> dict[str, Any]:
-        """Return what was found wrong in a run: rule, layer, step, since when, what it is, what to try."""
+        """Return what was found wrong in a run: rule, layer, step, since when, what it is, what to try.
+
+        follows: the alert that may explain it, as "dead_relu at step 20".
+        place: the class of the layer's module and the line that calls it.
+        """
         opened = self._open(run)
         if not isinstance(opened, RunFolder | Watched):
             raise BadArgument(f"{run} is a {_kind(opened)}, which has no alerts; runs and watches have")
-        keys = ("rule", "layer", "variable", "step", "since", "severity", "what", "advice")
+        keys = ("rule", "layer", "variable", "step", "since", "severity", "what", "advice", "follows", "place")
         return {"alerts": [{key: getattr(alert, key) for key in keys} for alert in opened.alerts[:MOST_ROWS]]}
 
     def layers(self, path: str, pattern: str = "") -> dict[str, Any]:

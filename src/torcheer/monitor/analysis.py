@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
@@ -14,12 +14,13 @@ from torcheer.monitor.array_statistics import bits_hash, summarise
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
 from torcheer.runlog.log_writer import LogWriter
-from torcheer.samples import Alert, Delivery, SendMessage
+from torcheer.samples import Alert, Delivery, SendMessage, place_in
 from torcheer.terminal import folded
 from torcheer.wire.notify.notifier import notify_from
 
 _LEAST_PAUSES = 5  # pauses needed to know their usual length
 _FACTOR = 20  # times the usual pause is far too long
+_PLACES_SECS = 2.0  # that an alert waits for the end of the first pass
 
 
 class WatchAnalysis:
@@ -40,12 +41,16 @@ class WatchAnalysis:
         self._told: dict[str, int] = {}  # the step of each rule's last alert
         self._busy = False  # whether a value arrived since the last tick
         self._silence, self._prints = _silence(plan.rules), plan.prints
+        self._places = AlertPlaces(plan)
 
     def change(self, changes: dict[str, Any]) -> None:
         """Apply changed settings of the plan."""
         if "rules" in changes:
             self._rules.change(changes["rules"])
             self._silence = _silence(changes["rules"])
+        if "places" in changes:
+            self._places.learn(changes["places"])
+            self._tell(())
 
     def take(self, delivery: Delivery) -> None:
         """Compute the statistics of a value, log it, judge it; what a person logged is only written."""
@@ -64,6 +69,7 @@ class WatchAnalysis:
 
     def judge(self, question: dict[str, Any]) -> None:
         """Return pending alerts of a step that is complete, and those `found` there of which no value came here."""
+        self._places.is_waiting = False  # the first pass is over
         self._tell(self._rules.finish_step() if question["is_complete"] else self._rules.idle())
         found = [Alert(**fields) for fields in question["found"]]
         self._tell([alert for alert in found if self._told.get(alert.rule, -1) < alert.step])
@@ -74,6 +80,7 @@ class WatchAnalysis:
             self._log.tick()
         if not self._busy:
             self._tell(self._rules.idle())
+        self._tell(())
         self._busy = False
         if self._silence is not None and (alert := self._silence.alert(time.monotonic())) is not None:
             is_printed = self._prints and sys.stderr is not None
@@ -85,6 +92,7 @@ class WatchAnalysis:
 
     def close(self) -> None:
         """Judge the last step, close the log."""
+        self._places.is_waiting = False
         self._tell(self._rules.close())
         if self._log is not None:
             self._log.close()
@@ -95,7 +103,7 @@ class WatchAnalysis:
         return None if self._log is None else {"written": self._log.written, "why": self._log.why}
 
     def _tell(self, alerts: Iterable[Alert], **facts: bool) -> None:
-        for alert in alerts:
+        for alert in self._places.name(alerts, time.monotonic()):
             self._told[alert.rule] = alert.step
             self._alert(self._log.alert(alert) if self._log is not None else alert, **facts)
 
@@ -104,6 +112,28 @@ class WatchAnalysis:
 
     def _problem(self, text: str) -> None:
         self._send_message({"kind": "problem", "text": text})
+
+
+class AlertPlaces:
+    """Names the class and the line of a module in alerts; those of the first pass wait until it has told its lines."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._places, self.is_waiting = dict(plan.places), plan.awaits_lines
+        self._held: list[Alert] = []
+        self._held_since = 0.0
+
+    def learn(self, places: dict[str, str]) -> None:
+        """Take the places of modules that were called."""
+        self._places, self.is_waiting = places, False
+
+    def name(self, alerts: Iterable[Alert], now: float) -> list[Alert]:
+        """The alerts that can be told now, with the places of their modules."""
+        self._held_since = self._held_since if self._held else now
+        self._held += alerts
+        if self.is_waiting and now - self._held_since < _PLACES_SECS:
+            return []
+        held, self._held = self._held, []
+        return [replace(alert, place=place_in(self._places, alert.layer, alert.variable)) for alert in held]
 
 
 def _silence(rules: dict[str, Any]) -> Silence | None:

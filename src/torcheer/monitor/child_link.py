@@ -176,6 +176,8 @@ class Link:
     def change(self, **changes: Any) -> None:
         """Change settings of the plan, for this child and its successors."""
         with self._child_lock:
+            if "places" in changes:
+                changes = {"places": {**self._plan.places, **changes["places"]}, "awaits_lines": False}
             self._plan = replace(self._plan, **changes)
             self._payload = _payload(self._plan, self._callbacks)
             self._child.wire.send({"kind": "change", "changes": changes})

@@ -23,6 +23,8 @@ class Plan:
     keep: tuple[str, ...] = ()  # patterns of keys ("features.*/output") whose arrays are logged in full
     video: dict[str, Any] = field(default_factory=dict)  # settings of `video.Videos`; empty for none
     system_secs: float = 0.0  # between two rows about the machine in the log; 0: none
+    places: dict[str, str] = field(default_factory=dict)  # by module, its class; after its first pass also the line
+    awaits_lines: bool = False  # whether a pass will tell the lines
     rank: dict[str, Any] = field(default_factory=dict)  # of several processes, which this is: `log_frames`, `rank`
     log_bytes: int | None = None  # that the log may have; None for any
     timeout_secs: float = 0.0  # the child ends after so long without data; 0: never

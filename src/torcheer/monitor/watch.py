@@ -36,6 +36,7 @@ from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert, Delivery
 from torcheer.tap.counting.steps import followers_of
 from torcheer.tap.device_memory import device_memory
+from torcheer.tap.module_places import classes_of
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
 from torcheer.tap.rank_parts import describe_part, rank_facts
@@ -146,7 +147,8 @@ class Watch(metaclass=PublicClass):
         plan = Plan(
             to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video,
             system_secs=settings.system_secs, rank=rank_facts(model, selection.parameters),
-            log_bytes=settings.log_bytes, prints=not is_silenced("watch"),
+            log_bytes=settings.log_bytes, prints=not is_silenced("watch"), places=classes_of(selection.modules),
+            awaits_lines=bool({"output", "grad"} & set(settings.what)),
         )  # fmt: skip
         if self._place is not None:
             place = self._place
@@ -178,6 +180,7 @@ class Watch(metaclass=PublicClass):
         self._probes = Probes(
             model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
         )  # fmt: skip
+        self._probes.on_places = lambda places: link.change(places=places)
         self._probes.rules, self._probes.run = tuple(self._rules), settings.to if settings.log is None else None
         self.judge_for(self._stop_on)
         for text in (describe_hidden(selection, settings.what), describe_part(selection.parameters, settings.ranks)):

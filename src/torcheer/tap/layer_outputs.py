@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torcheer.tap.module_places import Places, place_of
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import ModuleOutput
 from torcheer.tap.sample_sender import Sender
@@ -29,6 +30,8 @@ class LayerOutputs:
         self._tap = PassTap(self._take, self.drop, model)
         self._step, self._input_checked, self._differentiates = -1, True, True
         self.on_gradient: Callable[[], None] | None = None
+        self.new_places: Places = {}  # of the modules that were called for the first time in this pass
+        self._located = set[str]()
 
     @property
     def is_open(self) -> bool:
@@ -64,6 +67,9 @@ class LayerOutputs:
 
     def _take(self, name: str, call: int, output: ModuleOutput) -> None:
         """Send the output of a module and follow its gradient."""
+        if name not in self._located:
+            self._located.add(name)
+            self.new_places[name] = place_of(output.module)
         if not self._input_checked:
             self._check_input(name, output.arguments)
         label = name if call == 1 else f"{name}:{call}"

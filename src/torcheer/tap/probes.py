@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 from torcheer.samples import Alert
 from torcheer.tap.counting.steps import Call, Following, Wake, steps_of
 from torcheer.tap.layer_outputs import LayerOutputs
+from torcheer.tap.module_places import Places
 from torcheer.tap.module_selection import ModuleSelection, PartsInPlace
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.step_schedule import Schedule
@@ -49,6 +50,7 @@ class Probes:
         self.last_look: int | None = None  # the step that was watched before that one
         self.rules: Collection[str] = ()  # that judge in the watching process
         self.run: Path | None = None
+        self.on_places: Callable[[Places], None] = lambda places: None  # hears where modules are, after their pass
 
     def attach(self, optimizer: Optimizer | None = None, step_of: Callable[[], int] | None = None) -> None:
         """Start to follow the steps: those of `optimizer`, with the numbers of `step_of()`, where they are given."""
@@ -164,6 +166,9 @@ class Probes:
     def end_pass(self) -> None:
         """Take the hooks of the watched pass off the modules."""
         self._outputs.end()
+        if self._outputs.new_places:
+            places, self._outputs.new_places = self._outputs.new_places, {}
+            self.on_places(places)
         if self._timing.marks_pass:
             self._timing.passed()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from contextlib import suppress
@@ -14,14 +15,30 @@ from torcheer.terminal.text_tables import folded
 
 def warn(text: str, category: type[Warning] = TorcheerWarning) -> None:
     """Warn at the line of the program that led here: the nearest that is neither torcheer's nor torch's."""
-    frame = sys._getframe()
-    while frame.f_back is not None and _package(frame) in _NOT_THE_PROGRAM:
-        frame = frame.f_back
+    frame = program_frame()
     names = frame.f_globals
     warnings.warn_explicit(
         text, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__"),
         names.setdefault("__warningregistry__", {}),
     )  # fmt: skip
+
+
+def program_frame() -> FrameType:
+    """The nearest frame that is neither torcheer's nor torch's."""
+    frame = sys._getframe()
+    while frame.f_back is not None and _package(frame) in _NOT_THE_PROGRAM:
+        frame = frame.f_back
+    return frame
+
+
+def program_line() -> str:
+    """The file and line of the program that led here: "net.py:14"; a notebook's is "cell:14"."""
+    frame = program_frame()
+    if _package(frame) in _NOT_THE_PROGRAM:  # a thread of torch's own
+        return ""
+    path = frame.f_code.co_filename
+    is_cell = "ipykernel" in path or path.startswith("<ipython")
+    return f"{'cell' if is_cell else os.path.basename(path)}:{frame.f_lineno}"
 
 
 def _package(frame: FrameType) -> str:

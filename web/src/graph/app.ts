@@ -26,7 +26,7 @@ export interface ColourChoice {
 export interface BoxFault {
   path: string;
   text: string;
-  isFirst: boolean; // the first that went wrong
+  first: string; // "first" where NaN or infinities began, "first seen" where they may have begun elsewhere; else ""
 }
 
 export class App {

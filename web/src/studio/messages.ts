@@ -205,6 +205,8 @@ export interface AlertSeen {
   rule: string;
   layer: string;
   id: string; // of the run's log, or of the host; "" for those of 0.1
+  follows: string; // the alert that explains it, as its text begins: "dead_relu at step 20"
+  began_here: boolean; // of NaN and infinities: the step before was looked at and had none
 }
 
 /** New alerts. */

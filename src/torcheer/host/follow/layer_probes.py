@@ -27,6 +27,7 @@ from torcheer.host.host import Host
 from torcheer.host.missing_values import BESIDE, FOLDED, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, NO_HOOK, WHOLE_NUMBERS
 from torcheer.network.heads.recorded_heads import SUFFIX
 from torcheer.network.network_records import Network
+from torcheer.tap.module_places import place_of
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in
@@ -173,7 +174,10 @@ class LayerProbes:
         began, tensors, state, places = stamp(), output.tensors, self._state, self._described.places
         wants = self.host.wants
         wanted = wants.variables
+        judge = self.host.values.judge
         for place in places.by_call.get((name, call), ()):
+            if judge is not None and place.layer not in judge.places:
+                judge.places[place.layer] = place_of(output.module)
             if place.position >= len(tensors):
                 continue
             _, tensor = tensors[place.position]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
-from torcheer.samples import NAN_INF, Delivery, Key, Nonfinite, began_after
+from torcheer.samples import NAN_INF, Delivery, Key, Nonfinite, began_after, layers_unseen
 
 
 class NanInf(Rule):
@@ -53,7 +53,9 @@ class NanInf(Rule):
         failing = self._failing[kind]
         if key not in failing:
             last_look = self._last_fine.get(key, self._looks[value.variable == "metric"][0])
-            self._before[key] = began_after(last_look, values.step) + self._unseen_layers(value, values.step)
+            self._before[key] = began_after(last_look, values.step, value.variable)
+            if value.variable == "metric":
+                self._before[key] += layers_unseen(self._looks.get(False, (None, None))[1], values.step)
         if key not in failing and self._is_source(kind, key):
             other = "inf" if kind == "nan" else "nan"
             self._began[kind] = values.step
@@ -64,13 +66,6 @@ class NanInf(Rule):
         if is_first or key in self._sources:  # the others follow from those
             at_the_loss = not values.all("grad") and bool(values.all("output"))
             yield key, self._finding(value, since, self._before[key], at_the_loss=at_the_loss)
-
-    def _unseen_layers(self, value: Observation, step: int) -> str:
-        """Of a metric, whose layers were not looked at in its step, say so; "" where no layers are watched."""
-        _, last = self._looks.get(False, (None, None))
-        if value.variable != "metric" or last is None or last == step:
-            return ""
-        return f"; the layers were looked at last in step {last}, so the one where it began is not known"
 
     def _look(self, metric: bool, step: int) -> None:
         """Remember the last two steps at which anything was looked at."""
@@ -101,11 +96,12 @@ class NanInf(Rule):
     def _finding(value: Observation, since: int, began: str, *, at_the_loss: bool) -> Finding:
         summary = value.summary
         fault = Nonfinite(summary.nans, summary.infs, summary.count)
-        text, values = fault.text, {"nans": fault.nans, "infs": fault.infs, "count": fault.count}
+        text, values = fault.text, fault.values
         if value.variable == "input":
             text += ": it is in the batch that the model was given, and in no layer"
         elif value.variable == "grad" and at_the_loss:
             text += ": every output that was looked at is finite, so it comes from the loss or its targets"
+        values["began_here"] = not began
         return Finding(text + began, fault.advice(value.variable), values, since)
 
 

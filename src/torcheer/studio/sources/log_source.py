@@ -16,7 +16,7 @@ from typing import Any, Final
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.config_form import form_of
 from torcheer.control.control_records import Parameter, State
-from torcheer.control.loop_messages import AlertSeen
+from torcheer.control.loop_messages import alert_seen
 from torcheer.errors import NotAnArchive, TorcheerError
 from torcheer.network.network_records import Net, Network, full_name
 from torcheer.network.placement import net_of
@@ -194,12 +194,7 @@ class LogSource(Source):
         for text in [text for text in log.problems if text not in self._log_problems]:
             self._problem(text)
         self._log_problems = log.problems
-        self._add_alerts(
-            AlertSeen(
-                str(alert), alert.severity, alert.step, alert.rule, full_name(alert.layer, self._network), alert.id
-            )
-            for alert in log.alerts
-        )
+        self._add_alerts(alert_seen(alert, full_name(alert.layer, self._network), alert.id) for alert in log.alerts)
         self._changes.samples |= self.samples.update(log.samples)
         seen = tuple(RankSeen(**asdict(row)) for row in log.ranks)
         ranks = RanksCame(seen, log.rank_count) if seen else None

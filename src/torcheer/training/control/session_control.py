@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -320,8 +321,7 @@ class Control:
     def report_alert(self, alert: WatchAlert) -> None:
         """Send the viewer an alert that no log of the run has."""
         if not alert.id:
-            layer = full_name(alert.layer, self.host.network)
-            self.host.alert(str(alert), alert.severity, alert.step, alert.rule, layer)
+            self.host.pass_on(replace(alert, layer=full_name(alert.layer, self.host.network)))
 
     def result(self) -> dict[str, Any]:
         """Return the result of the run that has ended; also a row in the table of runs."""

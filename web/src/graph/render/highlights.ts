@@ -35,18 +35,18 @@ function faultyBoxes(app: App): Map<PlacedBox, BoxFault> {
     if (!box?.parent) continue;
     const before = faults.get(box);
     const words = new Set([...(before?.text.split(" · ") ?? []), ...fault.text.split(" · ")]);
-    const isFirst = fault.isFirst || Boolean(before?.isFirst);
-    faults.set(box, { path: box.path, text: [...words].join(" · "), isFirst });
+    const first = fault.first || before?.first || "";
+    faults.set(box, { path: box.path, text: [...words].join(" · "), first });
   }
   return faults;
 }
 
-function markFault(box: PlacedBox, { text, isFirst }: BoxFault): SVGElement[] {
+function markFault(box: PlacedBox, { text, first }: BoxFault): SVGElement[] {
   const { width } = box.view.box;
-  const words = isFirst ? `first: ${text}` : text;
+  const words = first ? `${first}: ${text}` : text;
   const place = { x: width + 3, y: -5, "text-anchor": "end", "font-size": 10, "font-weight": 600 };
   const note = element("text", { class: "fault", transform: translate(box.x, box.y), ...place }, words);
-  return [makeRing(box, isFirst ? "wrong first" : "wrong"), note];
+  return [makeRing(box, first ? "wrong first" : "wrong"), note];
 }
 
 /** The other boxes with the same weights. */

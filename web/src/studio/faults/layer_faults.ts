@@ -48,3 +48,44 @@ export function faultText({ words, others }: LayerFault): string {
   const count = others ? `${others} alert${others > 1 ? "s" : ""}` : "";
   return [...words, count].filter(Boolean).join(" · ");
 }
+
+/** A layer with NaN or infinities, and everything in it that an alert may name. */
+export interface BadLayer {
+  name: string;
+  names: readonly string[];
+}
+
+/** The order in which what is shown was computed, where it is a single pass; "" where training goes on. */
+export type PassOrder = "forward" | "backward" | "";
+
+/** Where NaN or infinities began. */
+export interface Origin {
+  name: string;
+  word: string; // "first"; "first seen" where the look before is not known to have had none
+}
+
+/** The layer where NaN or infinities began in time, as far as it was looked at; `bad` is in order of execution. */
+export function originOf(
+  bad: readonly BadLayer[],
+  alerts: readonly AlertSeen[],
+  step: number,
+  order: PassOrder,
+): Origin | null {
+  const inTime = alerts.filter(({ rule, step: since }) => rule === "nan_inf" && since <= step).sort(byStep);
+  for (const alert of inTime) {
+    const layer = bad.find(({ names }) => names.includes(alert.layer));
+    if (layer) return { name: layer.name, word: alert.began_here ? "first" : "first seen" };
+  }
+  const first = order === "backward" ? bad[bad.length - 1] : bad[0];
+  return order && first ? { name: first.name, word: "first" } : null;
+}
+
+/** The order in which a source's values of a variable were computed. */
+export function passOrder(source: string, variable: string): PassOrder {
+  if (source !== "pass") return "";
+  return variable === "Grad" ? "backward" : "forward";
+}
+
+function byStep(a: AlertSeen, b: AlertSeen): number {
+  return a.step - b.step;
+}

@@ -1,7 +1,7 @@
 // What is wrong, and numbers to colour by, in the graph; brought up to date while the tab is open.
 import type { App, BoxFault } from "../../graph/app";
 import type { LayerPaths } from "../../graph/layout/layer_paths";
-import { faultsOf, faultText, joinFaults } from "../faults/layer_faults";
+import { faultsOf, faultText, joinFaults, originOf, passOrder } from "../faults/layer_faults";
 import type { Store } from "../store";
 import { colourChoices, LOGGED_NAMES, logOverlays } from "./layer_overlays";
 
@@ -42,22 +42,22 @@ function updateFaults(store: Store, app: App, paths: LayerPaths): void {
   app.emit("faults");
 }
 
-// In the order in which the layers ran, so that the first with NaN is known.
 function layerFaults(store: Store, paths: LayerPaths): BoxFault[] {
   const alerted = faultsOf(store.alerts.get(), store.shownStep);
-  const bad = store.badLayers.get();
+  const seen = store.badLayers.get();
+  const layers = (store.net.get()?.layers ?? []).map(({ layer }) => {
+    const names = [layer.name, ...layer.also];
+    return { name: layer.name, names, fault: joinFaults(alerted, names), kinds: seen.get(layer.name) };
+  });
+  const bad = layers.filter(({ fault, kinds }) => kinds || fault.words.includes("NaN"));
+  const order = passOrder(store.hello.get()?.source ?? "", store.viewSettings.get().variable);
+  const origin = originOf(bad, store.alerts.get(), store.shownStep, order);
   const faults: BoxFault[] = [];
-  let isFirst = true;
-  for (const { layer } of store.net.get()?.layers ?? []) {
-    const fault = joinFaults(alerted, [layer.name, ...layer.also]);
-    const seen = bad.get(layer.name);
-    if (seen) fault.words = [seen, ...fault.words.filter((word) => word !== seen)];
+  for (const { name, fault, kinds } of layers) {
+    if (kinds) fault.words = [kinds, ...fault.words.filter((word) => word !== kinds)];
     const text = faultText(fault);
-    const path = text && paths.pathOf(layer.name);
-    if (!path) continue;
-    const isBad = Boolean(seen) || fault.words.includes("NaN");
-    faults.push({ path, text, isFirst: isBad && isFirst });
-    if (isBad) isFirst = false;
+    const path = text && paths.pathOf(name);
+    if (path) faults.push({ path, text, first: origin?.name === name ? origin.word : "" });
   }
   return faults;
 }

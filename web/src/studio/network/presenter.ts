@@ -16,6 +16,7 @@ import { ExactValues, type ExactValue } from "./values/exact_values";
 import { LayerNumbers } from "../colouring/layer_amounts";
 import { slabColours, type SlabColours } from "../colouring/slab_colours";
 import { Folding } from "./fold/folding";
+import { passOrder } from "../faults/layer_faults";
 import { findFaults, nonFiniteLayers } from "./fold/faults";
 import { lastMember, type TreeNode } from "./fold/scene_tree";
 import type { VisibleNet } from "./fold/visible_net";
@@ -232,7 +233,8 @@ export class NetworkPresenter {
     this.shownStep =
       this.store.moments.get().find(({ id }) => id === moment)?.step ?? (isLive ? Infinity : this.shownStep);
     const { frames } = this.scene;
-    if (visible) this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep));
+    const order = passOrder(this.store.hello.get()?.source ?? "", this.displayed.get().variable);
+    if (visible) this.scene.setFaults(findFaults(visible, frames, this.store.alerts.get(), this.shownStep, order));
     this.store.setBadLayers(nonFiniteLayers(frames));
   }
 

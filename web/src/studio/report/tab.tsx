@@ -1,4 +1,5 @@
 // The Summary tab of a report: facts, numbers, alerts, modules, the config, and what was left out.
+import { byCause } from "../faults/alert_order";
 import type { AlertSeen, NumberSummary, ReportCame } from "../messages";
 import { useValue, type Store } from "../store";
 
@@ -99,11 +100,13 @@ function Alerts({ alerts }: { alerts: AlertSeen[] }) {
     <section>
       <h3>Alerts</h3>
       <ul class="report-alerts">
-        {alerts.slice(0, MAX_ALERTS).map((alert, place) => (
-          <li key={place}>
-            <span class="soft">step {alert.step}</span> {alert.text}
-          </li>
-        ))}
+        {byCause(alerts)
+          .slice(0, MAX_ALERTS)
+          .map((alert, place) => (
+            <li key={place} class={alert.follows ? "consequence" : ""}>
+              <span class="soft">step {alert.step}</span> {alert.text}
+            </li>
+          ))}
       </ul>
       {alerts.length > MAX_ALERTS && <p class="soft">and {alerts.length - MAX_ALERTS} more: the bell lists them.</p>}
     </section>

@@ -1,6 +1,7 @@
 // Alerts: their count, an announcement of the newest, and the list.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
+import { byCause } from "../faults/alert_order";
 import type { AlertSeen } from "../messages";
 import { useValue, type Store } from "../store";
 import { Icon } from "./icons";
@@ -41,7 +42,7 @@ export function Alerts({ store }: { store: Store }) {
 }
 
 function AlertList({ alerts, count, store }: { alerts: AlertSeen[]; count: number; store: Store }) {
-  const oldestFirst = [...alerts].sort((a, b) => a.step - b.step); // later ones often follow from the first
+  const oldestFirst = byCause(alerts);
   const isLong = alerts.length > MAX_LISTED;
   const first = isLong ? oldestFirst.slice(0, MAX_LISTED / 2) : oldestFirst;
   const last = isLong ? oldestFirst.slice(-MAX_LISTED / 2) : [];
@@ -60,7 +61,10 @@ function AlertItems({ alerts, store }: { alerts: AlertSeen[]; store: Store }) {
   return (
     <ul>
       {alerts.map((alert) => (
-        <li key={alert.id || alert.text + alert.step} class={alert.severity}>
+        <li
+          key={alert.id || alert.text + alert.step}
+          class={alert.follows ? `${alert.severity} consequence` : alert.severity}
+        >
           <p>{alert.text}</p>
           <p class="soft">
             {[alert.severity, `step ${alert.step}`, alert.rule].filter(Boolean).join(" · ")}
