@@ -420,6 +420,22 @@ def test_a_live_view_alone_reports_a_loss_that_is_nan_and_no_mask_of_infinities(
         assert (alert["layer"], alert["step"]) == ("loss", 1) and "it is NaN" in alert["text"]
 
 
+def test_nan_that_a_watch_reports_is_not_reported_by_the_page_as_well() -> None:
+    model = Breaking()
+    with live(model, inputs=torch.rand(3, 4), open_server=False) as view, tl.watch(model, every=1) as watched:
+        with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
+            for step in range(4):
+                if step == 2:
+                    model.break_head()
+                loss = model(torch.rand(3, 4)).sum()
+                loss.backward()
+                view.log(loss=loss)
+            viewer.moments(3)
+            watched.close()
+            alerts = wait_until(viewer.alerts, "an alert")
+        assert [alert["text"] for alert in alerts] == list(map(str, watched.alerts)) and len(alerts) == 1
+
+
 @pytest.mark.parametrize("first", ["page", "watch"])
 def test_alerts_of_a_watch_of_the_same_model_reach_the_page(first: str) -> None:
     model = Breaking()

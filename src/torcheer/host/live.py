@@ -31,6 +31,7 @@ from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableHead
+from torcheer.samples import NAN_INF
 from torcheer.tap.counting.steps import followers_of
 from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import notice
@@ -137,7 +138,9 @@ class Live(metaclass=PublicClass):
         self.viewer: Viewer | None = None
         self._system: SystemRows | None = None
         self._epoch, self._sent_at, self._message, self._in_step, self._is_watched = 0, 0.0, "", False, False
-        host.values.judge = nonfinite = NonfiniteValues(host.pass_on)
+        host.values.judge = nonfinite = NonfiniteValues(
+            host.pass_on, lambda: NAN_INF in self._follower.rules_of_watches
+        )
         self._metrics, self._form = MetricRows(host, nonfinite.see_row), OptimizerForm(host, model, optimizer)
         self._media = MediaIntake(host.report)
         self._control = LoopControl(

@@ -19,10 +19,13 @@ _VARIABLES: Final = {"Act": "output", "Grad": "grad", "Wt": "weight", "WtGrad": 
 
 
 class NonfiniteValues:
-    """Alerts about the first value with NaN or infinities, until all that is shown is finite again."""
+    """Alerts about the first value with NaN or infinities, until all that is shown is finite again.
 
-    def __init__(self, tell: Callable[[Alert], None]) -> None:
-        self._tell, self._lock = tell, threading.Lock()
+    - `is_watched()`: whether a watch reports them, so that this one must not say the same
+    """
+
+    def __init__(self, tell: Callable[[Alert], None], is_watched: Callable[[], bool] = lambda: False) -> None:
+        self._tell, self._is_watched, self._lock = tell, is_watched, threading.Lock()
         self._failing: set[Key] = set()
         self._began = -1  # when the last alert was given
         self._last_look: int | None = None  # the last step whose layers were shown
@@ -53,7 +56,8 @@ class NonfiniteValues:
             first = next(((key, fault) for key, fault in values if fault is not None), None)
             if first is not None and self._is_cause(first[0]):
                 self._began = step
-                self._tell(self._alert(*first, step))
+                if not self._is_watched():
+                    self._tell(self._alert(*first, step))
             for key, fault in values:
                 if fault is not None:
                     self._failing.add(key)

@@ -36,8 +36,7 @@ from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert, Delivery
 from torcheer.tap.counting.steps import followers_of
 from torcheer.tap.device_memory import device_memory
-from torcheer.tap.module_places import classes_of
-from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
+from torcheer.tap.module_selection import ModuleSelection, choose, classes_of, describe_hidden
 from torcheer.tap.probes import Probes
 from torcheer.tap.rank_parts import describe_part, rank_facts
 from torcheer.tap.sample_sender import Sender

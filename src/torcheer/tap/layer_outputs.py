@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torcheer.tap.module_places import Places, place_of
+from torcheer.tap.module_selection import Places, place_of
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import ModuleOutput
 from torcheer.tap.sample_sender import Sender

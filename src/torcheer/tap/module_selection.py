@@ -17,6 +17,7 @@ from torcheer.records import Stored
 from torcheer.selection import ModuleLayer, Selector, class_name, parse_all
 from torcheer.tap.compiled.compiled_parts import compiled_parts
 from torcheer.terminal import did_you_mean, first_names, plural
+from torcheer.terminal.notices import program_line
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
@@ -165,6 +166,23 @@ def _parameters(named: dict[str, nn.Module], owners: list[nn.Module]) -> dict[st
     root = unwrapped(next(iter(named.values())))
     parameter_ids = {id(parameter) for module in owners for parameter in module.parameters()}
     return {plain_name(name): p for name, p in root.named_parameters() if id(p) in parameter_ids}
+
+
+Places = dict[str, str]  # of modules by name, the class and the line of the program that calls it: "ReLU, net.py:14"
+
+
+def classes_of(modules: Mapping[str, nn.Module]) -> Places:
+    """The classes of modules by name: all that is known of their places before the first pass."""
+    return {name: class_name(unwrapped(module)) for name, module in modules.items()}
+
+
+def place_of(module: nn.Module) -> str:
+    """The place of a module that is being called.
+
+    The line is that of the program's nearest frame; it is not known where the module was made. For a part of a
+    `Sequential` it is the line that calls the `Sequential`.
+    """
+    return ", ".join(filter(None, (class_name(unwrapped(module)), program_line())))
 
 
 Place = tuple[nn.Module, str]  # a module, and the name of one of its parameters

@@ -14,8 +14,7 @@ from torch.optim.optimizer import Optimizer
 from torcheer.samples import Alert
 from torcheer.tap.counting.steps import Call, Following, Wake, steps_of
 from torcheer.tap.layer_outputs import LayerOutputs
-from torcheer.tap.module_places import Places
-from torcheer.tap.module_selection import ModuleSelection, PartsInPlace
+from torcheer.tap.module_selection import ModuleSelection, PartsInPlace, Places
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.step_schedule import Schedule
 from torcheer.tap.step_timing import Timing

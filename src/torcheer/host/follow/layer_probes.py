@@ -27,7 +27,7 @@ from torcheer.host.host import Host
 from torcheer.host.missing_values import BESIDE, FOLDED, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, NO_HOOK, WHOLE_NUMBERS
 from torcheer.network.heads.recorded_heads import SUFFIX
 from torcheer.network.network_records import Network
-from torcheer.tap.module_places import place_of
+from torcheer.tap.module_selection import place_of
 from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import InputHook, ModuleOutput
 from torcheer.tap.tensor_copies import tensors_in

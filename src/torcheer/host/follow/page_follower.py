@@ -51,7 +51,12 @@ class PageFollower:
     @property
     def is_watched(self) -> bool:
         """True while the rules of a watch judge the model."""
-        return any(follower.rules for follower in followers_of(self.probes.model))
+        return bool(self.rules_of_watches)
+
+    @property
+    def rules_of_watches(self) -> set[str]:
+        """The rules of all watches of the model."""
+        return {rule for follower in followers_of(self.probes.model) for rule in follower.rules}
 
     @property
     def run(self) -> Path | None:
