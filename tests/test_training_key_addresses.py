@@ -121,6 +121,7 @@ COMMANDS = (["check", "training.json"], ["train", "training.json"], ["sweep", "t
     ("key", "words"),
     [
         ("lrr=1", "training.json has no field lrr. Did you mean 'lr'?"),
+        ("sead=1", "training.json has no field sead. Did you mean 'seed'?"),
         ("lr=abc", "lr=abc: the config has a number there, 0.1, and this is a string"),
         ("optimizer.lr=0x1e5", "optimizer.lr=0x1e5: the config has a number there"),
     ],

@@ -74,7 +74,10 @@ def test_a_part_of_a_model_in_no_optimizer_is_refused_naming_its_layers() -> Non
     model = network()
     said = refused(lambda: simple(model, sgd(model[2])))
     assert "2 of the 4 trainable parameters of model 'net' are in no optimizer" in said
-    assert "0.weight, 0.bias" in said and "optimizer 'sgd'" in said and "freeze 0, by" in said
+    assert "0.weight, 0.bias" in said and "optimizer 'sgd'" in said
+    assert said.endswith("or freeze 0, by requires_grad_(False), or the option freeze")
+    said = refused(lambda: simple(model, torch.optim.SGD([model[0].bias, *model[2].parameters()], 0.1)))
+    assert said.endswith("or freeze 0.weight, by requires_grad_(False)")  # the option freezes layers
 
 
 def test_a_layer_that_was_replaced_after_the_optimizer_was_made_is_found() -> None:
@@ -99,6 +102,14 @@ def test_parts_that_different_stages_train_are_judged_together() -> None:
     both = session({"net": model}, optimizers, processors=processors)
     both.stages[:] = [Stage(("p data",)), Stage(("q data",))]
     assert both.wiring() == []
+
+
+def test_a_run_that_is_there_is_evaluated_though_its_training_is_refused(tmp_path: Path) -> None:
+    model = network()
+    list(simple(model, sgd(model), to=tmp_path / "run").run())
+    later = simple(model, sgd(model[2]), to=tmp_path / "run")
+    assert later.evaluate(["val"])["val loss"] > 0
+    assert "2 of the 4 trainable parameters" in refused(lambda: list(later.run()))
 
 
 def test_an_optimizer_that_no_node_names_is_refused() -> None:

@@ -66,6 +66,7 @@ from torcheer.training.simple_session import (
     check_tables,
     fill_in_parts,
     lookup,
+    refuse_wiring,
     remarks,
     single_stage,
 )
@@ -296,8 +297,9 @@ class Session(metaclass=PublicClass):
     def _events(self) -> Iterator[Event]:
         if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
-        if self.is_main and not self.has_begun:
-            for text in remarks(self):
+        if not self.has_begun:
+            refuse_wiring(self)
+            for text in remarks(self) if self.is_main else ():
                 notice("training", text)
         self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False
         with (

@@ -137,6 +137,12 @@ def check_parts(session: Session) -> None:
             lookup(session.optimizers, node.optimizer, "optimizers")
     for name, optimizer in session.optimizers.items():
         _check_step(name, optimizer)
+    if session.directory is None or not any((session.directory / "checkpoints").glob("*")):
+        refuse_wiring(session)  # a run that is there can be evaluated as it is; its training refuses
+
+
+def refuse_wiring(session: Session) -> None:
+    """Raise where a session trains nothing, or the wrong thing."""
     # What runs before an epoch may unfreeze layers.
     may_thaw = {"nothing trainable"} if session.changes_data else set()
     errors = [each for each in session.wiring() if each.severity == "error" and each.kind not in may_thaw]

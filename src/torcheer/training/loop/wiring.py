@@ -172,7 +172,7 @@ class _Wiring:
                 f"{len(missing)} of the {len(trainable)} trainable parameters of model {model!r} are in no optimizer "
                 f"and would stay as they are: {first_names(missing, MOST_NAMES)}. "
                 f"{self._replaced(model, list(names))}Give them to optimizer {optimizers}; or freeze "
-                f"{_layers(missing, trainable.values())}, by requires_grad_(False) or the option freeze"
+                f"{_freezing(missing, trainable.values())}"
             )
             yield Finding("untrained parameters", message, (f"model {model!r}", f"optimizer {optimizers}"))
 
@@ -237,17 +237,17 @@ def _shape(value: Tensor) -> tuple[int, ...] | None:
     return None if nn.parameter.is_lazy(value) else tuple(value.shape)
 
 
-def _layers(names: Sequence[str], trainable: Iterable[str]) -> str:
-    """The outermost layers that have only such parameters."""
+def _freezing(names: Sequence[str], trainable: Iterable[str]) -> str:
+    """Say how to freeze parameters: by the outermost layers that have only such, where there are such layers."""
     others = [name for name in trainable if name not in set(names)]
     layers = dict[str, None]()
     for name in names:
         path = name.split(".")[:-1]
         prefixes = [".".join(path[:depth]) for depth in range(1, len(path) + 1)]
-        layers[next((each for each in prefixes if not any(other.startswith(f"{each}.") for other in others)), name)] = (
-            None
-        )
-    return first_names(layers, MOST_NAMES)
+        whole = [prefix for prefix in prefixes if not any(other.startswith(f"{prefix}.") for other in others)]
+        layers[whole[0] if whole else name] = None
+    by_option = "" if layers.keys() & set(names) else ", or the option freeze"
+    return f"{first_names(layers, MOST_NAMES)}, by requires_grad_(False){by_option}"
 
 
 def _foreign_schedules(optimizers: Mapping[str, Any], schedulers: Mapping[str, Any]) -> Iterator[Finding]:

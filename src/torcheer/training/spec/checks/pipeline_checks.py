@@ -30,9 +30,28 @@ def pipeline_faults(data: dict[str, Any]) -> list[Fault]:
         *faults,
         *sense.splits(),
         *sense.processors(),
-        *sense.optimizers(),
         *sense.stages(),
         *sense.inference_faults(),
+    ]
+
+
+def unused_optimizers(data: dict[str, Any]) -> list[Fault]:
+    """Return the faults of optimizers that nothing steps, in a valid description."""
+    checks = PipelineChecks(data)
+    used = {
+        node.get("optimizer_name")
+        for processor in checks.groups["batch_processors"]
+        for node in checks.nodes(processor)
+    }
+    return [
+        Fault(
+            optimizer.path,
+            f"the optimizer {optimizer.name!r} trains nothing, as no node of "
+            f"{' and '.join(map(repr, models_of(optimizer.spec)))} names it (optimizer_name; trains, in a short "
+            f"pipeline): name it there, or leave it out",
+        )
+        for optimizer in checks.groups["optimizers"].values()
+        if optimizer.name not in used
     ]
 
 
@@ -80,19 +99,6 @@ class PipelineChecks:
                     ]
                     hint = f"; {', '.join(fitting)} would" if fitting else ""
                     yield Fault(path, f"{name!r} trains {', '.join(trained)}, not {model}{hint}")
-
-    def optimizers(self) -> Iterator[Fault]:
-        """Yield faults of optimizers that nothing steps."""
-        nodes = [node for name in self.groups["batch_processors"] for node in self.nodes(name)]
-        used = {node.get("optimizer_name") for node in nodes}
-        for optimizer in self.groups["optimizers"].values():
-            if optimizer.name not in used:
-                models = " and ".join(map(repr, models_of(optimizer.spec)))
-                message = (
-                    f"the optimizer {optimizer.name!r} trains nothing, as no node of {models} names it "
-                    f"(optimizer_name; trains, in a short pipeline): name it there, or leave it out"
-                )
-                yield Fault(optimizer.path, message)
 
     def pipelines(self, path: KeyPath) -> Iterator[Fault]:
         for name, pipeline in (part(self.data, path) or {}).items():

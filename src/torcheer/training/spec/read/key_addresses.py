@@ -59,7 +59,7 @@ def known_key(name: str, config: Config) -> str:
         return path
     paths = [path for path, _ in single_values(config.data)]
     ends = dict.fromkeys(path.rpartition(".")[2] for path in paths)
-    hint = did_you_mean(name, [*ends, *paths], 2) or f" There are {first_names(ends, 12)}"
+    hint = did_you_mean(name, [*ends, *paths, *TOP.fields, *TOP.short]) or f" There are {first_names(ends, 12)}"
     raise BadArgument(f"{config.path.name} has no field {name}.{hint}")
 
 
