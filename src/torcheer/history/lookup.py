@@ -9,7 +9,7 @@ from torcheer.errors import AmbiguousLayer, UnknownLayer
 from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.records import ModuleCall
 from torcheer.selection import WILD, Selector, is_module, keys_of, label_name, parse
-from torcheer.terminal import did_you_mean, plural
+from torcheer.terminal import did_you_mean, first_names, plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -197,6 +197,17 @@ def unknown_layer_error(history: ModelHistory, key: str) -> UnknownLayer:
         )
     if not WILD.isdisjoint(key):
         return UnknownLayer(f"{key!r} is a pattern: history.find({key!r}) gives every operation that matches.")
-    hint = did_you_mean(key, [*facts.layer_keys, *facts.module_types]) or " history.layer_labels names them all."
+    if key in facts.stored:
+        return _stored_error(history, key)
+    names = [*facts.layer_keys, *facts.module_types, *facts.stored]
+    hint = did_you_mean(key, names) or " history.layer_labels names them all."
     counts = f"{plural(len(facts.layers.all), 'layer')} and {plural(len(facts.module_types), 'module')}"
     return UnknownLayer(f"no layer or module named {key!r} among {counts}.{hint}")
+
+
+def _stored_error(history: ModelHistory, key: str) -> UnknownLayer:
+    """Return the error for the name of a parameter or buffer, which is no layer: where it is, and who reads it."""
+    kind = history.facts.stored[key].kind
+    readers = history.pick(op.index for op in history.ops if any(stored.name == key for stored in op.stored))
+    read = f"read by {first_names(readers.labels)}" if readers else "not read in this run"
+    return UnknownLayer(f"{key!r} is a {kind}, no layer: history.{kind}s[{key!r}] has it ({read}).")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from torcheer.errors import AmbiguousLayer, BadArgument, UnknownLayer
 from torcheer.history import lookup, op_table, program_structure
@@ -13,6 +13,7 @@ from torcheer.history.module_views import Modules, StoredView
 from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.history.text import history_text, notebook_table
 from torcheer.history.trace_protocol import Trace
+from torcheer.history.value_arrays import memory_bytes
 from torcheer.public_names import PublicClass
 from torcheer.records import Op, RunInfo
 from torcheer.selection import Layers
@@ -263,6 +264,36 @@ class ModelHistory(Doors, metaclass=PublicClass):
         from torcheer.history.numbers.not_finite import first_inf
 
         return first_inf(self)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that the saved values take: those that share their memory, a view and its base, count once.
+
+        The printed total is that of the sizes, as every value's own.
+        """
+        values = (
+            (self.trace, op.index, output)
+            for op in self.ops
+            for output in range(len(op.outputs))
+            if self.trace.is_saved(op.index, output)
+        )
+        return memory_bytes((trace.value(op, output) for trace, op, output in values))
+
+    def __copy__(self) -> ModelHistory:
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        raise TypeError(
+            "a history cannot be copied deeply: its values would be, and their autograd graph cannot. Record again, or "
+            "history.save(path) and tl.load(path)."
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "a history cannot be pickled, nor saved by torch.save: history.save(path) writes it, tl.load(path) opens it"
+        )
 
     def structural_hash(self) -> str:
         """Return a hash of functions, connections and shapes, not of values, times or source lines."""

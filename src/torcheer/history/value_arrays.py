@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -55,6 +56,28 @@ def _from_torch(value: Any) -> NDArray[Any]:
     except TypeError:  # bfloat16 and the float8 family
         array = value.float().numpy()
     return array
+
+
+def memory_bytes(values: Iterable[Any]) -> int:
+    """Return the bytes of memory that tensors or arrays take together; storage that several share counts once."""
+    sizes: dict[Any, int] = {}
+    for value in values:
+        for key, size in _memory_of(value):
+            sizes[key] = size
+    return sum(sizes.values())
+
+
+def _memory_of(value: Any) -> Iterator[tuple[Any, int]]:
+    """Yield the address and size of each block of memory behind a value."""
+    if not hasattr(value, "untyped_storage"):
+        yield ("array", value.__array_interface__["data"][0], value.nbytes), value.nbytes
+        return
+    with recording_paused():
+        try:
+            storage = value.untyped_storage()
+            yield (str(value.device), storage.data_ptr() or id(value)), storage.nbytes()
+        except (RuntimeError, NotImplementedError):  # sparse, nested, or of a subclass: made of other tensors
+            yield id(value), value.numel() * value.element_size()
 
 
 def excerpt(value: Any) -> str:

@@ -10,7 +10,7 @@ from torcheer.history import ModelHistory, op_table
 from torcheer.network.module_tree import tree_of
 from torcheer.network.pass_fold import fold_pass
 from torcheer.records import garbage_collection_off
-from torcheer.terminal import format_table, human_bytes, human_flops, human_secs
+from torcheer.terminal import format_table, human_bytes, human_flops, human_secs, human_shape
 from torcheer.terminal.streams import encodable
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class ModuleRow:
     bytes: int  # of all outputs
     elapsed_secs: float  # of all its operations; on an accelerator of their launches, as `time_name` says
     repeats: int = 1  # ×N: how many equal modules begin with it; 0 for the others among them
+    output_shape: tuple[int, ...] = ()  # of the first tensor that its first call returned
+    outputs: int = 0  # number of tensors that this call returned; 0: none, or it was not called
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class ModuleSummary:
         return len(self.rows)
 
     def __str__(self) -> str:
-        head = ("module", "type", "calls", "params", "trainable", "FLOPs", "output", self.time_name)
+        head = ("module", "type", "calls", "output shape", "params", "trainable", "FLOPs", "output", self.time_name)
         lines = format_table([head, *map(_cells, (*self.rows, self.total))], left=2)
         rule = "─" * max(map(len, lines))
         return encodable("\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]]))
@@ -66,6 +68,7 @@ class ModuleSummary:
         | `flops`, `flops_unknown` | floating point operations; how many operations have no formula |
         | `bytes` | size of all outputs, in bytes |
         | `elapsed_secs` | seconds of all operations |
+        | `output_shape`, `outputs` | shape of the first tensor that its first call returned; how many it returned |
         """
         return op_table.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in ModuleRow.__slots__})
 
@@ -82,6 +85,7 @@ def summarise(history: ModelHistory) -> ModuleSummary:
 
 def _row(history: ModelHistory, address: str, repeats: int) -> ModuleRow:
     view = history.modules[address]
+    shapes = _output_shapes(history, address)
     return ModuleRow(
         address=address,
         type=view.type,
@@ -93,7 +97,19 @@ def _row(history: ModelHistory, address: str, repeats: int) -> ModuleRow:
         bytes=view.bytes,
         elapsed_secs=view.elapsed_secs,
         repeats=repeats,
+        output_shape=shapes[0] if shapes else (),
+        outputs=len(shapes),
     )
+
+
+def _output_shapes(history: ModelHistory, address: str) -> list[tuple[int, ...]]:
+    """Return the shapes of the tensors that the first call of a module returned."""
+    ops = history.facts.ops
+    if not address:
+        returned = [op.index for op in ops if op.kind == "output"]
+    else:
+        returned = next(iter(history.facts.module_outputs.get(address, {}).values()), [])
+    return [tuple(meta.shape) for index in returned for meta in ops[index].outputs]
 
 
 def _cells(row: ModuleRow) -> tuple[str, ...]:
@@ -102,9 +118,16 @@ def _cells(row: ModuleRow) -> tuple[str, ...]:
         "  " * row.address.count(".") + row.address + times if row.address else "total",
         row.type,
         str(row.calls),
+        _shape_text(row),
         f"{row.parameters:,}",
         "?" if row.trainable is None else f"{row.trainable:,}",
         human_flops(row.flops, row.flops_unknown),
         human_bytes(row.bytes),
         human_secs(row.elapsed_secs),
     )
+
+
+def _shape_text(row: ModuleRow) -> str:
+    if not row.outputs:
+        return "–"
+    return human_shape(row.output_shape) + (f", +{row.outputs - 1}" if row.outputs > 1 else "")
