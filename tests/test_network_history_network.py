@@ -303,3 +303,18 @@ def test_an_input_named_as_a_module_is_has_the_same_name_in_drawing_and_network(
     names = [layer.name for layer in describe_pass(list(history.ops)).network.layers[:2]]
     assert names == ["source (input)", "target"]
     assert all(name in tl.draw(history).svg() for name in names)
+
+
+def test_an_attention_that_the_model_returns_is_its_result_and_not_its_averaged_weights() -> None:
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.attention(x, x, x)[0]
+
+    network = describe_pass(tl.log_forward_pass(Attends(), torch.rand(1, 9, 8)).trace.ops()).network
+    assert {layer.name: layer.shape for layer in network.layers} == {
+        "Input": (9, 8), "attention": (9, 8), "attention.weights": (2, 9, 9)
+    }  # fmt: skip

@@ -182,9 +182,9 @@ def _module_layers(graph: PassGraph, addresses: Container[str]) -> dict[int, Lay
         if not any(map(_works, inside)):
             continue
         results = [op for op in returned if call in graph.stacks[op.index] and _is_shown(op)]
-        results = [
-            op for op in results if graph.readers[op.index]
-        ] or results  # not attention's unused averaged weights
+        # Not attention's averaged weights, which nothing reads.
+        read = [op for op in results if graph.readers[op.index]]
+        results = read or [op for op in results if op.index in graph.given_out] or results
         if results and results[0].index not in layers:
             layers[results[0].index] = LayerSource(call.address, results[0], call, results[0], call, inside)
     return layers

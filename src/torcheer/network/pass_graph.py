@@ -26,6 +26,8 @@ class PassGraph:
     """The operations of a pass: which module call each belongs to, and where its values come from."""
 
     def __init__(self, ops: list[Op]) -> None:
+        # What the model returned.
+        self.given_out = {edge.parent for op in ops if op.kind == "output" for edge in op.parents}
         ops = [op for op in ops if op.kind != "output"]  # a recording around a model has none
         self.ops, self.by_index = ops, {op.index: op for op in ops}
         self.stacks = stacks = {op.index: stack_of(op) for op in ops}
