@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import torcheer as tl
+from torcheer import cli
 from torcheer.drawing.items.history_items import items_of
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.modelfiles import ModelFile, open_model_file
@@ -224,6 +225,19 @@ def test_the_graph_of_a_file_is_that_of_the_model(files: dict[str, Path], name: 
     assert "body" in str(history.draw(depth="all"))
 
 
+@pytest.mark.parametrize("name", ["m.pt2", "m.onnx"])
+def test_draw_takes_a_file_with_a_graph(files: dict[str, Path], name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["draw", str(files[name])]) == 0
+    printed = capsys.readouterr().out
+    file = tl.load(files[name])
+    assert isinstance(file, ModelFile) and tl.draw(file).text().strip() == printed.strip() and "conv" in printed
+
+
+def test_draw_of_a_file_without_a_graph_says_so(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["draw", str(files["m.pt"])])
+    assert "m.pt holds tensors alone: torch.save has no graph" in capsys.readouterr().err
+
+
 def test_the_shapes_of_an_exported_program_are_known_before_it_runs(files: dict[str, Path]) -> None:
     history = opened(files["m.pt2"]).history()
     assert history["linear_2"].shape == (2, 3) and not history["linear_2"].is_saved
@@ -250,6 +264,18 @@ def test_the_shape_that_an_onnx_reshape_reads_is_a_setting(tmp_path: Path) -> No
     history = opened(write_operators(tmp_path / "o.onnx")).history()
     reshape = next(op.record for op in history if op.record.name == "Reshape")
     assert reshape.stored == () and ((1,), "[-1, 36]") in reshape.settings
+
+
+def test_a_weight_that_an_exporter_has_named_anew_is_of_the_module_that_reads_it(tmp_path: Path) -> None:
+    history = opened(write_operators(tmp_path / "o.onnx")).history()
+    assert {row.address: row.parameters for row in history.summary()} == {"conv": 36, "norm": 8, "pool": 0, "fc": 72}
+    assert history.summary().total.parameters == 116
+
+
+def test_a_file_has_no_times(tmp_path: Path) -> None:
+    history = opened(write_operators(tmp_path / "o.onnx")).history()
+    assert "\tTime elapsed: not known\n" in str(history)
+    assert all(line.endswith("–") for line in str(history.summary()).splitlines()[2:] if "─" not in line)
 
 
 def test_statistics_of_an_onnx_batch_norm_are_buffers(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def validate(
 
 @names_options
 def draw(
-    what: ModelHistory | torch.nn.Module | torch.Tensor,
+    what: ModelHistory | torch.nn.Module | torch.Tensor | ModelFile,
     inputs: Any = None,
     *,
     input_kwargs: Mapping[str, Any] | None = None,
@@ -197,8 +197,8 @@ def draw(
     colour_by: str = "kind",
     style: Style | Mapping[str, Any] | None = None,
 ) -> Drawing:
-    """Draw a history; a model, which is run once with `inputs`; or a loss recorded by `torcheer.autograd`, with its
-    backward pass.
+    """Draw a history; a model, which is run once with `inputs`; the graph of an .onnx or .pt2 file that was loaded; or
+    a loss recorded by `torcheer.autograd`, with its backward pass.
 
     - `what`: what to draw. After a history or a loss the second argument may be the path: `draw(history, "a.svg")`.
     - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
@@ -229,14 +229,23 @@ def draw(
             )
         arguments = () if inputs is None else inputs
         what = log_forward_pass(what, arguments, input_kwargs=input_kwargs, layers_to_save="none")  # type: ignore[arg-type]
-    elif not isinstance(what, ModelHistory):
-        raise BadArgument(f"draw needs a history, a model with inputs, or a loss, got {type(what).__name__}")
     elif inputs is not None or input_kwargs:
-        raise BadArgument("draw: a history has run already; inputs go with a model")
+        raise BadArgument("draw: inputs go with a model; a history has run already, and a file's graph does not run")
+    elif not isinstance(what, ModelHistory):
+        what = _graph_of_file(what)
     from torcheer.drawing import draw_history
 
     assert isinstance(what, ModelHistory)
     return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
+
+
+def _graph_of_file(what: Any) -> ModelHistory:
+    from torcheer.modelfiles import ModelFile
+
+    if not isinstance(what, ModelFile):
+        raise BadArgument(f"draw needs a history, a model with inputs, a loss, or a file with a graph, got "
+                          f"{type(what).__name__}")  # fmt: skip
+    return what.history()
 
 
 @names_options

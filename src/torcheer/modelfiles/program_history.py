@@ -31,10 +31,14 @@ class _ProgramTrace(Trace):
         self._stored = {name: _stored(tensor, program) for name, tensor in file.tensors.items()}
         self._ops = list(_Ops(program, self._stored, file))
         modules = {call.address: call for op in self._ops for call in op.modules}
-        held = {
-            address: tuple(name for name in self._stored if name.rpartition(".")[0] == address) for address in modules
-        }
-        infos = {address: ModuleInfo(address, call.type, held[address]) for address, call in modules.items()}
+        held: dict[str, dict[str, None]] = {address: {} for address in modules}
+        for name in self._stored:
+            held.get(name.rpartition(".")[0], {})[name] = None
+        for op in self._ops:  # exporters name weights anew: those are of the module that reads them
+            for entry in op.stored if op.modules else ():
+                if entry.name.rpartition(".")[0] not in modules:
+                    held[op.modules[-1].address][entry.name] = None
+        infos = {address: ModuleInfo(address, call.type, tuple(held[address])) for address, call in modules.items()}
         self._info = RunInfo(program.name, modules=infos, stored=self._stored)
 
     def ops(self) -> list[Op]:

@@ -123,7 +123,7 @@ def _cells(row: ModuleRow) -> tuple[str, ...]:
         "?" if row.trainable is None else f"{row.trainable:,}",
         human_flops(row.flops, row.flops_unknown),
         human_bytes(row.bytes),
-        human_secs(row.elapsed_secs),
+        human_secs(row.elapsed_secs) if row.elapsed_secs else "–",
     )
 
 

@@ -28,7 +28,8 @@ def describe(history: ModelHistory, *, full: bool = False) -> str:
         f"\t{_tensors(history)}",
         f"\t{_parameters(history)}",
         f"\tRandom seed: {'not set' if info.seed is None else info.seed}",
-        f"\t{'Launch time' if facts.launch_timed else 'Time elapsed'}: {info.elapsed_secs:.3f}s",
+        f"\t{'Launch time' if facts.launch_timed else 'Time elapsed'}: "
+        + (f"{info.elapsed_secs:.3f}s" if info.elapsed_secs else "not known"),
         *_edits(history),
         *(f"\tNote: {note}" for note in info.notes),
         "\tModule Hierarchy:",
