@@ -36,6 +36,7 @@ from torcheer.monitor.watch import Every, Transport
 from torcheer.samples import place_in
 from torcheer.tap.module_selection import choose
 from torcheer.tap.sending.byte_limits import fair_bytes
+from torcheer.terminal.notices import program_line
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 pytestmark = pytest.mark.filterwarnings("error")
@@ -552,3 +553,9 @@ def test_an_alert_of_the_first_pass_waits_for_the_lines_of_that_pass_and_no_long
     assert [alert.place for alert in waiting.name((), 6.5)] == ["ReLU, net.py:14"]
     never = AlertPlaces(Plan(places={"a": "ReLU"}, awaits_lines=True))
     assert never.name([alert], 5.0) == [] and [alert.place for alert in never.name((), 9.0)] == ["ReLU"]
+
+
+def test_the_line_of_a_module_in_a_notebook_is_that_of_its_cell() -> None:
+    names: dict[str, Any] = {"program_line": program_line, "__name__": "__main__"}
+    exec(compile("\n\nline = program_line()", "/tmp/ipykernel_12/345.py", "exec"), names)
+    assert names["line"] == "cell:3"
