@@ -30,7 +30,7 @@ def test_version_is_the_packages_own(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as stop:
         cli.main(["--version"])
     assert stop.value.code == 0
-    assert capsys.readouterr().out == f"torcheer {cli.version('torcheer')}\n"
+    assert capsys.readouterr().out == f"torcheer {cli.package_version('torcheer')}\n"
 
 
 def test_doctor_names_versions_and_what_is_missing(
@@ -39,8 +39,8 @@ def test_doctor_names_versions_and_what_is_missing(
     monkeypatch.setattr(cli, "list_extras", lambda: {"all": ["numpy", "no-such-package"]})
     assert cli.main(["doctor"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["torch", cli.version("torch")] in lines
-    assert ["numpy", cli.version("numpy")] in lines
+    assert ["torch", cli.package_version("torch")] in lines
+    assert ["numpy", cli.package_version("numpy")] in lines
     assert ["torcheer[all]"] in lines
     assert ["no-such-package", "missing"] in lines
 
@@ -104,7 +104,7 @@ def test_help_is_a_document_of_every_command(arguments: list[str], capsys: pytes
     document = json.loads(out)
     assert document["status"] == 0 and document["command"] == (arguments[0] if len(arguments) > 1 else "")
     text = "\n".join(document["output"])
-    assert text in err and ("usage: torcheer" in text or text == f"torcheer {cli.version('torcheer')}")
+    assert text in err and ("usage: torcheer" in text or text == f"torcheer {cli.package_version('torcheer')}")
 
 
 def test_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:

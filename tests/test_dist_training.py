@@ -166,7 +166,8 @@ def test_the_command_trains_what_a_config_shards_and_starts_a_killed_rank_again(
             code.write(FATAL)
         (home / "training.json").write_text(text)
         command = ("-m", "torcheer", "train", "training.json", epochs(3), "--nproc", "2", "--max-restarts", "1")
-        run_python(*command, cwd=home, env={"KILLS": kills, "OMP_NUM_THREADS": "1"})
+        done = run_python(*command, cwd=home, env={"KILLS": kills, "OMP_NUM_THREADS": "1"})
+        assert ("resumed from checkpoint " in done.stdout) == (kills == "1")
         assert (home / "killed").exists() == (kills == "1")
         states.append(state_of(home))
     first, other = (state["models"]["net"] for state in states)
@@ -190,6 +191,7 @@ def test_a_rank_that_is_killed_is_named_in_a_sentence_without_a_traceback(projec
     assert "Traceback" not in done.stderr and "torch/distributed" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("torcheer train: all ranks have ended: rank 1 was ended by SIGKILL")
+    assert "The newest checkpoint is " in last and " Go on with: torcheer train " in last
 
 
 def test_ctrl_c_while_ranks_start_is_one_line_and_leaves_no_process(project: Path) -> None:
@@ -201,7 +203,9 @@ def test_ctrl_c_while_ranks_start_is_one_line_and_leaves_no_process(project: Pat
         ranks = children_of(agent)
         launcher.send_signal(signal.SIGINT)
         launcher.ends(130, secs=RUN_SECS)
-        assert launcher.error_text == "torcheer train: stopped before training began\n"
+        assert launcher.error_text == (
+            "torcheer train: SIGINT was received before training began: nothing is lost, and the same command trains\n"
+        )
     assert len(ranks) == 2
     wait_until(lambda: all(map(has_ended, ranks)))
 

@@ -208,7 +208,10 @@ def test_a_config_begins_a_session_and_goes_on_with_it(project: Path, capsys: py
     assert run("train", "training.json") == 0
     assert "Training stage 0 in progress" in capsys.readouterr().out
     assert run("train", "training.json") == 0
-    assert capsys.readouterr().out.splitlines()[0] == "Training is completed"
+    said = capsys.readouterr().out.splitlines()
+    assert (
+        said[0].startswith("nothing is left to train: checkpoint 30 (step 30, ") and said[1] == "Training is completed"
+    )
 
 
 def test_outside_the_configs_folder_the_first_line_says_where_the_run_directory_is(
@@ -305,6 +308,38 @@ def test_ending_at_once_does_not_say_that_all_is_saved(project: Path) -> None:
         "Stopped: ended at once. The newest checkpoint is pretrained/checkpoints/0: step 0, saved at "
     )
     assert said.endswith("The 2 steps after it are not saved. Go on with: torcheer train pretrained\n")
+
+
+def test_a_killed_run_says_what_it_resumes_from_and_how_many_steps_run_again(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "my_net.py").write_text(fails_at(7, "SystemExit(hang())") + HANG)
+    with started("train", "training.json", "checkpoint_steps=4") as trainer:
+        wait_until(lambda: Path("beats").exists() and Path("pretrained/checkpoints/4").exists())
+        trainer.kill()
+        trainer.wait()
+    (project / "my_net.py").write_text(CODE)
+    assert run("train", "training.json", "lr=0.02", f"{EPOCHS}=2") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"resumed from checkpoint 4 \(step 4, [0-9]+ s old\): 2 steps run again", said[0])
+    assert said[1] == "changed since then: lr 0.05 → 0.02, train.stages.0.stop_condition.num_epochs 3 → 2"
+    assert run("train", "training.json") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"nothing is left to train: checkpoint [0-9]+ .* is the end of this run", said[0])
+
+
+def test_a_run_that_was_killed_before_it_saved_says_that_its_steps_are_lost(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "my_net.py").write_text(fails_at(7, "SystemExit(hang())") + HANG)
+    with started("train", "training.json") as trainer:
+        wait_until(Path("beats").exists)
+        trainer.kill()
+        trainer.wait()
+    (project / "my_net.py").write_text(CODE)
+    assert run("train", "training.json", f"{EPOCHS}=1") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "the 6 steps that were trained here were not saved: the session begins anew"
 
 
 @pytest.mark.slow
@@ -426,6 +461,82 @@ def test_a_signal_saves_and_ends_with_130_and_train_goes_on(project: Path, numbe
     assert run("train", "pretrained", "initialize.definitions.0.spec.kwargs.wait_secs=0") == 0
     rows = Path("pretrained/metrics/0.csv").read_text().splitlines()[1:]
     assert [row.split(",")[0] for row in rows] == ["1", "2", "3"]
+
+
+# A folder for PYTHONPATH: Python imports it before anything else, and waits for ever where torch is to be imported.
+WAITS = """
+import sys, time
+class Waits:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            open("importing", "w").close()
+            while True:
+                time.sleep(0.01)
+sys.meta_path.insert(0, Waits())
+"""
+
+
+@pytest.fixture
+def waits_for_torch(project: Path) -> dict[str, str]:
+    """Variables with which a process stands where it imports torch."""
+    (project / "site").mkdir()
+    (project / "site" / "sitecustomize.py").write_text(WAITS)
+    return {"PYTHONPATH": os.pathsep.join([str(project / "site"), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", [("train", "training.json"), ("sweep", "training.json", "lr=0.1,0.2")])
+def test_a_signal_while_torch_is_imported_ends_with_130_and_a_sentence(
+    waits_for_torch: dict[str, str], number: int, command: tuple[str, ...]
+) -> None:
+    with started(*command, env=waits_for_torch) as trainer:
+        wait_until(Path("importing").exists)
+        trainer.send_signal(number)
+        assert trainer.ends(130) == ""
+        name = signal.Signals(number).name
+        assert trainer.error_text == (
+            f"torcheer {command[0]}: {name} was received before training began: nothing is lost, and the same command "
+            "trains\n"
+        )
+
+
+def test_a_signal_at_the_start_is_the_reason_of_a_document(waits_for_torch: dict[str, str]) -> None:
+    with started("train", "training.json", "--json", env=waits_for_torch) as trainer:
+        wait_until(Path("importing").exists)
+        trainer.send_signal(signal.SIGTERM)
+        document = json.loads(trainer.ends(130))
+    assert document["status"] == 130 and document["reason"].startswith("SIGTERM was received before training began")
+
+
+@pytest.mark.parametrize(("rank", "says"), [("0", True), ("1", False)])
+def test_a_signal_to_ranks_that_start_is_said_by_the_first(
+    waits_for_torch: dict[str, str], rank: str, says: bool
+) -> None:
+    ranks = {"WORLD_SIZE": "2", "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    with started("train", "training.json", env={**waits_for_torch, **ranks}) as trainer:
+        wait_until(Path("importing").exists)
+        trainer.send_signal(signal.SIGTERM)
+        trainer.ends(130)
+        assert ("SIGTERM was received before training began" in trainer.error_text) is says
+
+
+def test_a_signal_while_ranks_start_ends_nproc_with_130_and_one_sentence(waits_for_torch: dict[str, str]) -> None:
+    with started("train", "training.json", "--nproc", "2", env=waits_for_torch) as launcher:
+        wait_until(Path("importing").exists)
+        launcher.send_signal(signal.SIGTERM)
+        launcher.ends(130)
+        assert launcher.error_text.count("SIGTERM was received before training began") == 1
+
+
+def test_a_signal_while_the_users_code_is_imported_ends_with_130(project: Path) -> None:
+    (project / "my_net.py").write_text(f"{CODE}\nopen('importing', 'w').close()\ntime.sleep(600)\n")
+    with started("train", "training.json") as trainer:
+        wait_until(Path("importing").exists)
+        trainer.send_signal(signal.SIGTERM)
+        trainer.ends(130)
+        assert "SIGTERM was received before training began" in trainer.error_text
+    (project / "my_net.py").write_text(CODE)
+    assert run("train", "training.json", f"{EPOCHS}=1") == 0
 
 
 def test_where_nobody_reads_it_saves_and_stops(project: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import torch
 from rank_cases import BATCH, EPOCHS, SAMPLES, main, seen, train
 
+from torcheer.disk import lock_folder
 from torcheer.errors import BadArgument
 from torcheer.inspector import open_watch
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -19,7 +22,13 @@ from torcheer.training.parallel.batch_shares import Share
 from torcheer.training.parallel.launch import first_host
 from torcheer.training.parallel.process_group import join_ranks
 from torcheer.training.parallel.session_ranks import Decision, SessionRanks
-from torcheer.training.parallel.torchrun_agent import LOST_STATUS, describe_cause, describe_end
+from torcheer.training.parallel.torchrun_agent import (
+    LOST_STATUS,
+    STATUS_FILE,
+    describe_cause,
+    describe_end,
+    describe_saved,
+)
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 
@@ -157,6 +166,25 @@ def test_how_a_rank_ended_is_a_sentence(status: int, text: str) -> None:
 )
 def test_the_rank_that_is_named_is_not_one_that_ended_because_of_another(statuses: dict[int, int], text: str) -> None:
     assert describe_cause(statuses, first=0) == text
+
+
+def test_the_message_of_a_killed_rank_names_the_newest_checkpoint_and_what_came_after_it(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = alone / "run"
+    newest = max(int(path.name) for path in (run / "checkpoints").iterdir())
+    with closing(lock_folder(run, "trained")) as lock:
+        lock.note(newest + 2)  # as a trainer does that is killed two steps later
+    status = tmp_path / "status.json"
+    status.write_text(json.dumps({"process": 1, "session_dir": str(run)}))
+    monkeypatch.setenv(STATUS_FILE, str(status))
+    assert re.fullmatch(
+        rf"\. The newest checkpoint is {run}/checkpoints/{newest}: step {newest}, saved at [0-9:]+, [0-9]+ s ago\. "
+        rf"The 2 steps after it are not saved\. Go on with: torcheer train {run}",
+        describe_saved(),
+    )
+    status.write_text(json.dumps({}))
+    assert describe_saved() == "", "rank 0 has not begun"
 
 
 def test_a_port_that_is_taken_is_said_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

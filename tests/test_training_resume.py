@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import threading
@@ -26,7 +27,7 @@ from torcheer.errors import ArchiveBusy, BadArgument, CannotWrite
 from torcheer.training.batches.batch_order import Feed
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.state_codec import pack, unpack
-from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StepDone, Stopped
+from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, Resumed, StepDone, Stopped
 from torcheer.training.loop.stop_signals import stop_on_signals
 from torcheer.training.session import Session
 from torcheer.training.session_parts import (
@@ -156,7 +157,9 @@ def test_two_pipelines_with_one_loader_and_workers_have_all_its_batches_each() -
 def test_a_session_that_is_done_has_nothing_to_do(tmp_path: Path) -> None:
     run("stages", tmp_path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("checkpoints/*/*")}
-    assert list(session("stages", tmp_path).run()) == []
+    (resumed,) = session("stages", tmp_path).run()
+    assert isinstance(resumed, Resumed) and resumed.is_complete
+    assert str(resumed).startswith("nothing is left to train: checkpoint 31 (step 31, ")
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("checkpoints/*/*")} == before
 
 
@@ -427,6 +430,56 @@ def test_settings_that_are_given_anew_hold_from_there_on() -> None:
     assert rates_of(other) == pytest.approx([0.2 / 8, 0.02 / 8])
     scheduler.step()  # the fifth epoch
     assert rates_of(other) == pytest.approx([0.2 / 16, 0.02 / 16])
+
+
+def small(path: Path, lr: float = 0.003, bias_lr: float = 0.1, batch_size: int = 4, seed: int = 0) -> Session:
+    model = nn.Linear(6, 1)
+    groups = [{"params": [model.weight]}, {"params": [model.bias], "lr": bias_lr}]
+    return Session(
+        models={"m": model}, optimizers={"o": torch.optim.Adam(groups, lr)},
+        loaders={"data": Loader(Noisy(8, 1), batch_size)}, losses={"loss": nn.MSELoss()},
+        options=Options(seed=seed), to=path,
+    )  # fmt: skip
+
+
+def run_some_of(one: Session) -> list[Any]:
+    """The events of an epoch, the session's own stop included."""
+    one.stages[0] = replace(one.stages[0], stop=EpochsCompleted(9))
+    events = []
+    for event in one.run():
+        events.append(event)
+        if isinstance(event, EpochDone):
+            one.stop_reason = "enough"
+    return events
+
+
+def test_values_that_a_resumed_python_session_has_changed_are_said_once_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not any(isinstance(event, Resumed) for event in run_some_of(small(tmp_path)))
+    assert capsys.readouterr().err == ""
+    run_some_of(small(tmp_path, lr=0.01, batch_size=8, seed=3))
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.fullmatch(
+        r"torcheer: resumed from checkpoint 2 \(step 2, [0-9]+ s old\) changed since then: batch_size 4 → 8, "
+        r"seed 0 → 3, lr\[0\] 0\.003 → 0\.01",
+        said,
+    )
+    run_some_of(small(tmp_path, lr=0.01, batch_size=8, seed=3))
+    assert "changed" not in capsys.readouterr().err
+
+
+def test_the_rate_of_a_group_of_parameters_may_be_changed_for_a_run_that_resumes(tmp_path: Path) -> None:
+    run_some_of(small(tmp_path))
+    again = small(tmp_path, bias_lr=0.5)
+    (resumed,) = (event for event in run_some_of(again) if isinstance(event, Resumed))
+    assert dict(resumed.changes) == {"lr[1]": (0.1, 0.5)}
+    assert [group["lr"] for group in again.optimizers["o"].param_groups] == [0.003, 0.5]
+
+
+def test_a_resumed_run_whose_folder_was_fetched_says_no_age_that_it_does_not_know() -> None:
+    assert str(Resumed(30, None, None, {})) == "resumed from checkpoint 30 (step 30)"
+    assert str(Resumed(30, 120.2, 6, {})) == "resumed from checkpoint 30 (step 30, 2 min old): 6 steps run again"
 
 
 def test_batches_may_be_cut_otherwise_between_epochs(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
 from torcheer.training.spec.read.key_addresses import known_key
 from torcheer.training.sweep.sweep_folder import DONE, FAILED, STOPPED, Monitor, SweepFolder
 from torcheer.training.sweep.sweep_grid import parse_axes, split_values, trials_of
+from torcheer.training.sweep.trial_process import last_words
 
 CODE = """
 import os
@@ -255,6 +257,44 @@ def test_a_trial_that_fails_is_said_and_run_again(config: Path) -> None:
     )
     again = swept(config, *options)
     assert "done before" in again and list(states(folder).values()) == [DONE, DONE]
+
+
+def test_a_trial_that_fails_in_training_shows_the_exception_and_what_is_known_of_it(config: Path) -> None:
+    breaks = CODE.replace(
+        "class Net(nn.Linear):",
+        "class Net(nn.Linear):\n    def forward(self, x):\n        raise ValueError('bad row 17')\n",
+    )
+    config.with_name("code_of_sweep.py").write_text(breaks)
+    text = swept(config, "lr=0.1", status=1)
+    (problem,) = (json.loads(file.read_text())["problem"] for file in Path("run-sweep/.sweep").glob("*.json"))
+    assert problem.startswith("ValueError: bad row 17\n") and "code_of_sweep.py:" in problem
+    assert f"[1/1] lr=0.1: failed with status 1:\n{problem}" in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("a\nb\nc", "b\nc"),
+        ('Traceback (most recent call last):\n  File "a.py"\nKeyError: 1\nknown', "KeyError: 1\nknown"),
+        (
+            'Traceback (most recent call last):\n  File "a.py"\nValueError: Caught ValueError in DataLoader worker '
+            'process 0.\nOriginal Traceback (most recent call last):\n  File "b.py"\nValueError: bad row\n\nknown',
+            "ValueError: bad row\n\nknown",
+        ),
+    ],
+)
+def test_the_words_of_a_failed_trial_are_its_exception(printed: str, words: str) -> None:
+    assert last_words(SimpleNamespace(printed=printed), 2) == words  # type: ignore[arg-type]
+
+
+def test_a_trial_that_is_stopped_while_it_starts_is_stopped_not_failed(config: Path) -> None:
+    config.with_name("code_of_sweep.py").write_text(f"open('begun', 'w').close()\nimport time\ntime.sleep(600)\n{CODE}")
+    with Child("-m", "torcheer", "sweep", config, "lr=0.1,0.2") as sweep:
+        wait_until(Path("begun").exists)
+        sweep.send_signal(signal.SIGTERM)
+        text = sweep.ends(130)
+    assert "[1/2] lr=0.1: stopped, before it trained" in text and "failed" not in text
+    assert not states(Path("run-sweep"))
 
 
 @pytest.mark.faults

@@ -7,10 +7,10 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
 
+from torcheer import __version__
 from torcheer.commands.json_results import OPTION, OWN, prints_its_own, run_as_json, wants_json
 from torcheer.errors import TorcheerError, TorcheerWarning
 from torcheer.terminal import add_json, did_you_mean, folded, tell
@@ -21,7 +21,7 @@ from torcheer.terminal.streams import plain_output
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     parser = CommandParser(prog="torcheer", description="See, train and understand any PyTorch model.")
-    parser.add_argument("--version", action="version", version=f"torcheer {version('torcheer')}")
+    parser.add_argument("--version", action="version", version=f"torcheer {__version__}")
     parser.epilog = "Every command has --help and --json. Exit codes and environment variables: docs/cli.md."
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (_, summary) in COMMANDS.items():
@@ -45,8 +45,8 @@ def _run(command: str, arguments: list[str], *, as_json: bool) -> int:
     """Run a command, and turn its errors into exit codes."""
     module, _ = COMMANDS[command]
     try:
-        run = import_module(f"torcheer.{module}").main if module else doctor
-        with plain_warnings():
+        with _stoppable(command), plain_warnings():
+            run = import_module(f"torcheer.{module}").main if module else doctor
             if as_json:
                 is_own = prints_its_own(command, arguments)
                 return run_as_json(command, lambda: run(command, arguments), is_own=is_own)
@@ -58,9 +58,20 @@ def _run(command: str, arguments: list[str], *, as_json: bool) -> int:
     except BrokenPipeError:  # `torcheer … | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         status = 130
+        if str(error):
+            print(folded(f"torcheer {command}: {error}"), file=sys.stderr)
     return status
+
+
+def _stoppable(command: str) -> AbstractContextManager[None]:
+    """Have a command that trains end by its rules on a signal, also while torch is imported for it."""
+    if command not in TRAINING:
+        return nullcontext()
+    from torcheer.training.loop.stop_signals import ending_on_signals
+
+    return ending_on_signals()
 
 
 @contextmanager
@@ -119,6 +130,8 @@ def make_parser(command: str) -> argparse.ArgumentParser:
 
 def package_version(name: str) -> str:
     """Return the version of a package, or "missing"."""
+    from importlib.metadata import PackageNotFoundError, version  # tens of milliseconds, in which a signal kills
+
     try:
         return version(name)
     except PackageNotFoundError:
@@ -127,6 +140,8 @@ def package_version(name: str) -> str:
 
 def list_extras() -> dict[str, list[str]]:
     """List the packages of each extra from torcheer's metadata."""
+    from importlib.metadata import requires
+
     packages: dict[str, list[str]] = {}
     for line in requires("torcheer") or []:
         name, _, extra = line.partition("; extra == ")
@@ -134,6 +149,8 @@ def list_extras() -> dict[str, list[str]]:
             packages.setdefault(extra.strip("'\""), []).append(name)
     return packages
 
+
+TRAINING = ("train", "sweep", "demo")  # commands that end with 130 when they are stopped, and resume
 
 # name -> (the module whose `main(command, arguments)` runs it, one line of help); imported on use, so that archive
 # commands do not wait for torch. `doctor` is in this file.

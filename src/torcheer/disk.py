@@ -342,11 +342,13 @@ class FolderLock:
         """`being`: what is done to the folder, for the text of a refusal ("written", "trained")."""
         folder.mkdir(parents=True, exist_ok=True)
         self.process = os.getpid()
+        self._can_note = True
         self.problem = ""  # why locks do not keep other processes out; "" where they do
         with FolderLock._opening:
             if FolderLock.of(folder) is not None:
                 raise ArchiveBusy(f"{folder} is being {being} by this process; close that first, or use another folder")
-            self._file: BinaryIO = open(folder / LOCK, "ab", buffering=0)
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
+            self._file: BinaryIO = open(handle, "r+b", buffering=0)
             FolderLock._open[_identity(folder)] = self
         self.problem = _lock_problem(folder, self._file)
         if fcntl is None:
@@ -382,9 +384,34 @@ class FolderLock:
             return
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
+    def note(self, number: int) -> None:
+        """Leave a number in the file, at once: it outlives the process, not a power failure."""
+        if self._can_note:
+            try:
+                self._file.seek(0)
+                self._file.write(struct.pack("<q", number))
+            except OSError:  # storage that cannot write within a file, or is full: no number is better than an old one
+                self._can_note = False
+                with suppress(OSError):
+                    self._file.truncate(0)
+
     def close(self) -> None:
         """Free everything."""
         self._file.close()
+
+
+def noted_number(folder: Path) -> int | None:
+    """Return the number that was last left in the lock file of a folder; None where there is none."""
+    lock = FolderLock.of(folder)
+    try:
+        if lock is not None:  # to open and close the file once more would free it
+            lock._file.seek(0)
+            data = lock._file.read(8)
+        else:
+            data = (folder / LOCK).read_bytes()
+    except OSError:
+        return None
+    return int(struct.unpack("<q", data)[0]) if len(data) == 8 else None
 
 
 def lock_folder(folder: Path, being: str = "written") -> FolderLock:

@@ -76,8 +76,11 @@ def run_as_json(command: str, run: Callable[[], int], *, is_own: bool = False) -
         try:
             with nullcontext() if is_own else redirect_stdout(lines), redirect_stderr(errors):
                 document["status"] = run()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             document["status"] = 130
+            if reason := str(error):
+                document["reason"] = reason
+                print(f"torcheer {command}: {reason}", file=sys.stderr)
         except TorcheerError as error:
             document |= {"error": str(error), "kind": type(error).__name__}
             print("\n".join([f"torcheer {command}: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)

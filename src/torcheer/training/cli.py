@@ -20,6 +20,7 @@ from torcheer.history.error_notes import annotate
 from torcheer.ranks import world_size
 from torcheer.terminal import add_json, folded, is_terminal, tell
 from torcheer.terminal.command_parser import CommandParser
+from torcheer.training.loop.stop_signals import STOPPED
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 RESULTS = ("metrics", "captures", "profile", "tensorboard", "wandb")
 MADE_BY_TRAIN = "torcheer train"
-STOPPED = 130  # exit status of a run that stopped early, with everything saved
 
 
 def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] | None = None) -> int:
@@ -230,6 +230,7 @@ def _train_runs(built: Built, chosen: argparse.Namespace, notes: list[str], cont
 
     assert built.session.directory is not None
     if _changes(chosen):  # only now: a change that does not fit the checkpoint is not saved
+        _list_changes(built)
         write_static(built.session.directory, built.static)
         built.spec.save(built.session.directory)
     while True:
@@ -237,6 +238,22 @@ def _train_runs(built: Built, chosen: argparse.Namespace, notes: list[str], cont
         if control is None or not control.is_restart_requested:
             return status
         built, notes = start_next_run(control, built, chosen.trust)
+
+
+def _list_changes(built: Built) -> None:
+    """Add the values of the config that differ from the session's to what is said of its resuming."""
+    from torcheer.training.spec.read.key_addresses import shortened, single_values
+
+    resumed, home = built.session.resumed, built.session.directory
+    if resumed is None or home is None:
+        return
+    before, now = (
+        dict(single_values({**data, "source": None})) for data in (read(home / "spec.json").data, built.spec.data)
+    )
+    said = {name.rpartition(".")[2].partition("[")[0] for name in resumed.changes}  # as the checkpoint has them
+    differ = {key: (before.get(key), now.get(key)) for key in {**before, **now} if before.get(key) != now.get(key)}
+    new = {shortened(key): pair for key, pair in differ.items() if key.rpartition(".")[2] not in said}
+    built.session.resumed = resumed._replace(changes={**resumed.changes, **new})
 
 
 def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
@@ -251,7 +268,7 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
     if chosen.limit_secs:
         session.options = replace(session.options, limit_secs=chosen.limit_secs)
     with stop_on_signals(session):
-        tell_launcher(process=os.getpid())  # from here on a signal saves
+        tell_launcher(process=os.getpid(), session_dir=str(session.directory))  # from here on a signal saves
         if control is not None:  # only now: who sees the session may stop it
             control.take(session, built)
         try:
@@ -349,7 +366,7 @@ def _is_new(home: Path, url: str, *, begins_anew: bool = False) -> tuple[bool, s
             note = fetch_run(home, url)
     elif (ranks is None or ranks.is_main) and begins_anew and not url and _was_begun_by_training(home):
         with locked(home):
-            note = "nothing was trained here yet: the session begins anew" if forget_untrained(home) else ""
+            note = forget_untrained(home)
     is_new = not (home / "spec.json").exists()
     return (is_new if ranks is None else bool(ranks.from_main(is_new))), note
 
@@ -389,11 +406,14 @@ def _resolve_path(text: str) -> Path:
 
 def _events_with_notes(session: Session, notes: Sequence[str]) -> Iterator[Event]:
     """Yield notes as alerts, then the events of a session."""
-    from torcheer.training.loop.events import Alert
+    from torcheer.training.loop.events import Alert, Resumed
 
     for note in notes:
         yield Alert(note)
-    yield from session.run(progress=False)
+    for event in session.run(progress=False):
+        if type(event) is Resumed:
+            tell(resumed={"step": event.step, "steps_again": event.repeated, "changes": event.changes})
+        yield event
 
 
 def _say_stopped(session: Session, reason: str) -> int:

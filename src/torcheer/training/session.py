@@ -26,19 +26,19 @@ from torcheer.training.batches.excluded_samples import check_excluded, leave_out
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.parameter_changes import ChangeLog
 from torcheer.training.checkpoints.resume_point import shared_state_to_resume, state_to_resume
-from torcheer.training.checkpoints.saved_steps import explain_saved_state
-from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
+from torcheer.training.checkpoints.saved_steps import explain_saved_state, resumed_from
+from torcheer.training.checkpoints.session_state import group_settings, restore, restore_weights, state_of
 from torcheer.training.loop.devices import deterministic, resolve_device
 from torcheer.training.loop.evaluation import batch_limit, evaluate_pipeline, evaluating, run_debug_pipeline
 from torcheer.training.loop.event_observers import with_observers
-from torcheer.training.loop.events import Alert, CheckpointSaved, Event
+from torcheer.training.loop.events import Alert, CheckpointSaved, Event, Resumed
 from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
 from torcheer.training.loop.lazy_layers import has_lazy_layers, initialize_lazy_layers
 from torcheer.training.loop.optimizer_step import Update, make_averages, make_update
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
 from torcheer.training.loop.wiring import Finding, Use, judge_wiring
-from torcheer.training.observe.progress_lines import show_with_summary
+from torcheer.training.observe.progress_lines import say_resumed, show_with_summary
 from torcheer.training.observe.session_log import SessionLog
 from torcheer.training.observe.session_notices import notify_of_events
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
@@ -131,6 +131,7 @@ class Session(metaclass=PublicClass):
         self.initial_schedules = {
             name: deepcopy(schedule.scheduler.state_dict()) for name, schedule in self.schedules.items()
         }
+        self.initial_groups = {name: group_settings(optimizer) for name, optimizer in self.optimizers.items()}
         self.rows: list[list[dict[str, Any]]] = [[] for _ in self.stages]  # stage -> epoch -> column -> value
         # By the names of a config, for callbacks; of a session made in Python, the datasets by their loaders.
         self.datasets: dict[str, Any] = {name: getattr(loader, "dataset", loader) for name, loader in loaders.items()}
@@ -155,6 +156,7 @@ class Session(metaclass=PublicClass):
         self.run_log = None if self.checkpoints is None or not self.is_main else self.checkpoints.log
         self._logged = SessionLog(self)
         self.changes = ChangeLog(self.run_log)  # of parameters, made by hand
+        self.resumed: Resumed | None = None  # what it goes on from, until that is said
         self.has_begun = False  # True once it was trained or restored
         self._has_looked = False  # True once several ranks have looked for a checkpoint
         self._readers = 0  # see `reading`
@@ -282,7 +284,9 @@ class Session(metaclass=PublicClass):
         first, then the progress: True or False, or None for "on a terminal and in a notebook".
         """
         events = self._events()
-        return show_with_summary(self, events) if self.is_main and wants_progress(progress, sys.stdout) else events
+        if self.is_main and wants_progress(progress, sys.stdout):
+            return show_with_summary(self, events)
+        return events if progress is False else say_resumed(events)
 
     def log(self, **entries: Any) -> None:
         """Log numbers and samples at this step, from the loop over `run` or from code that it calls.
@@ -343,6 +347,10 @@ class Session(metaclass=PublicClass):
         run.enter_context(self.run_log.noting_end(lambda: self.stop_reason))
         for problem in (*filter(None, [self.checkpoints.fetched]), *self.resume()):
             yield Alert(problem)
+        if self.resumed is not None:
+            event, self.resumed = self.resumed, None
+            yield event
+        self.checkpoints.note_step(self.place.step)
         is_new = not self.has_begun
         if is_new:
             self._begin()
@@ -362,15 +370,16 @@ class Session(metaclass=PublicClass):
     def resume(self) -> list[str]:
         """Resume from the newest usable checkpoint, unless the session has begun.
 
-        Return the problems of newer ones.
+        Return the problems of newer ones. `run` says first what it goes on from.
         """
         if self.checkpoints is None or self.has_begun or self._has_looked:
             return []
         self._has_looked = self.ranks is not None  # ranks look together, once
         state, problems = state_to_resume(self) if self.ranks is None else shared_state_to_resume(self, self.ranks)
         if state is not None:
-            self.restore(state)
+            changes = self.restore(state)
             self._reopen_last_stage()
+            self.resumed = resumed_from(self, changes)
         return problems
 
     def _reopen_last_stage(self) -> None:
@@ -405,12 +414,16 @@ class Session(metaclass=PublicClass):
         """
         return state_of(self)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
-        restore(self, state)
+    def restore(self, state: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Continue from a state that `state` returned.
+
+        Return the settings that differ from those of the state and hold from now on, by name: before and now.
+        """
+        changes = restore(self, state)
         self.has_begun = True
         for runner in self.runners.values():
             runner.update = None  # pending gradients are not part of a state
+        return changes
 
     def restore_weights(self, state: Mapping[str, Any]) -> None:
         """Restore only the models and their averages from a state: what evaluation needs."""

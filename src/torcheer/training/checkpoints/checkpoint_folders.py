@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.disk import explain_write_errors, rename_durably
+from torcheer.disk import FolderLock, explain_write_errors, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.remote import FolderUploader
 from torcheer.runlog.run_folder import begin_run
@@ -53,7 +53,7 @@ class CheckpointStore:
         self.folder = self.directory / "checkpoints"
         self._keep_last, self._keep_best = keep_last, keep_best
         self.log = TrainingLog(self.directory, steps_csv=steps_csv)
-        self._is_locked = False
+        self._lock: FolderLock | None = None
         self._copies = HostCopies()
         self._writing: BackgroundWrite | None = None
         self.is_owed = False  # a checkpoint was asked for that is not on disk (yet)
@@ -63,13 +63,13 @@ class CheckpointStore:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory's lock; remove what a killed trainer left half written. The log is closed at the end."""
-        if self._is_locked:
+        if self._lock is not None:
             yield
             return
-        with locked(self.directory):
+        with locked(self.directory) as lock:
             self.fetched = fetch_run(self.directory, self._copy_to)
             begin_run(self.directory)
-            self._is_locked = True
+            self._lock = lock
             try:
                 with explain_write_errors(self.folder):
                     take_back(self.directory)
@@ -82,16 +82,21 @@ class CheckpointStore:
                 try:
                     self.finish()
                 finally:
-                    self._is_locked = False
+                    self._lock = None
                     self.log.close()
                     if self._uploader is not None:
                         self._uploader.close()
 
     def take_over(self, other: CheckpointStore) -> None:
         """Take over the lock of another store of the same directory, for a run from the beginning."""
-        self._is_locked = other._is_locked
+        self._lock = other._lock
         with explain_write_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
+
+    def note_step(self, step: int) -> None:
+        """Note that training has reached a step: what a killed run has lost is known by it."""
+        if self._lock is not None:
+            self._lock.note(step)
 
     def save(self, session: Session, *, waits: bool = True) -> Path | None:
         """Write a checkpoint of a session; older ones are removed only afterwards.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.archive.verification import examine
-from torcheer.disk import explain_write_errors, lock_folder, read_json, rename_durably
+from torcheer.disk import FolderLock, explain_write_errors, lock_folder, noted_number, read_json, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotRead, TorcheerError
 from torcheer.remote import RemoteFolder, open_url
 from torcheer.runlog.log_reader import RunLog
@@ -24,33 +24,36 @@ _BEGUN: Final = ".fetching"  # is there until all of a run was fetched
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a run directory.
+def locked(directory: Path) -> Iterator[FolderLock]:
+    """Hold the lock of a run directory, which is yielded.
 
     A second writer is refused, a killed one leaves no lock.
     """
     with explain_write_errors(directory):
         lock = lock_folder(directory, "trained")
     try:
-        yield
+        yield lock
     finally:
         lock.close()
 
 
-def forget_untrained(directory: Path) -> bool:
-    """Remove a session in which not one step was made, so that it can be begun anew; return whether it was one.
+def forget_untrained(directory: Path) -> str:
+    """Remove a session of which not one step is saved, so that it can be begun anew; return a note, "" where it stays.
 
     The caller holds the lock. Nothing but what `torcheer train` had written before its first step is removed. What
     was chosen on its page is kept: parameters that were changed, and the seed of a run after the first.
     """
     steps = [path.name for path in (directory / _CHECKPOINTS).glob("[0-9]*")]
     if set(steps) - {"0"} or _TRAINED & RunLog(directory).tables().keys() or run_number(directory) > 1:
-        return False
+        return ""
     for folder in (directory / _CHECKPOINTS, directory / "log"):
         shutil.rmtree(folder, ignore_errors=True)
     for name in (_RUN, _SPEC):
         (directory / name).unlink(missing_ok=True)
-    return True
+    if not (lost := noted_number(directory)):
+        return "nothing was trained here yet: the session begins anew"
+    steps_were = "step that was" if lost == 1 else f"{lost:,} steps that were"
+    return f"the {steps_were} trained here {'was' if lost == 1 else 'were'} not saved: the session begins anew"
 
 
 def fetch_run(directory: Path, url: str) -> str:

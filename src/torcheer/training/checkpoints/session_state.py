@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,8 @@ def state_of(session: Session) -> dict[str, Any]:
         "models": models,
         "versions": {name: getattr(state, "_metadata", None) for name, state in models.items()},
         "optimizers": {name: part.state_dict() for name, part in session.optimizers.items()},
-        "settings": {name: _settings(part) for name, part in session.optimizers.items()},
+        "settings": {name: _settings(part.defaults) for name, part in session.optimizers.items()},
+        "groups": session.initial_groups,
         "began": session.initial_schedules,
         "kinds": _kinds(session),
         "schedules": {name: part.scheduler.state_dict() for name, part in session.schedules.items()},
@@ -70,18 +71,23 @@ def _restore_rank(session: Session, state: Mapping[str, Any]) -> None:
         seed_everything(mix_seeds(session.options.seed or 0, share, count, place["step"], place["epoch"]))
 
 
-def restore(session: Session, state: Mapping[str, Any]) -> None:
-    """Restore a session from a state; raise where it is no longer the same session."""
+def restore(session: Session, state: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Restore a session from a state; raise where it is no longer the same session.
+
+    Return the settings that differ from those of the state and hold from now on, by name: before and now.
+    """
     _check_data(session, state)
     _check_kinds(session, state["kinds"])
     restore_weights(session, state)
     for name, optimizer in session.optimizers.items():
         _restore_optimizer(name, optimizer, copy.deepcopy(_part(state, "optimizers", name)))
+    changes = _data_changes(_data_facts(session), state["data"])
     for name, schedule in session.schedules.items():
         schedule.scheduler.load_state_dict(copy.deepcopy(_part(state, "schedules", name)))
-        _apply_schedule_changes(schedule.scheduler, session.initial_schedules[name], state["began"][name])
-    for name, optimizer in session.optimizers.items():
-        _apply_setting_changes(session, name, optimizer, state["settings"].get(name, {}))
+        changes |= _apply_schedule_changes(schedule.scheduler, session.initial_schedules[name], state["began"][name])
+    for name in session.optimizers:
+        groups = state.get("groups", {}).get(name)  # none in checkpoints of torcheer 0.1
+        changes |= _apply_setting_changes(session, name, groups or [state["settings"].get(name, {})])
     for name, scaler in session.scalers.items():
         if name in state["scalers"]:  # a scaler added since then begins as it is
             scaler.load_state_dict(copy.deepcopy(state["scalers"][name]))
@@ -94,6 +100,7 @@ def restore(session: Session, state: Mapping[str, Any]) -> None:
     _restore_place(session, state)
     session.changes.resume(state.get("changes"), session.place.step)
     _restore_rank(session, state)  # last: nothing after it may draw random numbers
+    return changes
 
 
 def restore_weights(session: Session, state: Mapping[str, Any]) -> None:
@@ -143,9 +150,16 @@ def _restore_optimizer(name: str, optimizer: torch.optim.Optimizer, state: dict[
                 optimizer.state[parameter][key] = value.to(loaded.device)
 
 
-def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the settings that an optimizer was made with."""
-    return {key: value for key, value in optimizer.defaults.items() if type(value) in (bool, int, float, str, tuple)}
+def group_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return the settings that the groups of an optimizer were made with; schedulers keep the rate there."""
+    names = optimizer.defaults.keys()
+    groups = [{**group, "lr": group.get("initial_lr", group.get("lr"))} for group in optimizer.param_groups]
+    return [_settings({key: group[key] for key in names & group.keys()}) for group in groups]
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the values that are settings."""
+    return {key: value for key, value in values.items() if type(value) in (bool, int, float, str, tuple)}
 
 
 def _kinds(session: Session) -> dict[str, dict[str, str]]:
@@ -165,33 +179,54 @@ def _check_kinds(session: Session, saved: Mapping[str, Mapping[str, str]]) -> No
                 )
 
 
-def _apply_schedule_changes(scheduler: Any, initial: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Apply settings of a scheduler that changed since the checkpoint, such as `step_size`.
+def _apply_schedule_changes(
+    scheduler: Any, initial: Mapping[str, Any], saved: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Apply settings of a scheduler that changed since the checkpoint, such as `step_size`; return them.
 
     Its rates follow the optimizer's.
     """
+    changes = {}
     for key, value in initial.items():
         if key in vars(scheduler) and key not in ("base_lrs", "_last_lr", "_schedulers") and saved.get(key) != value:
             setattr(scheduler, key, copy.deepcopy(value))
+            changes[f"{type(scheduler).__name__}.{key}"] = (saved.get(key), value)
+    return changes
 
 
 def _apply_setting_changes(
-    session: Session, name: str, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]
-) -> None:
-    """Apply settings of an optimizer that changed since the checkpoint, such as `lr`.
+    session: Session, name: str, saved: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[Any, Any]]:
+    """Apply settings of an optimizer that changed since the checkpoint, such as `lr`; return them.
 
-    A schedule is rescaled.
+    A schedule is rescaled. `saved`: of each group, or of all of them.
     """
     schedulers = list(parts_of(session.schedules[name].scheduler)) if name in session.schedules else []
-    for key, value in _settings(optimizer).items():
-        if key not in saved or saved[key] == value:
-            continue
-        for group in optimizer.param_groups:
+    groups, initial = session.optimizers[name].param_groups, session.initial_groups[name]
+    shown = f"{name}." if len(session.optimizers) > 1 else ""
+    changes: dict[str, dict[int, tuple[Any, Any]]] = {}
+    for place, (group, settings) in enumerate(zip(groups, initial, strict=True)):
+        before = saved[place % len(saved)]
+        for key, value in settings.items():
+            if key not in before or before[key] == value:
+                continue
+            changes.setdefault(f"{shown}{key}", {})[place] = (before[key], value)
             if key == "lr":
-                share = group[key] / saved[key] if saved[key] else 1.0  # the factor that the schedule has reached
+                share = group[key] / before[key] if before[key] else 1.0  # the factor that the schedule has reached
                 change_setting(group, key, value * share, schedulers)
             else:
                 group[key] = value
+    return _merged(changes, range(len(groups)))
+
+
+def _merged(changes: Mapping[str, Mapping[Any, tuple[Any, Any]]], places: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
+    """Return changes by name; one that is not the same in all places by name and place."""
+    merged = {}
+    for name, pairs in changes.items():
+        is_one = pairs.keys() == set(places) and len(set(map(repr, pairs.values()))) == 1
+        for place, pair in pairs.items():
+            merged[name if is_one else f"{name}[{place}]"] = pair
+    return merged
 
 
 def _shard_like(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -231,6 +266,18 @@ def _data_facts(session: Session) -> dict[str, Any]:
         for name, feed in session.feeds.items()
     }
     return {"loaders": loaders, "seed": session.options.seed, "accumulate": session.options.accumulate}
+
+
+def _data_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return which settings of the data differ, by name: before and now."""
+    loaders: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for name, before in saved["loaders"].items():
+        now = current["loaders"].get(name, before)
+        for key in ("batch_size", "drop_last", "shuffle"):
+            if before.get(key) != now.get(key):
+                loaders.setdefault(key, {})[name] = (before.get(key), now.get(key))
+    rest = {key: (saved[key], current[key]) for key in ("seed", "accumulate") if saved[key] != current[key]}
+    return _merged(loaders, saved["loaders"]) | rest
 
 
 def _without_samples(facts: Mapping[str, Any]) -> dict[str, Any]:

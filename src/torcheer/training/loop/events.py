@@ -8,6 +8,35 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torcheer.samples import Alert as AlertRecord
+from torcheer.terminal import human_secs, plural, short_repr
+
+
+class Resumed(NamedTuple):
+    """A session goes on from a checkpoint."""
+
+    step: int  # of the checkpoint
+    age_secs: float | None  # of the checkpoint; None for one that was fetched
+    repeated: int | None  # steps that were trained after it, and run again; None where that is not known
+    changes: Mapping[str, tuple[Any, Any]]  # setting -> its value in the checkpoint, and now
+    is_complete: bool = False  # whether nothing is left to train
+
+    def __str__(self) -> str:
+        age = "" if self.age_secs is None else f", {human_secs(round(self.age_secs))} old"
+        place = f"checkpoint {self.step} (step {self.step:,}{age})"
+        again = ""
+        if self.repeated:
+            again = f": {plural(self.repeated, 'step')} {'runs' if self.repeated == 1 else 'run'} again"
+        text = f"resumed from {place}{again}"
+        if self.is_complete:
+            text = f"nothing is left to train: {place} is the end of this run"
+        if not self.changes:
+            return text
+        changed = [f"{name} {_shown(before)} → {_shown(now)}" for name, (before, now) in self.changes.items()]
+        return f"{text}\nchanged since then: {', '.join(changed)}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if type(value) is float else "none" if value is None else short_repr(value)
 
 
 class StageBegan(NamedTuple):
@@ -80,5 +109,5 @@ class Stopped(NamedTuple):
     reason: str
 
 
-Event = StageBegan | StepDone | EpochDone | CheckpointSaved | StageDone | Alert | Paused | Continued | Stopped
+Event = Resumed | StageBegan | StepDone | EpochDone | CheckpointSaved | StageDone | Alert | Paused | Continued | Stopped
 Events = Generator[Event, None, None]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from torcheer.terminal import can_redraw, folded, is_notebook, is_terminal, line_width
+from torcheer.terminal import can_redraw, folded, is_notebook, is_terminal, line_width, notice
 from torcheer.terminal.streams import encodable
 from torcheer.training.loop.events import (
     Alert,
@@ -21,6 +21,7 @@ from torcheer.training.loop.events import (
     EpochDone,
     Event,
     Paused,
+    Resumed,
     StageBegan,
     StageDone,
     StepDone,
@@ -88,6 +89,14 @@ def show_with_summary(session: Session, events: Iterable[Event]) -> Iterator[Eve
     with suppress(OSError):
         view.say(str(session.summary()))
     yield from show_events(events, view, lambda error: view.end())
+
+
+def say_resumed(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the same events; what a session goes on from, and with which changes, is logged where no view shows it."""
+    for event in events:
+        if type(event) is Resumed:
+            notice("training", str(event))
+        yield event
 
 
 def silence() -> None:
@@ -170,6 +179,8 @@ def event_text(event: Event) -> str:
         return f"Paused after step {event.step:,} by the studio; Ctrl-C saves and ends"
     if isinstance(event, Continued):
         return f"Going on{f': {event.reason}' if event.reason else ''}"
+    if isinstance(event, Resumed):
+        return str(event)
     return event.message if isinstance(event, Alert) else ""
 
 

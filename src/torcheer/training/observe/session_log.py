@@ -18,7 +18,7 @@ from torcheer.runlog.log_writer import LogWriter, log_folder
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.table_records import TableHead
 from torcheer.terminal import warn
-from torcheer.training.loop.events import Alert, Event
+from torcheer.training.loop.events import Alert, Event, StepDone
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -100,6 +100,8 @@ class SessionLog:
             event = next(events, None)
         finally:
             _RUNNING.log = before
+        if type(event) is StepDone and self._session.checkpoints is not None:
+            self._session.checkpoints.note_step(self._session.place.step)
         if self._queue.waiting:
             self._queue.flush()
         if event is None and self._problems:

@@ -9,19 +9,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torcheer.data_workers import GROUP_SIGNALS, end_with_parent
-from torcheer.disk import read_json, require_unix, write_file
+from torcheer.disk import noted_number, read_json, require_unix, write_file
 from torcheer.errors import BadArgument
+from torcheer.terminal import folded
+from torcheer.training.checkpoints.saved_steps import newest_text
+from torcheer.training.loop.stop_signals import BEFORE, STOPPED
+from torcheer.training.parallel.torchrun_agent import STATUS_FILE
 from torcheer.wire.child_process import start_command
 
-STATUS_FILE = "TORCHEER_STATUS_FILE"  # where rank 0 leaves its process number, and its exit status at the end
-STOPPED = 130  # as the command that was stopped early
 _FIRST_PORT, _PORTS = 20_000, 40_000
 
 
@@ -45,20 +46,25 @@ def launch(count: int, arguments: Sequence[str], *, restarts: int = 0) -> int:
         command = [sys.executable, "-m", "torcheer.training.parallel.torchrun_agent", "--standalone"]
         command += [f"--nproc-per-node={count}"]
         command += [f"--max-restarts={restarts}", "-m", "torcheer", "train", *arguments]
-        # In a session of its own, which no Ctrl-C reaches: rank 0 hears of it, and tells the others.
-        received: list[int] = []
-        with start_command(command, environment, first=end_with_parent) as agent, _forwarding(agent, file, received):
-            agent.wait()
+        agent = _run_agent(command, environment, file)
         facts = read_json(file) or {}
-        if received and "process" not in facts and "status" not in facts:
-            print("torcheer train: stopped before training began", file=sys.stderr)
-        status = int(facts.get("status", STOPPED if received else agent.returncode) or 0)
+        if agent.received and "status" not in facts:
+            _say_end(agent.received, facts)
+        status = int(facts.get("status", STOPPED if agent.received else agent.status) or 0)
         return status if status >= 0 else 128 - status
 
 
-@contextmanager
-def _forwarding(agent: subprocess.Popen[bytes], file: Path, received: list[int]) -> Iterator[None]:
-    """Send rank 0 the signals that this process receives; torchrun, where no rank 0 trains yet, or not again."""
+class _AgentEnd(NamedTuple):
+    """How torchrun has ended."""
+
+    status: int
+    received: str  # the signal that this process was sent, if any
+
+
+def _run_agent(command: Sequence[str], environment: Mapping[str, str], file: Path) -> _AgentEnd:
+    """Run torchrun; send rank 0 the signals that this process receives, or torchrun where no rank 0 trains (yet)."""
+    received: list[int] = []
+    agents: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
@@ -68,14 +74,30 @@ def _forwarding(agent: subprocess.Popen[bytes], file: Path, received: list[int])
                 return os.kill(rank, number)
         except ProcessLookupError:  # that of before a restart
             pass
-        agent.send_signal(signal.SIGTERM)
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
 
     before = {number: signal.signal(number, forward) for number in GROUP_SIGNALS}
     try:
-        yield
+        # In a session of its own, which no Ctrl-C reaches: rank 0 hears of it, and tells the others.
+        with start_command(command, environment, first=end_with_parent) as agent:
+            agents.append(agent)
+            if received:  # while it was started
+                agent.send_signal(signal.SIGTERM)
+            status = agent.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    return _AgentEnd(status, signal.Signals(received[0]).name if received else "")
+
+
+def _say_end(received: str, facts: Mapping[str, Any]) -> None:
+    """Say that a signal ended ranks that did not train, and what is saved."""
+    text = f"{received} was received {BEFORE}"
+    if home := facts.get("session_dir"):  # they trained before a restart
+        newest = newest_text(Path(home) / "checkpoints", noted_number(Path(home)))
+        text = f"{received} was received while the ranks began again. {newest} Go on with: torcheer train {home}"
+    print(folded(f"torcheer train: {text}"), file=sys.stderr)
 
 
 def tell_launcher(**facts: Any) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from torcheer.disk import noted_number, read_json
+from torcheer.terminal import folded
+from torcheer.training.checkpoints.saved_steps import newest_text
+
+STATUS_FILE = "TORCHEER_STATUS_FILE"  # where rank 0 leaves its process number, and its exit status at the end
 LOST_STATUS = 75  # exit status of a rank that ends because another has ended
 STOPPED_BY = 128  # plus the number of a signal: the exit status of a process that it ended
 
@@ -29,9 +36,19 @@ def main(arguments: Sequence[str]) -> int:
     except ChildFailedError as error:
         first, _ = error.get_first_failure()
         statuses = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        print(f"torcheer train: all ranks have ended: {describe_cause(statuses, first)}", file=sys.stderr)
+        text = f"torcheer train: all ranks have ended: {describe_cause(statuses, first)}{describe_saved()}"
+        print(folded(text), file=sys.stderr)
         return 1
     return 0
+
+
+def describe_saved() -> str:
+    """Say what is saved of the session that rank 0 has trained, and how to go on; "" where it has not begun."""
+    facts = read_json(Path(os.environ[STATUS_FILE])) if STATUS_FILE in os.environ else None
+    if not facts or not (home := facts.get("session_dir")):
+        return ""
+    newest = newest_text(Path(home) / "checkpoints", noted_number(Path(home)))
+    return f". {newest} Go on with: torcheer train {home}"
 
 
 def describe_cause(statuses: Mapping[int, int], first: int) -> str:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from torcheer.errors import TorcheerError
+from torcheer.training.loop.stop_signals import STOPPED, ending_on_signals
 from torcheer.wire.child_process import ChildProcess, Program
 from torcheer.wire.parent import Parent
 
 _PROGRAM: Final = Program("torcheer.training.sweep.trial_process", "trains a trial of a sweep", "a trial", {}, True)
 _POLL_SECS: Final = 0.5
+_TRACEBACK: Final = "Traceback (most recent call last):"  # also that of a loader's worker, which a message quotes
 
 
 def start_trial(arguments: Sequence[str], *, folder: str, environment: dict[str, str] | None = None) -> ChildProcess:
@@ -39,7 +41,11 @@ def main(arguments: Sequence[str], parent: Parent) -> int:
 
     threading.Thread(target=_stop_when_gone, args=(parent,), daemon=True).start()
     try:
-        return run("train", [*arguments, "--plain", "--no-control"])
+        with ending_on_signals():
+            return run("train", [*arguments, "--plain", "--no-control"])
+    except KeyboardInterrupt as error:
+        print(error, file=sys.stderr)
+        return STOPPED
     except TorcheerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -54,8 +60,12 @@ def _stop_when_gone(parent: Parent) -> None:
 
 
 def last_words(child: ChildProcess, most: int = 5) -> str:
-    """Return the last lines that a trial printed."""
-    return "\n".join(child.printed.splitlines()[-most:])
+    """Return why a trial failed: the exception after its last traceback and what is known of it, or its last lines."""
+    lines = child.printed.splitlines()
+    tracebacks = [place for place, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    after = lines[tracebacks[-1] + 1 :] if tracebacks else []
+    raised = next((place for place, line in enumerate(after) if line and not line[0].isspace()), None)
+    return "\n".join(lines[-most:] if raised is None else after[raised:])
 
 
 def trial_arguments(config: Path, home: Path, changes: Sequence[str], trusted: Sequence[str], device: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from torcheer.terminal import human_number, human_secs, plural
-from torcheer.training.loop.stop_signals import stop_on_signals
+from torcheer.training.loop.stop_signals import STOPPED, stop_on_signals
+from torcheer.training.parallel.torchrun_agent import describe_end
 from torcheer.training.sweep.sweep_folder import DONE, ENDED, FAILED, SweepFolder
 from torcheer.training.sweep.sweep_grid import Trial
 from torcheer.training.sweep.trial_process import last_words, start_trial
@@ -17,7 +19,6 @@ from torcheer.wire.child_process import ChildProcess
 
 _POLL_SECS: Final = 0.1
 _SAVE_SECS: Final = 120.0  # for a trial to save, once it was asked to stop
-_STOPPED_STATUS: Final = 130  # of `torcheer train` that was asked to stop
 
 
 @dataclass(slots=True)
@@ -95,12 +96,16 @@ class TrialQueue:
             last = {name: value for name, value in (rows[-1] if rows else {}).items() if isinstance(value, float)}
             shown = ", ".join(f"{name} {human_number(value)}" for name, value in list(last.items())[:3])
             self._line(trial, f"done in {human_secs(running.secs)}{f': {shown}' if shown else ''}")
-        elif status != _STOPPED_STATUS:
+        elif status != STOPPED:
             words = last_words(running.child)
+            if status == -signal.SIGKILL and self.stop_reason:
+                words = f"it had not saved {human_secs(_SAVE_SECS)} after it was asked to stop, and was killed"
             self.folder.end(trial, FAILED, running.secs, words)
-            self._line(trial, f"failed with status {status}:\n{words}")
+            how = f"failed with status {status}" if status > 0 else describe_end(status)
+            self._line(trial, f"{how}:\n{words}")
         else:
-            self._line(trial, "stopped, with everything saved")
+            has_trained = (self.folder.home(trial) / "checkpoints").is_dir()
+            self._line(trial, f"stopped, {'with everything saved' if has_trained else 'before it trained'}")
         running.child.close()
 
     def _stop(self) -> None:

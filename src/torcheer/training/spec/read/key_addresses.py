@@ -69,13 +69,13 @@ def find_key(data: Mapping[str, Any], name: str) -> str:
     name = _respelled(data, name, known)
     if name in known:
         return name
-    same = [path for path in known if _shortened(path) == _shortened(name)]
+    same = [path for path in known if shortened(path) == shortened(name)]
     if len(same) == 1:
         return same[0]
     if name.partition(".")[0] in {*data, *TOP.fields, *TOP.short}:
         return name  # a field that the config leaves at its default
     matches = [path for path in known if path.endswith(f".{name}")]
-    matches = matches or [path for path in known if f".{_shortened(path)}".endswith(f".{_shortened(name)}")]
+    matches = matches or [path for path in known if f".{shortened(path)}".endswith(f".{shortened(name)}")]
     if len(matches) > 1:
         raise BadArgument(f"{name} could be any of {', '.join(matches)}; write more of its path")
     return matches[0] if matches else ""
@@ -158,7 +158,7 @@ def _names(name: str, spec: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys([name, *filter(None, [named_by_class(spec)])]))
 
 
-def _shortened(path: str) -> str:
+def shortened(path: str) -> str:
     """Return a path without the keys that forms differ in."""
     keys = path.split(".")
     keys = keys[len(LONG) :] if tuple(keys[: len(LONG)]) == LONG else keys
