@@ -16,6 +16,7 @@ from fast_cases import fast_first
 from test_extraction_ranks import files_of
 from torch import nn
 from training_loop_cases import network, same, session, train
+from waiting import wait_until
 
 import torcheer as tl
 from torcheer import remote
@@ -265,6 +266,18 @@ def test_a_url_that_fails_is_told_and_training_goes_on(
     monkeypatch.setattr(remote.RemoteFolder, "_copy", refuse)
     assert same(trained(tmp_path / "run", copy_to="memory://bucket/run"), trained(tmp_path / "other"))
     assert "memory://bucket/run cannot be written: OSError: no route to it" in capsys.readouterr().err
+
+
+def test_a_problem_of_a_url_that_lasts_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "not_a_folder").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    uploader = remote.FolderUploader(tmp_path / "run", f"file://{tmp_path}/not_a_folder/run")
+    uploader.request()
+    wait_until(lambda: "tried again" in capsys.readouterr().err)
+    uploader.request()
+    uploader.close()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_copy_that_ends_anywhere_leaves_checkpoints_that_are_whole(

@@ -21,6 +21,7 @@ from test_extraction_ranks import SCRIPT, files_of, ranks
 from training_spec_cases import WHOLE, Project, epochs
 
 import torcheer as tl
+from torcheer import cli
 from torcheer.errors import CannotRead, CannotWrite, NotAnArchive, ValueUnavailable
 from torcheer.extraction import open_extraction
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -256,6 +257,20 @@ def test_a_bucket_that_is_not_there_is_said_and_not_made(store: s3fs.S3FileSyste
         tl.load(url)
     store.invalidate_cache()
     assert store.ls("") == ["bucket"]
+
+
+def test_training_to_or_from_a_bucket_that_is_not_there_is_refused_in_one_sentence(
+    store: s3fs.S3FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Project(tmp_path)
+    (tmp_path / "training.json").write_text(json.dumps(WHOLE))
+    for arguments in (["training.json", "copy_to=s3://buckett/run"], ["s3://buckett/run"]):
+        assert cli.main(["train", *arguments]) == 1
+        printed = capsys.readouterr()
+        sentence = "s3://buckett/run: there is no bucket 'buckett'; create it, or give another"
+        assert printed.err == f"torcheer train: [Errno 2] {sentence}\n" and not printed.out
+    assert not Path("run").exists()
 
 
 def test_a_bucket_that_may_not_be_read_says_so_without_the_secret(

@@ -69,9 +69,8 @@ def _stoppable(command: str) -> AbstractContextManager[None]:
     """Have a command that trains end by its rules on a signal, also while torch is imported for it."""
     if command not in TRAINING:
         return nullcontext()
-    from torcheer.training.loop.stop_signals import ending_on_signals
-
-    return ending_on_signals()
+    ending: AbstractContextManager[None] = import_module(f"torcheer.{SIGNALS}").ending_on_signals()
+    return ending
 
 
 @contextmanager
@@ -151,6 +150,7 @@ def list_extras() -> dict[str, list[str]]:
 
 
 TRAINING = ("train", "sweep", "demo")  # commands that end with 130 when they are stopped, and resume
+SIGNALS = "training.loop.stop_signals"  # the module with their handlers
 
 # name -> (the module whose `main(command, arguments)` runs it, one line of help); imported on use, so that archive
 # commands do not wait for torch. `doctor` is in this file.

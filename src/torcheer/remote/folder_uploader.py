@@ -41,6 +41,7 @@ class FolderUploader:
             self._thread.join(_POLL_SECS)
 
     def _run(self) -> None:
+        said = ""
         while True:
             self._wanted.wait()
             self._wanted.clear()
@@ -48,8 +49,13 @@ class FolderUploader:
             try:
                 self._copy_all()
             except (TorcheerError, OSError) as error:
-                next_time = "when this run is started again" if is_last else "with the next checkpoint"
-                notice("remote", f"{error}; it is tried again {next_time}")
+                problem = getattr(error, "strerror", None) or str(error)
+                if problem != said:  # once: it may last as long as the run
+                    notice(
+                        "remote",
+                        f"{problem}; it is tried again with each checkpoint, and when this run is started again",
+                    )
+                said = problem
             if is_last:
                 return
 

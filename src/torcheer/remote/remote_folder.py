@@ -24,6 +24,7 @@ _LAZY: Final = ".data"  # the suffix of files whose ranges are fetched when they
 _ORDER: Final = (_LAZY, ".index", ".seal")  # what is copied after all else of a folder, and before what completes it
 _ARCHIVE: Final = "archive.json"
 _LAST: Final = (_ARCHIVE, "MANIFEST.json", "complete.json")  # say that a folder is complete
+_HAVE_BUCKETS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss")
 _BLOCK_BYTES: Final = 1 << 20  # what is fetched at least
 _LEFT_AT_HOME: Final = ("checkpoints",)  # folders of a run that `fetch_tree` leaves out: they are fetched one by one
 
@@ -249,6 +250,12 @@ class RemoteFolder:
         bucket = self._root.partition("/")[0]  # "" of storage that has folders from its root on
         if bucket and not self.fs.exists(bucket):
             raise CannotWrite(errno.ENOENT, f"{self.shown}: there is no bucket {bucket!r}; create it, or give another")
+
+    def check_bucket(self) -> None:
+        """Raise where the storage has buckets and not this one; before anything is read or written."""
+        if self.url.partition("://")[0] in _HAVE_BUCKETS:
+            with self._explained("read"):
+                self._check_bucket()
 
     def publish_once(self, file: Path) -> None:
         """Copy a file unless there is one; then fetch that one in its place, where the storage can tell."""

@@ -101,6 +101,7 @@ def is_elsewhere(directory: Path, url: str) -> bool:
         return False
     remote = RemoteFolder(directory.absolute(), url)
     try:
+        remote.check_bucket()
         return remote.has(remote.local / _RUN)
     except CannotRead as error:  # beginning anew could write over a run
         raise CannotRead(f"{error}. If no run is there, begin this one without copy_to") from None
@@ -111,6 +112,7 @@ def read_remote_spec(url: str) -> dict[str, Any]:
     folder = open_url(url)
     spec = read_json(folder.local / _SPEC)
     if not isinstance(spec, dict):
+        folder.check_bucket()
         raise BadArgument(f"there is no session at {folder.shown}: it has no {_SPEC}")
     return spec
 
