@@ -152,6 +152,8 @@ def _restore_optimizer(name: str, optimizer: torch.optim.Optimizer, state: dict[
 
 def group_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Return the settings that the groups of an optimizer were made with; schedulers keep the rate there."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return []  # the session refuses it
     names = optimizer.defaults.keys()
     groups = [{**group, "lr": group.get("initial_lr", group.get("lr"))} for group in optimizer.param_groups]
     return [_settings({key: group[key] for key in names & group.keys()}) for group in groups]
