@@ -295,6 +295,41 @@ def test_an_output_whose_missing_attributes_raise_key_errors_is_recorded(structu
     assert not structure or history.validate()
 
 
+class LengthRaises(list):
+    def __len__(self):
+        raise RuntimeError("no length")
+
+
+class ItemsRaise(tuple):
+    def __iter__(self):
+        raise RuntimeError("no items")
+
+
+class NoAttributes:
+    def __init__(self, value):
+        self.value = value
+
+    @property
+    def __dict__(self):
+        raise KeyError("none")
+
+
+@pytest.mark.parametrize("structure", [True, False])
+@pytest.mark.parametrize("hold", [lambda y: LengthRaises([y]), lambda y: ItemsRaise((y,)), NoAttributes])
+def test_an_output_whose_own_code_raises_when_it_is_looked_into_is_recorded(structure, hold):
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return hold(self.linear(x))
+
+    model, x = Returns(), torch.rand(1, 2)
+    history = tl.log_forward_pass(model, x, layers_to_save="all" if structure else ["linear"], structure=structure)
+    assert torch.equal(history["linear"].tensor_contents, model.linear(x))
+
+
 def test_a_fact_that_torch_refuses_to_tell_is_unknown_and_the_history_stays_readable():
     class Writes(nn.Module):
         def __init__(self):

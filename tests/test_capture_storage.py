@@ -3,6 +3,7 @@
 import textwrap
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from children import run_python
@@ -129,7 +130,7 @@ def test_memory_exchanged_without_a_word_is_found_by_its_count_of_writes():
     with tl.recording() as history:
         x = torch.zeros(3)
         y = x + 1
-        y.set_(x)  # no mode hears of it
+        torch._C.TensorBase.set_(y, x)  # neither a mode nor our own `set_` hears of it
         x.add_(4)
         y * 2
     with pytest.raises(ValueUnavailable, match="could not see"):
@@ -144,13 +145,62 @@ def test_memory_exchanged_in_inference_mode_is_found_without_a_count_of_writes(o
         x = torch.arange(4.0)
         y = x + 1
         z = y * 2
-        y.set_(x[offset:])
+        torch._C.TensorBase.set_(y, x[offset:])
         w = y + 5
     report = history.validate()
     assert report.verdict == "not judged" and torch.equal(history["add_2"].tensor_contents, w), report
     assert torch.equal(history["mul_1"].tensor_contents, z)
     with pytest.raises(ValueUnavailable, match="could not see"):
         _ = history["add_1"].tensor_contents
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("save", ["all", tl.Save(guard="clone"), tl.Save(detach=True)])
+def test_a_tensor_that_is_given_other_memory_leaves_earlier_operations_their_values_and_shapes(inference, save):
+    with torch.inference_mode(inference), torch.no_grad(), tl.recording(layers_to_save=save) as history:
+        x = torch.arange(4.0)
+        y = x + 1
+        z = torch.empty(0)
+        z.set_(x[1:3])
+        z.mul_(3)
+        y.set_(x)
+        w = y + 5
+    assert w.tolist() == [5, 8, 11, 8] and torch.Tensor.set_ is torch._C.TensorBase.set_
+    found = {op.label: op.tensor_contents.tolist() for op in history}
+    assert found["add_1_1"] == [1, 2, 3, 4] and found["empty_1_2"] == [] and [3, 6] in found.values()
+    assert history["empty_1"].record.outputs[0].shape == (0,) and history["mul_1"].parents[0].name == "alias"
+    report = history.validate()
+    assert report and not report.unjudged, report
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_memory_that_was_handed_out_in_the_old_way_of_dlpack_is_followed(inference):
+    with torch.inference_mode(inference), torch.no_grad(), tl.recording() as history:
+        x = torch.arange(4.0) * 1
+        y = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x[1:]))
+        y.add_(5)
+        x + 1
+        y.untyped_storage().fill_(0)
+        x + 2
+    found = {op.label: op.tensor_contents.tolist() for op in history}
+    assert found["mul_1_1"] == [0, 1, 2, 3] and [found[op.label] for op in history.find("add_*")] == [
+        [6, 7, 8], [1, 7, 8, 9], [2, 2, 2, 2],
+    ]  # fmt: skip
+    report = history.validate()
+    assert report and not report.unjudged, report
+
+
+@pytest.mark.parametrize(
+    "make", [torch.tensor, torch.as_tensor, torch.asarray, lambda array: torch.tensor([array, array])]
+)
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list")
+def test_an_array_that_is_filled_anew_after_a_tensor_was_made_of_it_is_replayed_as_it_was(make):
+    array = numpy.arange(3.0)
+    with tl.recording() as history:
+        made = make(array).clone()
+        array[:] = 7
+    assert made.max() == 2 and history["clone_1"].tensor_contents.max() == 2
+    assert history.validate(), history.validate()
 
 
 @pytest.mark.parametrize(

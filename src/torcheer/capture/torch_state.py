@@ -414,6 +414,8 @@ Swap = tuple[Any, str, Callable[[Any], Any]]
 # Where torch swaps the contents of two tensors: the function that people call, and the one that it ends with.
 TENSOR_SWAP, CONTENT_SWAP = (torch.utils, "swap_tensors"), (torch._C, "_swap_tensor_impl")
 
+MEMORY_SWAP = (Tensor, "set_")  # gives a tensor other memory; no mode hears of it
+
 SWAPS: dict[str, Swaps] = {}  # all that torcheer may replace in torch, by purpose
 originals: dict[Any, Any] = {}  # replacement -> the original, while it is replaced
 _sharers: dict[int, int] = {}  # id of a replacement -> how many `Swaps` use it besides the one that made it
@@ -475,7 +477,7 @@ class Swaps:
 
     def _install(self, table: Iterable[Swap]) -> None:
         for owner, name, make in table:
-            found = owner.__dict__.get(name)
+            found = owner.__dict__.get(name, getattr(owner, name, None) if isinstance(owner, type) else None)
             if id(found) in _sharers:
                 replacement = found
                 _sharers[id(found)] += 1
@@ -495,7 +497,9 @@ class Swaps:
             original = originals.pop(replacement)
             del _sharers[id(replacement)]
             if owner.__dict__.get(name) is replacement:  # else other code replaced it since
-                setattr(owner, name, original)
+                delattr(owner, name)
+                if getattr(owner, name, None) is not original:  # it was not inherited
+                    setattr(owner, name, original)
             if owner is Module:
                 _restore_dynamo(replacement, original)
         self._swapped = []

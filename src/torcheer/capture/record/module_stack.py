@@ -37,6 +37,7 @@ from torcheer.capture.torch_state import (
     CAPTURE,
     CONTENT_SWAP,
     GLOBAL_HOOKS,
+    MEMORY_SWAP,
     PARAMETER_HOOKS,
     POOLING,
     TENSOR_SWAP,
@@ -316,6 +317,16 @@ def _watch_content_swap(swap: Any) -> Any:
     return swap_contents
 
 
+def _watch_memory_swap(set_: Any) -> Any:
+    @wraps(set_)
+    def give_memory(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        for recorder in _active.get(_ident(), ()):
+            recorder.memory.keep_before_exchange(tensor)
+        return set_(tensor, *args, **kwargs)
+
+    return give_memory
+
+
 _watched_fused = {kind.forward: _watch_direct_calls(kind.forward) for kind in FUSED_MODULES}
 _TRACED_CALL: Swap = (Module, "_call_impl", lambda _: _traced_call)
 _CAPTURES = Swaps(
@@ -325,6 +336,7 @@ _CAPTURES = Swaps(
     (warnings, "showwarning", at_user_line),
     (*TENSOR_SWAP, _watch_tensor_swap),
     (*CONTENT_SWAP, _watch_content_swap),
+    (*MEMORY_SWAP, _watch_memory_swap),
     *((kind, "forward", _watched_fused.get) for kind in FUSED_MODULES),  # None where other code replaced it
     hooks=[_ParameterHook],
 )

@@ -35,6 +35,7 @@ from torcheer.capture.record.tensor_trees import (
     leaves,
     snapshot,
     tensors_in,
+    with_arrays_copied,
 )
 from torcheer.capture.special_cases import autograd_engine, deferred_inside
 from torcheer.capture.special_cases.deferred_inside import DeferredInside
@@ -467,7 +468,8 @@ class Recorder(TorchFunctionMode):
         if call.collective:
             row_out = None  # the returned Work holds its process group
             args, kwargs = process_groups.without_groups(args, kwargs)
-        cells = (call, args, kwargs, row_out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds)
+        kept = with_arrays_copied((args, kwargs))
+        cells = (call, *kept, row_out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds)
         self.append(cells)
         if written:
             self.inplace_nodes.add(node)
@@ -475,6 +477,8 @@ class Recorder(TorchFunctionMode):
                 self.overlaps[node] = overlap
             self.memory.after_write(windows)
         self.memory.expose_results((row_out, written))
+        if kept[0] is not args or kept[1] is not kwargs:
+            self.memory.expose_foreign(out)
         if under_way:
             self.unsettled.update(map(id, written))
             if self.on_op is not None:

@@ -9,9 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from functools import cache
+from operator import is_
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -167,14 +169,25 @@ class _ContainerEnd:
 def _parts(value: Any) -> list[Any] | None:
     """Return the items of a container; None if the value is not a container."""
     kind: Any = type(value)
-    if kind in _SEQUENCES or isinstance(value, _SEQUENCES):
+    if kind in _SEQUENCES:
         return [] if ATOMS.issuperset(map(type, value)) else list(value)
+    if isinstance(value, _SEQUENCES):
+        return _items(value)
     node = _pytree.SUPPORTED_NODES.get(kind)
     if node is None and not _is_mapping(kind):
         return None
     with suppress(Exception):  # user-defined code, which the model may never call
         return list(value.values() if node is None else node.flatten_fn(value)[0])
     return None
+
+
+def _items(value: Any) -> list[Any]:
+    """Return the items of a subclass of a sequence, also where its own code raises."""
+    try:
+        return list(value)
+    except Exception:
+        base: Any = next(kind for kind in _SEQUENCES if isinstance(value, kind))
+        return list(base.__iter__(value))
 
 
 def _part_names(value: Any, count: int) -> list[int | str]:
@@ -201,7 +214,9 @@ def attributes(value: Any) -> dict[str, Any]:
     slots = _slots(kind)
     if slots is None:
         return {}
-    values = dict(getattr(value, "__dict__", None) or {})
+    values: dict[str, Any] = {}
+    with suppress(Exception):  # user-defined code
+        values |= getattr(value, "__dict__", None) or {}
     for name, member in slots:
         with suppress(AttributeError):  # a slot that was never set
             values.setdefault(name, member.__get__(value))
@@ -291,6 +306,20 @@ def replace_one(value: Any, old: Tensor, new: Tensor) -> Any:
     if value is old:
         return new
     return replace(value, iter([new if tensor is old else tensor for tensor in leaves(value)]))
+
+
+def with_arrays_copied(value: Any) -> Any:
+    """Copy numpy's arrays among the arguments of a call, which a program may fill anew; without any, `value` itself."""
+    kind = type(value)
+    if kind is not list and kind is not tuple and kind is not dict:
+        return value.copy() if isinstance(value, numpy.ndarray) else value
+    items = list(value.values()) if kind is dict else value
+    if ATOMS_AND_TENSORS.issuperset(map(type, items)):
+        return value
+    copied = list(map(with_arrays_copied, items))
+    if all(map(is_, copied, items)):
+        return value
+    return dict(zip(value, copied, strict=True)) if kind is dict else kind(copied)
 
 
 def snapshot(value: Any) -> Any:

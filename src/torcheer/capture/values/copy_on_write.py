@@ -31,6 +31,7 @@ from torcheer.capture.values.memory_layout import (
     geometry,
     is_being_recorded_into_a_graph,
     is_empty,
+    is_foreign,
     is_freed,
     is_inside,
     region_of,
@@ -85,6 +86,8 @@ class ValueMemory:
         self._exposed_storages: dict[int, tuple[StorageWeakRef, range]] = {}
         self._index: dict[int, list[tuple[int, Any]]] = {}  # id of an unwritten storage -> (ref, weak tensor)
         self._blocks: dict[int, StorageBlock] = {}  # id of a written storage -> its tensors and writes
+        self._places: list[tuple[int, Any, int, int]] = []  # (ref, weak tensor, addresses of its storage)
+        self._placed = 0, 0  # rows and stored tensors already in it
         self._rows = 0  # rows already in the index
         self._stored = 0  # stored tensors already in the index
 
@@ -370,6 +373,13 @@ class ValueMemory:
                     window.region, (self.recorder.refs_by_id[id(tensor)], geometry(tensor), window.region)
                 )
 
+    def keep_before_exchange(self, tensor: Tensor) -> None:
+        """Keep the value of a tensor that `set_` is about to give other memory, and perhaps another shape."""
+        with self.recorder.paused():
+            ref = self.recorder.find_ref(id(tensor))
+            if ref is not None and self._holds(tensor, ref) and self.recorder.must_keep(ref):
+                self._copy(ref, tensor, self._saved_form(ref, tensor))
+
     # -- exposed memory ----------------------------------------------------------------------------------------------
 
     def expose(self, tensor: Any) -> None:
@@ -418,6 +428,26 @@ class ValueMemory:
             addresses.start < others.stop and others.start < addresses.stop and not weak.expired()
             for weak, others in self._exposed_storages.values()
         ) and self._expose_storage(tensor)
+
+    def expose_foreign(self, out: Any) -> None:
+        """Handle results over memory that is not torch's: that of the array that they were made of, as no copy."""
+        for tensor in filter(is_foreign, leaves(out)):
+            self.expose(tensor)
+
+    def _expose_owners(self, tensor: Tensor) -> None:
+        """Handle a tensor over memory that torch did not allocate: that of a recorded value, handed out unseen?"""
+        if not is_foreign(tensor):
+            return
+        for ref, other in self.recorder.values_since(self._placed[0], self._placed[1]):
+            if addresses := addresses_of(other):
+                self._places.append((ref, weakref.ref(other), addresses.start, addresses.stop))
+        self._placed = self.recorder.count, len(self.recorder.stored)
+        own = addresses_of(tensor)
+        for ref, weak, begin, end in self._places:
+            if begin < own.stop and own.start < end:
+                other = weak()
+                if other is not None and addresses_of(other).start == begin and self._holds(other, ref):
+                    self.expose(other)
 
     def expose_results(self, out: Any) -> None:
         """Mark results over exposed memory as exposed, too."""
@@ -525,6 +555,7 @@ class ValueMemory:
             alias = autograd_engine.gradient_ref(self.recorder, tensor)
         if alias is not None:
             return alias
+        self._expose_owners(tensor)
         return self._add_unseen(tensor, [], "made outside the recording, or where the recorder could not look")
 
     def alias_of(self, tensor: Tensor) -> int | None:
@@ -576,6 +607,7 @@ class ValueMemory:
             for entry in filter(None, block.entries.items):
                 entry.weak = change(entry.weak)
         tables: list[dict[int, Any]] = [self.stale, self.exposed]
+        self._places[:] = [(ref, change(weak), *addresses) for ref, weak, *addresses in self._places]
         for table in tables:
             table.update([(key, value._replace(tensor=change(value.tensor))) for key, value in table.items()])
 

@@ -199,6 +199,14 @@ def addresses_of(tensor: Tensor) -> range:
         return range(0)
 
 
+def is_foreign(tensor: Tensor) -> bool:
+    """Whether a tensor lies in memory that torch did not allocate (dlpack, numpy, a mapped file)."""
+    try:
+        return not tensor.untyped_storage().resizable()
+    except NO_MEMORY:
+        return False
+
+
 def is_being_recorded_into_a_graph(tensor: Tensor) -> bool:
     """Whether a CUDA graph is being recorded.
 
