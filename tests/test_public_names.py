@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import ast
+import copy
 import importlib
 import inspect
 import sys
@@ -107,6 +108,13 @@ def test_a_history_writes_its_own_report(tmp_path: Path) -> None:
 
 MODEL, X = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()), torch.rand(4, 2)
 HISTORY = tl.log_forward_pass(MODEL, X)
+SAMPLES = tl.training.Loader(torch.utils.data.TensorDataset(X, X))
+SESSION = tl.training.Session(
+    models={"net": (LINEAR := torch.nn.Linear(2, 2))},
+    optimizers={"sgd": torch.optim.SGD(LINEAR.parameters(), 0.1)},
+    loaders={"train": SAMPLES, "val": SAMPLES},
+    losses={"loss": torch.nn.MSELoss()},
+)
 TENSOR = "Did you mean 'tensor_contents'?"
 FIRST_TRIES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: tl.log_forward_pass(MODEL, X, layers=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
@@ -140,6 +148,11 @@ FIRST_TRIES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: tl.training.Options(lr=3), TypeError, "Options has no option 'lr'. "),  # type: ignore[call-arg]
     (lambda: tl.training.Loader(X, bs=3), TypeError, "Did you mean 'batch_size'?"),  # type: ignore[call-arg]
     (lambda: tl.Save("all", half=True), TypeError, "Did you mean 'dtype'?"),  # type: ignore[call-arg]
+    (lambda: tl.draw(MODEL, X, "a.svg"), TypeError, "takes what, inputs by position, not 3 arguments: name the others"),  # type: ignore[misc]
+    (lambda: SESSION.fit(), AttributeError, "Session has no attribute 'fit'. Did you mean 'run'?"),  # type: ignore[attr-defined]
+    (lambda: SESSION.metrics_, AttributeError, "Session has no attribute 'metrics_'."),  # type: ignore[attr-defined]
+    (lambda: SESSION.evaluate("vall"), BadArgument, "there is no 'vall' among the pipelines"),
+    (lambda: tl.inspector.Transport().size, AttributeError, "Transport has no attribute 'size'."),  # type: ignore[attr-defined]
     (lambda: tl.compare, AttributeError, "history.compare(other) compares two runs"),
     (lambda: tl.train, AttributeError, "`torcheer train CONFIG`"),
     (lambda: tl.Session, AttributeError, "'Session': it is torcheer.training.Session"),
@@ -168,6 +181,21 @@ def test_a_plausible_wrong_name_is_answered_with_the_right_one(number: int) -> N
 def test_a_name_that_only_programs_ask_for_loads_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["torcheer.public_names"], "import_module", pytest.fail)
     assert not hasattr(tl, "__wrapped__") and not hasattr(tl.training, "_repr_html_")
+
+
+def test_a_session_evaluates_a_pipeline_by_its_name_alone() -> None:
+    assert SESSION.evaluate("val").keys() == SESSION.evaluate(["val"]).keys() != set()
+
+
+def test_an_error_inside_a_property_of_ours_is_seen() -> None:
+    class Broken(tl.training.EpochsCompleted):
+        @property
+        def best(self) -> Any:
+            return [].append_  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'append_'"):
+        print(Broken(1).best)
+    assert not hasattr(Broken(1), "__deepcopy__") and copy.copy(Broken(1)).num_epochs == 1
 
 
 def test_a_class_of_ours_can_be_mixed_with_an_abstract_one_and_keeps_its_signature() -> None:

@@ -62,6 +62,11 @@ def _room_of(package: str, name: str, modules: Mapping[str, str]) -> str:
 class PublicClass(ABCMeta):
     """The class of a public class. An abstract one, so that users may mix theirs with `abc.ABC`."""
 
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
+        super().__init__(name, bases, namespace, **options)
+        if not hasattr(cls, "__getattr__") and not issubclass(cls, BaseException):
+            cls.__getattr__ = _refuse  # where type checkers do not see it
+
     def __dir__(cls) -> list[str]:
         """The names to describe: not what Python adds to every class, nor fields, which the docstring explains."""
         written = {
@@ -93,6 +98,17 @@ class PublicClass(ABCMeta):
 
             made = signature(cls.__init__)
             return made.replace(parameters=list(made.parameters.values())[1:], return_annotation=made.empty)
+
+
+def _refuse(view: object, name: str) -> Any:
+    """Raise for an attribute that there is not, with the one that was meant."""
+    if hasattr(type(view), name):  # a property raised an AttributeError of its own: let that be seen
+        return object.__getattribute__(view, name)
+    if name.startswith("_"):  # asked for by programs, also before anything is set
+        raise AttributeError(f"{type(view).__name__!r} object has no attribute {name!r}")
+    from torcheer.terminal import unknown_attribute
+
+    raise unknown_attribute(view, name)
 
 
 def _is_described(name: str, value: object) -> bool:

@@ -37,7 +37,7 @@ TRIED: Mapping[str, tuple[str, ...]] = {
     "op_type": ("name",),
     # options
     **dict.fromkeys(
-        ("layers", "layer", "save", "save_layers", "modules", "keep"), ("layers_to_save", "layers")
+        ("layers", "layer", "save", "save_layers", "modules", "keep"), ("layers_to_save", "layers", "keys")
     ),
     "layer_names": ("layers_to_save", "layer_labels"),
     **dict.fromkeys(("gradients", "grads", "grad", "save_grads", "save_grad"), ("save_gradients", "grad_contents")),
@@ -74,6 +74,13 @@ TRIED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("collate_fn", "collator"), ("collate",)),
     **dict.fromkeys(("bs", "batchsize"), ("batch_size",)),
     "learning_rate": ("lr",),
+    **dict.fromkeys(("fit", "train", "start", "begin", "train_loop"), ("run",)),
+    **dict.fromkeys(("load_checkpoint", "resume_from", "load"), ("resume",)),
+    **dict.fromkeys(("save_checkpoint", "checkpoint"), ("save",)),
+    **dict.fromkeys(("metrics", "logs", "history", "scalars", "losses"), ("tables", "rows")),
+    **dict.fromkeys(("stopped", "is_stopped", "stop_requested"), ("should_stop",)),
+    **dict.fromkeys(("address", "link"), ("url",)),
+    **dict.fromkeys(("images", "audio", "media"), ("samples",)),
     # names of rooms
     "trainer": ("session",),
 }  # fmt: skip

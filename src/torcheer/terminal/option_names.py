@@ -22,6 +22,12 @@ def names_options(function: Function) -> Function:
     def call(*arguments: Any, **options: Any) -> Any:
         if unknown := options.keys() - options_known:
             raise unknown_option(function.__name__, min(unknown), known)
+        if len(arguments) > code.co_argcount:
+            named = ", ".join(f"{name}=…" for name in known[code.co_argcount :][:4])
+            raise UnknownOption(
+                f"{function.__name__} takes {', '.join(known[: code.co_argcount])} by position, not {len(arguments)} "
+                f"arguments: name the others, such as {named}"
+            )
         return function(*arguments, **options)
 
     return call  # type: ignore[return-value]

@@ -85,8 +85,7 @@ class Session(metaclass=PublicClass):
 
     - `models`: by name; they are moved to the options' device.
     - `optimizers`: by name, each over parameters of the models.
-    - `loaders`: by name: a `Loader`, a DataLoader, or a dataset. Without pipelines the first trains and the others
-      evaluate.
+    - `loaders`: by name: a `Loader` or torch's DataLoader. Without pipelines the first trains and the others evaluate.
     - `losses`: by name: a function of (y_hat, y), or a `Measure` that says which columns it reads.
     - `stages`: what is trained until when; without any, one stage of one epoch.
     - `pipelines`, `graphs`, `processors`: for more than one model or loss: how batches run through models.
@@ -95,7 +94,7 @@ class Session(metaclass=PublicClass):
     - `clips`: of gradients.
     - `debug_pipelines`: batches whose outputs are shown every few epochs.
     - `options`: seed, device, checkpoints and all else: an `Options`.
-    - `to`: the run directory. None writes nothing; a directory that has a run is gone on with.
+    - `to`: the run directory. None writes nothing; the run of a directory that has one is resumed.
     """
 
     def __init__(
@@ -513,19 +512,21 @@ class Session(metaclass=PublicClass):
 
     def evaluate(
         self,
-        pipelines: Sequence[str] | None = None,
+        pipelines: str | Sequence[str] | None = None,
         *,
         batches: float | Mapping[str, float] | None = None,
         on_progress: ProgressCallback = ignore_progress,
     ) -> dict[str, float]:
         """Return the columns of pipelines in evaluation mode, pipeline by pipeline, with averaged weights if any.
 
-        pipelines: names, all of them by default. batches: how many batches of each, a float for a share of them; the
-        whole data by default. on_progress: called with 1 after each batch. Of several ranks all call this, and get
-        the same.
+        pipelines: a name or several, all of them by default. batches: how many batches of each, a float for a share of
+        them; the whole data by default. on_progress: called with 1 after each batch. Of several ranks all call this,
+        and get the same.
         """
         values: dict[str, float] = {}
-        names = self._pipelines if pipelines is None else pipelines
+        names = self._pipelines if pipelines is None else [pipelines] if isinstance(pipelines, str) else pipelines
+        for name in names:
+            lookup(self._eval_runners, name, "pipelines")
         if self.ranks is not None:
             self.ranks.share_buffers(self.models)
         with self.reading(), self.evaluation_mode() if names else nullcontext():
