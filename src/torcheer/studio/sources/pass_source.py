@@ -210,7 +210,7 @@ class PassValues(StoredMoments):
 def _facts(info: RunInfo, ops: list[Op]) -> tuple[Parameter, ...]:
     """Facts about the pass, as parameters of the form."""
     count = sum(stored.count for stored in info.stored.values() if stored.kind == "parameter")
-    seconds = "seconds to launch" if any(op.is_launch_timed for op in ops) else "seconds"
+    seconds = "launch seconds" if any(op.is_launch_timed for op in ops) else "seconds"
     facts = {
         "model": info.model, "mode": info.mode, "operations": sum(op.kind == "op" for op in ops), "parameters": count,
         seconds: round(info.elapsed_secs, 4), "seed": "not set" if info.seed is None else info.seed,
