@@ -821,13 +821,15 @@ def test_a_copy_on_another_device_is_replayed_where_it_ran():
     assert "meta" in str(recorder.exact_value(1 << 20).device)
 
 
-@pytest.mark.parametrize("save", [tl.Save(dtype=torch.float64), tl.Save(transform=lambda value: value * 2)])
+@pytest.mark.parametrize(
+    "save", [tl.Save(dtype=torch.float64), tl.Save(transform=lambda value: value * 2), tl.Save(device="meta")]
+)
 def test_values_in_another_form_are_not_judged(save):
     report = tl.log_forward_pass(
         nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2), layers_to_save=save
     ).validate()
     assert not report and report.verdict == "not judged" and set(report.unjudged) == {1, 2, 3}
-    assert "3 not judged: it was stored in another form (dtype or transform)" in str(report)
+    assert "3 not judged: it was stored in another form (dtype, transform or the meta device)" in str(report)
 
 
 def test_a_part_of_a_pass_that_can_be_replayed_is_not_judged_and_its_share_is_named():

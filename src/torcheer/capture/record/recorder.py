@@ -712,7 +712,7 @@ class Recorder(TorchFunctionMode):
         """Return the value exactly as it ran, for replay; raises ValueUnavailable."""
         home = self.converted.get(ref)
         if home is None and ref in self.converted:
-            raise ValueUnavailable("it was stored in another form (dtype or transform)")
+            raise ValueUnavailable("it was stored in another form (dtype, transform or the meta device)")
         tensor = self._read_value(ref)
         if is_wrapped(tensor):
             raise ValueUnavailable("values inside vmap, grad or jvp live only while the transform runs")
