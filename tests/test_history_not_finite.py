@@ -124,6 +124,13 @@ def test_an_infinity_in_the_results_is_found_unless_it_was_put_there() -> None:
     assert recorded(lambda x: x.masked_fill(x > 0, -INF) + 0, torch.ones(2)).first_inf() is None
 
 
+def test_an_infinite_weight_is_found_where_it_makes_infinity_and_nan_at_once() -> None:
+    model = nn.Sequential(nn.ReLU(), nn.Linear(3, 2), nn.LayerNorm(2))
+    model[1].weight.data[0, 0] = INF
+    history = tl.log_forward_pass(model, torch.tensor([[1.0, 1, 1], [-1, 1, 1]]))  # infinity; 0 times infinity
+    assert (label(history.first_inf()), label(history.first_nan())) == ("linear_1", "linear_1")
+
+
 def test_uninitialised_memory_is_passed_over_until_it_is_written() -> None:
     def fill(x: Tensor) -> tuple[Tensor, ...]:
         part = torch.empty(4, 3)

@@ -46,7 +46,8 @@ def first_inf(history: ModelHistory) -> OpView | None:
     for ends in (scan.outputs, scan.dead_ends):
         lasting = scan.leading(scan.nan, ends)
         harmful = [index for index in scan.beginnings(scan.nan) if lasting[index]]
-        to_nan = scan.leading(scan.inf, [edge.parent for index in harmful for edge in history.ops[index].parents])
+        read = [edge.parent for index in harmful for edge in history.ops[index].parents]
+        to_nan = scan.leading(scan.inf, [*read, *harmful])  # one that returns both lets the infinity become NaN later
         to_end = scan.leading(scan.inf, ends)
         found = [index for index in scan.beginnings(scan.inf) if to_nan[index] or to_end[index]]
         computed = [index for index in found if not scan.is_put(index)]
