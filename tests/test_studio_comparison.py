@@ -11,6 +11,7 @@ import pytest
 import torch
 from compared_runs import HOSTILE, run_with_checkpoints, two_files, weights
 from safetensors.numpy import save_file
+from test_history_difference_hints import leave_unwritten, with_memory
 from torch import nn
 from waiting import wait_until
 
@@ -225,6 +226,15 @@ def test_two_passes_are_aligned_and_the_operation_where_they_part_is_marked(tmp_
     assert source.units(0, "two", "Difference", 2) is not None
     assert tensors_of(source, "tanh_1_2", -1).tensors[0].axes == ("batch", "unit")  # no layer, yet of the batch
     assert tensors_of(source, "two.weight", -1).tensors[0].axes == ("output", "input")
+
+
+def test_uninitialised_memory_is_no_difference_of_two_passes(tmp_path: Path) -> None:
+    for name, byte in (("a", 1), ("b", 2)):
+        with_memory(leave_unwritten, byte).save(tmp_path / name)
+    source = compared(tmp_path / "a", tmp_path / "b")
+    assert set(results(source).values()) == {"equal", "equal where it is written"}
+    assert source.comparison is not None and not source.comparison.first_difference
+    source.close()
 
 
 def test_a_pass_and_a_file_are_not_compared(tmp_path: Path) -> None:

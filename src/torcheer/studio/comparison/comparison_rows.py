@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-from torcheer.history.alignment.array_difference import Difference
+from torcheer.history.alignment.array_difference import UNWRITTEN, Difference
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.comparison.tensor_pairs import Pair
 from torcheer.terminal import human_shape
@@ -20,7 +20,11 @@ HEAD: Final = TableHead(
     ),
 )  # fmt: skip
 EQUAL, DIFFERS, FIRST_THAT_DIFFERS = "equal", "differs", "differs first"
-_RESULTS: Final = {"different": DIFFERS, "equal values, other bits or type": "equal values, other type"}
+_RESULTS: Final = {
+    "different": DIFFERS,
+    "equal values, other bits or type": "equal values, other type",
+    UNWRITTEN: "equal where it is written",  # uninitialised memory: the page marks what is not "equal …"
+}
 
 
 @dataclass(frozen=True, slots=True)
