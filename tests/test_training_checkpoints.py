@@ -24,6 +24,7 @@ import torcheer as tl
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
 from torcheer.runlog.run_folder import begin_run, read_run
 from torcheer.studio.comparison.open_comparison import open_comparison
+from torcheer.studio.comparison.run_checkpoints import BEST, choose_checkpoint
 from torcheer.studio.files.checkpoint_weights import Checkpoints
 from torcheer.training.checkpoints.checkpoint_files import (
     MODEL,
@@ -41,6 +42,7 @@ from torcheer.training.checkpoints.state_codec import pack
 from torcheer.training.observe import metric_csv
 from torcheer.training.observe.metric_csv import EpochTables
 from torcheer.training.observe.run_contents import describe_run
+from torcheer.training.stop_conditions import EarlyStopping
 
 
 class Standing:
@@ -137,6 +139,20 @@ def test_more_is_better_behind_a_minus_and_of_what_is_called_so(column: str, tmp
     for step, value in enumerate((0.5, 0.9, 0.2), 1):
         store.save(standing.at(step, epoch=step, round=0, **{column.removeprefix("-"): value}))
     assert steps_of(tmp_path) == [2, 3] and store.best() == tmp_path / "checkpoints" / "2"
+
+
+@pytest.mark.parametrize(("column", "values"), [("val acc", (0.9, 1.0, 1.0)), ("val loss", (0.3, 0.2, 0.2))])
+def test_of_equally_good_checkpoints_training_evaluation_and_the_studio_take_the_first(
+    column: str, values: tuple[float, ...], tmp_path: Path
+) -> None:
+    store, standing = CheckpointStore(tmp_path, keep_last=1, keep_best=column), Standing()
+    for step, value in enumerate(values, 1):
+        store.save(standing.at(step, epoch=step, round=0, **{column: value}))
+    (tmp_path / "spec.json").write_text(json.dumps({"keep_best": column}))
+    assert steps_of(tmp_path) == [2, 3] and store.best() == tmp_path / "checkpoints" / "2"
+    assert choose_checkpoint(tmp_path, BEST).step == 2
+    rows = [{"epoch": step, column: value} for step, value in enumerate(values, 1)]
+    assert "in epoch 2)" in EarlyStopping(column, patience=0).reason(rows), "an equal value is no improvement"
 
 
 def test_without_a_column_there_is_no_best(tmp_path: Path) -> None:

@@ -197,7 +197,9 @@ def _check_keep_best(session: Session) -> None:
 
 
 def _check_step(name: str, optimizer: Any) -> None:
-    """Raise where an optimizer's step needs a closure."""
+    """Raise where an optimizer is none, or its step needs a closure."""
+    if not hasattr(type(optimizer), "step"):
+        raise BadArgument(f"optimizer {name!r} is a {type(optimizer).__name__}, which has no step: give a torch.optim")
     try:
         inspect.signature(type(optimizer).step).bind(optimizer)  # that of the object may be wrapped by a scheduler
     except TypeError as error:

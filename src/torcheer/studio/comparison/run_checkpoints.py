@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.errors import BadArgument
-from torcheer.runlog.tables.metric_direction import better
+from torcheer.runlog.tables.metric_direction import first_best
 from torcheer.terminal import first_names
 
 _MANIFEST, WEIGHTS = "MANIFEST.json", "model.safetensors"
@@ -45,7 +45,7 @@ def checkpoints_of(run: Path) -> list[Checkpoint]:
         return []
     read = [_read(folder) for folder in folders if is_checkpoint(folder)]
     checkpoints = sorted(read, key=lambda checkpoint: checkpoint.step)
-    best = _best(checkpoints, _keep_best(run))
+    best = first_best(_keep_best(run), ((checkpoint.row, checkpoint) for checkpoint in checkpoints))
     return [_marked(checkpoint) if checkpoint is best else checkpoint for checkpoint in checkpoints]
 
 
@@ -76,13 +76,6 @@ def _read(folder: Path) -> Checkpoint:
 
 def _marked(checkpoint: Checkpoint) -> Checkpoint:
     return Checkpoint(checkpoint.step, checkpoint.path, checkpoint.row, checkpoint.has_nan, is_best=True)
-
-
-def _best(checkpoints: list[Checkpoint], keep_best: str) -> Checkpoint | None:
-    column = keep_best.removeprefix("-")
-    sign = -1 if keep_best.startswith("-") or better(column) == "max" else 1
-    ranked = [(sign * each.row[column], each.step, each) for each in checkpoints if column in each.row]
-    return min(ranked, key=lambda rank: rank[:2])[2] if ranked else None
 
 
 def _keep_best(run: Path) -> str:

@@ -15,7 +15,7 @@ from torcheer.disk import FolderLock, explain_write_errors, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.remote import FolderUploader
 from torcheer.runlog.run_folder import begin_run
-from torcheer.runlog.tables.metric_direction import better
+from torcheer.runlog.tables.metric_direction import first_best
 from torcheer.training.checkpoints.background_write import BackgroundWrite, HostCopies
 from torcheer.training.checkpoints.checkpoint_files import (
     Packed,
@@ -243,20 +243,16 @@ class CheckpointStore:
                 shutil.rmtree(path.rename(self.folder / f".tmp-{path.name}-gone"))
 
     def _best(self, paths: Sequence[Path]) -> Path | None:
-        candidates = [(value, int(path.name), path) for path in paths if (value := self._value(path)) is not None]
-        return min(candidates)[2] if candidates else None
+        by_step = sorted(paths, key=lambda path: int(path.name))
+        return first_best(self._keep_best, ((_row_of(path), path) for path in by_step)) if self._keep_best else None
 
-    def _value(self, path: Path) -> float | None:
-        """Return a checkpoint's value of the `keep_best` column, negated where more is better."""
-        column = self._keep_best.removeprefix("-")
-        if not column:
-            return None
-        try:
-            value = read_manifest(path)["row"].get(column)
-        except (TorcheerError, OSError):
-            return None
-        is_more_better = self._keep_best.startswith("-") or better(column) == "max"
-        return None if value is None else -value if is_more_better else value
+
+def _row_of(path: Path) -> dict[str, float]:
+    """Return the metrics of a checkpoint's weights; none where they cannot be read."""
+    try:
+        return dict(read_manifest(path)["row"])
+    except (TorcheerError, OSError):
+        return {}
 
 
 def _step_of(path: Path) -> int:
