@@ -65,6 +65,7 @@ from torcheer.training.simple_session import (
     check_parts,
     check_tables,
     fill_in_parts,
+    is_there,
     lookup,
     refuse_wiring,
     remarks,
@@ -301,7 +302,8 @@ class Session(metaclass=PublicClass):
         if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
         if not self.has_begun:
-            refuse_wiring(self)
+            if is_there(self):  # a new one was judged when it was made
+                refuse_wiring(self)
             for text in remarks(self) if self.is_main else ():
                 notice("training", text)
         self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False

@@ -137,8 +137,13 @@ def check_parts(session: Session) -> None:
             lookup(session.optimizers, node.optimizer, "optimizers")
     for name, optimizer in session.optimizers.items():
         _check_step(name, optimizer)
-    if session.directory is None or not any((session.directory / "checkpoints").glob("*")):
+    if not is_there(session):
         refuse_wiring(session)  # a run that is there can be evaluated as it is; its training refuses
+
+
+def is_there(session: Session) -> bool:
+    """Whether the directory has checkpoints of this run already."""
+    return session.directory is not None and any((session.directory / "checkpoints").glob("*"))
 
 
 def refuse_wiring(session: Session) -> None:
