@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import ast
 import copy
+import functools
 import importlib
 import inspect
 import sys
@@ -106,41 +107,57 @@ def test_a_history_writes_its_own_report(tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "report.html").read_text()
 
 
-MODEL, X = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()), torch.rand(4, 2)
-HISTORY = tl.log_forward_pass(MODEL, X)
-SAMPLES = tl.training.Loader(torch.utils.data.TensorDataset(X, X))
-SESSION = tl.training.Session(
-    models={"net": (LINEAR := torch.nn.Linear(2, 2))},
-    optimizers={"sgd": torch.optim.SGD(LINEAR.parameters(), 0.1)},
-    loaders={"train": SAMPLES, "val": SAMPLES},
-    losses={"loss": torch.nn.MSELoss()},
-)
+X = torch.ones(4, 2)
+
+
+@functools.cache
+def model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+
+
+@functools.cache
+def captured() -> tl.ModelHistory:
+    return tl.log_forward_pass(model(), X)
+
+
+@functools.cache
+def session() -> tl.training.Session:
+    linear = torch.nn.Linear(2, 2)
+    samples = tl.training.Loader(torch.utils.data.TensorDataset(X, X))
+    return tl.training.Session(
+        models={"net": linear},
+        optimizers={"sgd": torch.optim.SGD(linear.parameters(), 0.1)},
+        loaders={"train": samples, "val": samples},
+        losses={"loss": torch.nn.MSELoss()},
+    )
+
+
 TENSOR = "Did you mean 'tensor_contents'?"
 FIRST_TRIES: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: tl.log_forward_pass(MODEL, X, layers=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
-    (lambda: tl.log_forward_pass(MODEL, X, save=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
-    (lambda: tl.log_forward_pass(MODEL, X, gradients=True), TypeError, "Did you mean 'save_gradients'?"),
-    (lambda: tl.log_forward_pass(MODEL, X, random_sed=0), TypeError, "Did you mean 'random_seed'?"),
-    (lambda: HISTORY["relu_1"].output, AttributeError, TENSOR),
-    (lambda: HISTORY["relu_1"].value, AttributeError, TENSOR),
-    (lambda: HISTORY["relu_1"].activation, AttributeError, TENSOR),
-    (lambda: HISTORY[0].data, AttributeError, TENSOR),
-    (lambda: HISTORY["relu_1"].gradient, AttributeError, "Did you mean 'grad_contents'?"),
-    (lambda: HISTORY.parameters["0.weight"].value, AttributeError, TENSOR),
-    (lambda: HISTORY.modules["0"].activation, AttributeError, "Did you mean 'output'?"),
-    (lambda: HISTORY.modules["0"].weight, AttributeError, "Did you mean 'parameters'?"),
-    (lambda: HISTORY.to_dataframe(), AttributeError, "Did you mean 'to_pandas'?"),
-    (lambda: HISTORY.df, AttributeError, "Did you mean 'to_pandas'?"),
-    (lambda: HISTORY.plot(), AttributeError, "Did you mean 'draw'?"),
-    (lambda: HISTORY.draw(color_by="time"), TypeError, "Did you mean 'colour_by'?"),
-    (lambda: tl.draw(HISTORY, color_by="time"), TypeError, "Did you mean 'colour_by'?"),
-    (lambda: HISTORY.save("x", exist_ok=True), TypeError, "Did you mean 'overwrite'?"),
-    (lambda: HISTORY.report("x.html", max_bytes=3), TypeError, "report has no option 'max_bytes'. It has path."),
-    (lambda: tl.watch(MODEL, stop="error"), TypeError, "Did you mean 'stop_on'?"),
-    (lambda: tl.show(HISTORY, browsr=False), TypeError, "Did you mean 'browser'?"),
-    (lambda: tl.extract(MODEL, X, layers="0", out="x"), TypeError, "Did you mean 'to'?"),  # type: ignore[call-overload]
+    (lambda: tl.log_forward_pass(model(), X, layers=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
+    (lambda: tl.log_forward_pass(model(), X, save=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
+    (lambda: tl.log_forward_pass(model(), X, gradients=True), TypeError, "Did you mean 'save_gradients'?"),
+    (lambda: tl.log_forward_pass(model(), X, random_sed=0), TypeError, "Did you mean 'random_seed'?"),
+    (lambda: captured()["relu_1"].output, AttributeError, TENSOR),
+    (lambda: captured()["relu_1"].value, AttributeError, TENSOR),
+    (lambda: captured()["relu_1"].activation, AttributeError, TENSOR),
+    (lambda: captured()[0].data, AttributeError, TENSOR),
+    (lambda: captured()["relu_1"].gradient, AttributeError, "Did you mean 'grad_contents'?"),
+    (lambda: captured().parameters["0.weight"].value, AttributeError, TENSOR),
+    (lambda: captured().modules["0"].activation, AttributeError, "Did you mean 'output'?"),
+    (lambda: captured().modules["0"].weight, AttributeError, "Did you mean 'parameters'?"),
+    (lambda: captured().to_dataframe(), AttributeError, "Did you mean 'to_pandas'?"),
+    (lambda: captured().df, AttributeError, "Did you mean 'to_pandas'?"),
+    (lambda: captured().plot(), AttributeError, "Did you mean 'draw'?"),
+    (lambda: captured().draw(color_by="time"), TypeError, "Did you mean 'colour_by'?"),
+    (lambda: tl.draw(captured(), color_by="time"), TypeError, "Did you mean 'colour_by'?"),
+    (lambda: captured().save("x", exist_ok=True), TypeError, "Did you mean 'overwrite'?"),
+    (lambda: captured().report("x.html", max_bytes=3), TypeError, "report has no option 'max_bytes'. It has path."),
+    (lambda: tl.watch(model(), stop="error"), TypeError, "Did you mean 'stop_on'?"),
+    (lambda: tl.show(captured(), browsr=False), TypeError, "Did you mean 'browser'?"),
+    (lambda: tl.extract(model(), X, layers="0", out="x"), TypeError, "Did you mean 'to'?"),  # type: ignore[call-overload]
     (
-        lambda: tl.log_forward_pass(MODEL, X, edits={"relu_1": tl.edits.zero}),
+        lambda: tl.log_forward_pass(model(), X, edits={"relu_1": tl.edits.zero}),
         BadArgument,
         "tl.edits.zero makes an edit when it is called: write tl.edits.zero()",
     ),
@@ -148,10 +165,14 @@ FIRST_TRIES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: tl.training.Options(lr=3), TypeError, "Options has no option 'lr'. "),  # type: ignore[call-arg]
     (lambda: tl.training.Loader(X, bs=3), TypeError, "Did you mean 'batch_size'?"),  # type: ignore[call-arg]
     (lambda: tl.Save("all", half=True), TypeError, "Did you mean 'dtype'?"),  # type: ignore[call-arg]
-    (lambda: tl.draw(MODEL, X, "a.svg"), TypeError, "takes what, inputs by position, not 3 arguments: name the others"),  # type: ignore[misc]
-    (lambda: SESSION.fit(), AttributeError, "Session has no attribute 'fit'. Did you mean 'run'?"),  # type: ignore[attr-defined]
-    (lambda: SESSION.metrics_, AttributeError, "Session has no attribute 'metrics_'."),  # type: ignore[attr-defined]
-    (lambda: SESSION.evaluate("vall"), BadArgument, "there is no 'vall' among the pipelines"),
+    (
+        lambda: tl.draw(model(), X, "a.svg"),
+        TypeError,
+        "takes what, inputs by position, not 3 arguments: name the others",
+    ),  # type: ignore[misc]
+    (lambda: session().fit(), AttributeError, "Session has no attribute 'fit'. Did you mean 'run'?"),  # type: ignore[attr-defined]
+    (lambda: session().metrics_, AttributeError, "Session has no attribute 'metrics_'."),  # type: ignore[attr-defined]
+    (lambda: session().evaluate("vall"), BadArgument, "there is no 'vall' among the pipelines"),
     (lambda: tl.inspector.Transport().size, AttributeError, "Transport has no attribute 'size'."),  # type: ignore[attr-defined]
     (lambda: tl.compare, AttributeError, "history.compare(other) compares two runs"),
     (lambda: tl.train, AttributeError, "`torcheer train CONFIG`"),
@@ -184,7 +205,7 @@ def test_a_name_that_only_programs_ask_for_loads_no_room(monkeypatch: pytest.Mon
 
 
 def test_a_session_evaluates_a_pipeline_by_its_name_alone() -> None:
-    assert SESSION.evaluate("val").keys() == SESSION.evaluate(["val"]).keys() != set()
+    assert session().evaluate("val").keys() == session().evaluate(["val"]).keys() != set()
 
 
 def test_an_error_inside_a_property_of_ours_is_seen() -> None:
@@ -210,7 +231,7 @@ def test_every_name_that_people_try_is_none_of_ours() -> None:
 
 
 def test_a_path_without_anything_is_answered_with_the_nearest_beside_it(tmp_path: Path) -> None:
-    HISTORY.save(tmp_path / "first-run")
+    captured().save(tmp_path / "first-run")
     with pytest.raises(NotAnArchive, match=r"no file or folder .*frist-run\. Did you mean 'first-run'\?"):
         tl.load(tmp_path / "frist-run")
     with pytest.raises(NotAnArchive, match=r"no file or folder .*nothing_here\. In .* there are: first-run"):
@@ -220,7 +241,7 @@ def test_a_path_without_anything_is_answered_with_the_nearest_beside_it(tmp_path
 
 
 def test_a_table_of_a_run_is_asked_for_by_the_names_that_there_are(tmp_path: Path) -> None:
-    with tl.live(MODEL, to=tmp_path / "run", open_server=False) as view:
+    with tl.live(model(), to=tmp_path / "run", open_server=False) as view:
         view.log(loss=1.0)
     tables = RunFolder(tmp_path / "run").tables
     with pytest.raises(KeyError, match=rf"no table named 'trian' among {len(tables)}\. (Did you mean|There are) "):
