@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from torcheer.encoding import TYPES, from_bytes
-from torcheer.monitor.array_statistics import SUBSAMPLE_SIZE, even_stride, summarise, summary_of
+from torcheer.monitor.array_statistics import (
+    SUBSAMPLE_SIZE,
+    even_stride,
+    summarise,
+    summarise_together,
+    summary_of,
+)
 from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.records import Sample
 from torcheer.samples import BINS, EDGES, PERCENTILES, Delivery, Statistics
@@ -291,3 +297,27 @@ def test_what_is_fetched_whole_less_another_says_which_numbers_it_has() -> None:
     ring.close()
     assert sent is not None and sent.whole == (200, 300) and sent.stride >= 12
     assert np.allclose(sent.sample.array, 1.0)
+
+
+@pytest.mark.parametrize("count", [2, 7, 256])
+def test_many_values_have_the_statistics_that_each_has_alone_bit_for_bit(count: int) -> None:
+    draw = np.random.default_rng(count)
+    sent = []
+    for number in range(512):
+        size = int(draw.choice([1, 2, 3, 4, 8, 9, 127, 128, 129, 1000, 4096, 4097]))
+        kind = draw.choice(["float32", "float64", "float16", "int64", "uint8", "complex64", "bool"])
+        with np.errstate(all="ignore"):
+            array = (draw.normal(size=size) * 10.0 ** draw.integers(-200, 200)).astype(kind)
+            array = array if number % 3 else (draw.normal(size=size) * 10).astype(kind)
+        if number % 7 == 0:
+            array[:] = array[0]
+        if number % 11 == 0:
+            array[::2] = 0
+        if number % 13 == 0 and array.dtype.kind == "f":
+            array[-1] = math.nan if number % 2 else math.inf
+        sent.append(Delivery(Sample(number, "layer", "output", array=array), stride=1 + number % 2))
+    for begin in range(0, len(sent), count):
+        together = sent[begin : begin + count]
+        alone = [repr(summarise(each)) for each in together]
+        found = [repr(each) for each in summarise_together(together)]
+        assert [text.replace("-0.0", "0.0") for text in found] == [text.replace("-0.0", "0.0") for text in alone]

@@ -20,7 +20,9 @@ from watch_checks import hooks_of, train
 
 import torcheer as tl
 from torcheer.inspector import open_watch
+from torcheer.monitor import watch as watch_module
 from torcheer.monitor.watch import Transport
+from torcheer.tap.sending.byte_limits import ByteLimits, FullKeys
 
 
 def slow(layer: str, variable: str, step: int, array: Any) -> None:
@@ -115,6 +117,104 @@ def test_ctrl_c_while_a_watch_closes_ends_its_child() -> None:
     with pytest.raises(KeyboardInterrupt):
         w.close()  # it says that it waits
     assert w.closed and has_ended(w._link.process.pid) and balanced(w.account) and w.account.lost > 0
+
+
+class Wide(nn.Module):
+    """Returns 400,000 bytes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.expand(100_000) + 1
+
+
+def shared_bytes(process: int) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssShmem"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+def test_the_memory_of_a_child_does_not_grow_while_it_reads_the_ring_from_end_to_end() -> None:
+    model = nn.Sequential(Wide())
+    way = Transport(bytes=16 << 20, policy="block", block_ms=60_000)
+    with tl.watch(model, what="output", every=1, tell=lambda text: None, transport=way) as w:
+        assert w._link is not None
+        for _ in range(100):  # 40 MB
+            model(torch.zeros(1))
+        assert wait_until(lambda: w.account.handled == w.account.offered)
+        assert shared_bytes(w._link.process.pid) < 6 << 20
+    assert w.account.handled >= 100
+
+
+def test_what_is_dropped_is_said_while_it_happens_with_numbers(tmp_path: Path) -> None:
+    told: list[str] = []
+    model = small()
+    transport = Transport(bytes=1 << 16, drain_secs=60.0)
+    with tl.watch(model, every=1, to=tmp_path, tell=told.append, transport=transport) as w:
+        assert w._link is not None
+        os.kill(w._link.process.pid, signal.SIGSTOP)
+        assert wait_until(lambda: train(model, 5) and told)
+        first = sum(w.drops.values())
+        assert "the other process is behind: at step " in told[0] and " values so far were dropped" in told[0]
+        assert wait_until(lambda: train(model, 5) and len(told) > 1)  # ten times as many
+        assert sum(w.drops.values()) > 2 * first
+        os.kill(w._link.process.pid, signal.SIGCONT)
+    assert f"{sum(w.drops.values()):,} dropped: " in told[-1] and w.account.lost == 0
+
+
+def test_closing_waits_as_long_as_the_child_gets_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_PATIENCE_SECS", 0.05)
+    monkeypatch.setattr(watch_module, "_STALLED_SECS", 60.0)
+    told: list[str] = []
+    w = tl.watch(nn.Linear(2, 2), callback=slow, tell=told.append, transport=Transport(bytes=1 << 20))
+    for step in range(100):
+        w.log(loss=step)
+    w.close()
+    assert w.account.handled == w.account.offered == 100
+    assert any("values wait for the watching process; Ctrl-C drops them" in text for text in told)
+
+
+def test_closing_gives_up_a_child_that_does_not_get_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_STALLED_SECS", 0.2)
+    told: list[str] = []
+    w = tl.watch(nn.Linear(2, 2), tell=told.append, transport=Transport(bytes=1 << 20))
+    w.log(loss=1.0)
+    assert w._link is not None and wait_until(lambda: w.account.handled)
+    os.kill(w._link.process.pid, signal.SIGSTOP)
+    w.log(loss=2.0)
+    w.close()
+    assert w.account.lost == 1 and "1 lost" in told[-1] and balanced(w.account)
+
+
+def test_ctrl_c_while_a_watch_closes_says_what_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(watch_module, "_PATIENCE_SECS", 0.05)
+    monkeypatch.setattr(watch_module, "_LAST_SECS", 60.0)
+    told: list[str] = []
+
+    def interrupt(text: str) -> None:
+        told.append(text)
+        if "Ctrl-C drops them" in text:
+            assert w._link is not None
+            os.kill(w._link.process.pid, signal.SIGCONT)
+            raise KeyboardInterrupt
+
+    w = tl.watch(nn.Linear(2, 2), to=tmp_path, tell=interrupt, transport=Transport(bytes=1 << 20))
+    w.log(loss=1.0)
+    assert w._link is not None and wait_until(lambda: w.account.handled)
+    os.kill(w._link.process.pid, signal.SIGSTOP)
+    w.log(loss=2.0)
+    with pytest.raises(KeyboardInterrupt):
+        w.close()
+    assert told[-1].endswith(f"in {tmp_path}") or "lost" in told[-1]
+    assert balanced(w.account) and open_watch(tmp_path).account == w.account
+
+
+def test_large_tensors_are_thinned_while_the_child_is_behind_and_sent_as_planned_when_it_has_caught_up() -> None:
+    limits, sent = ByteLimits(1 << 20, 8 << 20, FullKeys(()), lambda text: None), []
+    for backlog in (0.0, 0.3, 0.5, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.2, 0.01, 0.01):
+        limits.note(600_000)
+        limits.begin(backlog)
+        sent.append(limits.limit_bytes)
+    assert sent[:3] == [600_000, 300_000, 150_000]
+    assert sent[7:10] == [16 << 10] * 3 and sent[-2:] == pytest.approx([32 << 10, 64 << 10], abs=1)
 
 
 @pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])

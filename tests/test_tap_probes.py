@@ -466,3 +466,19 @@ def test_values_that_are_taken_together_on_a_device_are_those_of_their_time() ->
         assert (fetched.count, fetched.zeros, fetched.nans) == (plain.count, plain.zeros, plain.nans), key
         assert (fetched.minimum, fetched.maximum) == pytest.approx((plain.minimum, plain.maximum), rel=1e-6), key
         assert (fetched.mean, fetched.std) == pytest.approx((plain.mean, plain.std), rel=1e-4, abs=1e-7), key
+
+
+def test_the_weights_of_a_step_and_their_updates_are_a_record_each() -> None:
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Probed(model, what=("weight", "update")) as probed:
+        before = model[-1].weight.detach().clone()
+        train(model, 1, optimizer=optimizer)
+        records, take = [], probed.reader._reader.take
+        probed.reader._reader.take = lambda: records.append(take()) or records[-1]  # type: ignore[method-assign]
+        taken = [sent for sent in probed.taken() if sent.sample.variable != "metric"]
+    counts = [record[2] for record in records if record is not None]
+    parameters = len(list(model.parameters()))
+    assert counts[:2] == [parameters, parameters] and len(taken) == 2 * parameters
+    update = next(sent for sent in taken if sent.key == ("5.weight", "update"))
+    assert np.array_equal(update.sample.array, (model[-1].weight.detach() - before).numpy())

@@ -10,11 +10,11 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
-from torcheer.monitor.array_statistics import bits_hash, summarise
+from torcheer.monitor.array_statistics import bits_hash, summarise, summarise_together
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
 from torcheer.runlog.log_writer import LogWriter
-from torcheer.samples import Alert, Delivery, SendMessage, place_in
+from torcheer.samples import Alert, Delivery, SendMessage, Statistics, place_in
 from torcheer.terminal import folded
 from torcheer.wire.notify.notifier import notify_from
 
@@ -38,6 +38,7 @@ class WatchAnalysis:
                 facts=facts, log_bytes=plan.log_bytes,
             )  # fmt: skip
         self._hashed = frozenset(plan.rank.get("hashed", ()))  # variables whose bits other ranks' are compared with
+        self._prepared: dict[int, Statistics] = {}  # by the id of a delivery
         self._told: dict[str, int] = {}  # the step of each rule's last alert
         self._busy = False  # whether a value arrived since the last tick
         self._silence, self._prints = _silence(plan.rules), plan.prints
@@ -52,6 +53,11 @@ class WatchAnalysis:
             self._places.learn(changes["places"])
             self._tell(())
 
+    def prepare(self, deliveries: Sequence[Delivery]) -> None:
+        """Compute the statistics of values that `take` is given next, at a fraction of the cost of one by one."""
+        values = [delivery for delivery in deliveries if delivery.media is None]
+        self._prepared = dict(zip(map(id, values), summarise_together(values)))
+
     def take(self, delivery: Delivery) -> None:
         """Compute the statistics of a value, log it, judge it; what a person logged is only written."""
         self._busy = True
@@ -61,7 +67,7 @@ class WatchAnalysis:
             if self._log is not None:
                 self._log.sample(delivery.sample, delivery.media, delivery.time_secs)
             return
-        summary = summarise(delivery)
+        summary = self._prepared.pop(id(delivery), None) or summarise(delivery)
         if self._log is not None:
             hashes = delivery.sample.variable in self._hashed
             self._log.value(delivery, summary, bits_hash(delivery.sample.array, delivery.stride) if hashes else None)

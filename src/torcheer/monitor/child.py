@@ -24,6 +24,7 @@ _TICK_SECS = 0.2
 _POLL_SECS = 0.02  # between two polls of the wire while there is data
 _SHORT_SLEEP_SECS = 0.005
 _AWAKE_SECS = 1.0  # after the last value, before sleeping until woken
+_MOST_TOGETHER = 256  # values, after which commands are polled for
 _LAST_SECS = 0.7  # for the values left in the ring when the parent is gone
 _ORPHAN_SECS = 10.0
 
@@ -112,6 +113,8 @@ class DeliveryLoop:
         self._ring, self._readers, self._wire, self._commands = ring, readers, wire, commands
         self._quarantined: set[tuple[int, tuple[str, str]]] = set()  # index of a reader, and a key that it failed at
         self._failed: set[str] = set()
+        # A value that kills a callback, and this process, takes no other with it.
+        self._most_together = _MOST_TOGETHER if all(hasattr(reader, "prepare") for reader in readers) else 1
         self._ticked = self._polled = 0.0
         self.step = 0  # of the last value
 
@@ -141,10 +144,8 @@ class DeliveryLoop:
                 self._tick(now)
             if commands.is_overdue(now):
                 return commands.why
-            delivery = self._ring.take()
-            if delivery is not None:
-                self._deliver(delivery)
-                self._ring.done()
+            if deliveries := self._ring.take_together(self._most_together):
+                self._deliver_together(deliveries)
                 last_value_at = time.monotonic()
             elif commands.why:
                 return commands.why
@@ -164,6 +165,14 @@ class DeliveryLoop:
         if not self._ring.has_next():  # a value came before the writer saw the flag
             self._commands.poll(_TICK_SECS)
         self._ring.set_asleep(False)
+
+    def _deliver_together(self, deliveries: list[Delivery]) -> None:
+        if self._most_together > 1:
+            for reader in self._readers:
+                self._guarded(reader, partial(reader.prepare, deliveries), "prepare")  # type: ignore[attr-defined]
+        for delivery in deliveries:
+            self._deliver(delivery)
+            self._ring.done()
 
     def _deliver(self, delivery: Delivery) -> None:
         self.step = delivery.sample.step

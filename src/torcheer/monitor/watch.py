@@ -43,6 +43,7 @@ from torcheer.tap.sample_sender import Sender
 from torcheer.tap.sending.byte_limits import fair_bytes
 from torcheer.tap.step_schedule import Every
 from torcheer.terminal import folded, is_silenced, notice_alert, warn_or_print
+from torcheer.terminal.progress import Progress
 from torcheer.terminal.streams import encodable
 from torcheer.wire.notify.notifier import Notifier
 
@@ -50,6 +51,10 @@ __all__ = ["Every", "Transport", "Watch", "watch"]
 
 _MOST_WARNINGS = 10
 _PATIENCE_SECS = 2.0  # longer waits are reported
+_STALLED_SECS = 10.0  # without a value that the child has handled, before closing gives it up
+_POLL_SECS = 0.01
+_DROPS_SECS = 0.25  # between two looks at what was dropped
+_DROPS_FACTOR = 10  # by which drops must have grown to be reported again
 _LAST_SECS = 1.0  # for the child to close its files after Ctrl-C while closing
 
 
@@ -127,6 +132,7 @@ class Watch(metaclass=PublicClass):
         )  # the last step that ran before the loop was told; -1: it was not
         self._judge: StopJudge | None = None
         self._judged_looks = 0  # up to which `stop_on` was judged
+        self._drops_checked, self._drops_due = 0.0, 1  # when they were; how many are reported next
         self._told_here: set[tuple[str, int]] = set()  # rule and step of alerts that the child did not tell in time
         self._settings, self._inside, self._process = settings, False, os.getpid()
         self._rules, self._stop_on = settings.rules, settings.stop_on
@@ -174,8 +180,9 @@ class Watch(metaclass=PublicClass):
         settings, share = self._settings, link.ring.share_bytes
         limit = fair_bytes(selection.count_values(settings.what), share)
         self._sender = Sender(
-            link.ring, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem
-        )
+            link.ring, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem,
+            backlog=lambda: link.ring.backlog,
+        )  # fmt: skip
         self._probes = Probes(
             model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
         )  # fmt: skip
@@ -380,15 +387,19 @@ class Watch(metaclass=PublicClass):
         self._report_missing(self._sender)
         with self._sender.guard("what the watching process says"):
             self.judge_step()
-        deadline = time.monotonic() + self._settings.transport.drain_secs
         try:
-            self._wait_for_child(self._link, deadline)
-            self._link.stop(deadline - time.monotonic())
+            self._link.stop(self._wait_for_child(self._link))
         except BaseException:  # Ctrl-C: do not wait any longer
             self._link.stop(_LAST_SECS)
+            self._report_ending(self._link)
             raise
+        self._report_ending(self._link)
+
+    def _report_ending(self, link: Link) -> None:
+        """Say where the results are, and what is missing."""
+        assert self._probes is not None
         self._receive()
-        self._ending = ending_of(self._link.account, self._place, self._logged, self._opened)
+        self._ending = ending_of(link.account, self._place, self._logged, self._opened)
         for problem in (self._ending.problem, self._late_stop()):
             if problem:
                 self._problem(problem)
@@ -440,16 +451,35 @@ class Watch(metaclass=PublicClass):
             why = getattr(error, "strerror", None) or error
             self._problem(f"what became of the values cannot be written: {why}")
 
-    def _wait_for_child(self, link: Link, deadline: float) -> None:
-        """Wait up to two seconds for the child; report if it needs more."""
-        began = time.monotonic()
-        patience = began + min(_PATIENCE_SECS, (deadline - began) / 2)  # the other half is for closing its files
-        while (waiting := link.waiting) and link.process.is_alive():
-            if (now := time.monotonic()) >= patience:
-                remaining = f"it has {max(deadline - now, 0.0):.1f} s for them"
-                self._print_or_tell(f"torcheer: {waiting:,} values wait for the watching process; {remaining}")
-                return
-            time.sleep(0.01)
+    def _wait_for_child(self, link: Link) -> float:
+        """Wait until the child has taken what it was sent; returns how many seconds it then has to end.
+
+        Without `drain_secs` that is as long as it gets on; from two seconds on, its progress is shown. With it, it is
+        waited for up to two seconds, which is reported.
+        """
+        most_secs = self._settings.transport.drain_secs
+        began = moved = time.monotonic()
+        patience = began + (_PATIENCE_SECS if most_secs is None else min(_PATIENCE_SECS, most_secs / 2))
+        handled, is_told, shows = link.ring.handled, False, None if self._settings.tell is None else False
+        with Progress("torcheer.watch: reading the rest", link.waiting, "values", progress=shows) as progress:
+            while (waiting := link.waiting) and link.process.is_alive():
+                now = time.monotonic()
+                if link.ring.handled != handled:
+                    progress.add(link.ring.handled - handled)
+                    handled, moved = link.ring.handled, now
+                if most_secs is None and now - moved >= _STALLED_SECS:
+                    return 0.0
+                if now >= patience and not is_told:
+                    is_told = True
+                    left = (
+                        "Ctrl-C drops them" if most_secs is None else f"it has {began + most_secs - now:.1f} s for them"
+                    )
+                    self._print_or_tell(f"torcheer: {waiting:,} values wait for the watching process; {left}")
+                    if most_secs is not None:
+                        break
+                self._receive()
+                time.sleep(_POLL_SECS)
+        return _STALLED_SECS if most_secs is None else began + most_secs - time.monotonic()
 
     def __enter__(self) -> Watch:
         try:
@@ -478,11 +508,29 @@ class Watch(metaclass=PublicClass):
         with self._sender.guard("what the watching process says"):
             self._receive()
             self.judge_step()
+            self._report_drops()
             if self._box is not None:
                 self._box.update(self)
         if self._should_stop and self._inside:
             self._stopped_at = self.step - 1 if self._stopped_at < 0 else self._stopped_at
             raise StopAsked(id(self))
+
+    def _report_drops(self) -> None:
+        """Report values that find no room while it happens: at first at once, then whenever they are ten times more."""
+        link, now = self._link, time.monotonic()
+        if link is None or now - self._drops_checked < _DROPS_SECS or not link.ring.has_reader:
+            return
+        self._drops_checked = now
+        account = link.account
+        dropped = 0 if self._settings.transport.policy == "latest" else sum(account.dropped.values())
+        if dropped < self._drops_due:
+            return
+        self._drops_due = _DROPS_FACTOR * dropped
+        self._problem(
+            f"the other process is behind: at step {self.step:,}, {dropped:,} of {account.offered:,} values so far "
+            f"were dropped, and it has handled {account.handled:,}. Watch fewer steps (every=), fewer layers, or less "
+            "of them (what=); `w.drops` has the counts of each"
+        )
 
     def _receive(self) -> None:
         for message in self._link.heard() if self._link is not None else ():

@@ -39,13 +39,13 @@ class Transport(metaclass=PublicClass):
     - `policy`: what happens when it is full: "drop" the new value (the default), keep the "latest" of each key, or
       "block" the training.
     - `block_ms`: with "block": milliseconds that the training waits before the new value is dropped.
-    - `drain_secs`: seconds that closing waits for the child to finish; 10 by default.
+    - `drain_secs`: seconds that closing waits for the child to finish; None: as long as it gets on, the default.
     """
 
     bytes: int = 64 << 20
     policy: str = "drop"
     block_ms: float = 0.0
-    drain_secs: float = 10.0
+    drain_secs: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.bytes, bool) or not isinstance(self.bytes, int):
@@ -55,6 +55,8 @@ class Transport(metaclass=PublicClass):
             raise BadArgument(f"transport: no policy {self.policy!r}; there are {', '.join(POLICIES)}.{hint}")
         for name in ("block_ms", "drain_secs"):
             value = getattr(self, name)
+            if value is None and name == "drain_secs":
+                continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise BadArgument(f"transport: {name}={value!r}: a number is needed, 0 or more")
         if (self.policy == "block") != (self.block_ms > 0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,7 +174,8 @@ def _pack(rows: list[SampleRow]) -> list[Sample]:
     """Pack the numbers of all rows into three arrays."""
     binned = iter(range(len(rows)))
     counts = [[*row.counts, next(binned) if row.histogram else -1] for row in rows]
-    histograms = np.array([row.histogram for row in rows if row.histogram], np.int64).reshape(-1, BINS)
+    bins = chain.from_iterable(row.histogram for row in rows)  # a third of the cost of an array of tuples
+    histograms = np.fromiter(bins, np.int64).reshape(-1, BINS)
     arrays = {
         "statistics": np.array([row.statistics for row in rows], np.float64),
         "counts": np.array(counts, np.int64),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from torcheer.encoding import Offer
 from torcheer.samples import Key
 from torcheer.tap.reduction.cuda_statistics import Fetcher
 from torcheer.tap.ring_turns import Turns
@@ -20,8 +21,18 @@ from torcheer.tap.sending.device_values import DeviceValues
 from torcheer.tap.sending.finite_checks import CheckedArrivals, NonfiniteValues
 from torcheer.tap.sending.logged_values import LoggedValues
 from torcheer.tap.sending.sent_keys import SentKeys
-from torcheer.tap.tensor_copies import ErrorGuard, GroupSink, Report, all_finite, local_shard, offer, refusal, subsample
+from torcheer.tap.tensor_copies import (
+    ErrorGuard,
+    GroupSink,
+    Report,
+    all_finite,
+    local_shard,
+    record_of,
+    refusal,
+    subsample,
+)
 
+_TOGETHER_BYTES = 256 << 10  # at most, of values that are sent as one record
 _FLAGGED = frozenset({"weight", "update"})  # variables with `flags`
 
 
@@ -29,12 +40,14 @@ class Sender:
     """Sends values and never raises; a key that fails is reported and disabled from then on.
 
     `whole` has patterns of "layer/variable" that are sent in full, up to `share_bytes`, an eighth of the ring.
+    `backlog` tells which share of the ring waits to be read.
     """
 
     def __init__(
-        self, link: GroupSink, *, limit_bytes: int, share_bytes: int, whole: Sequence[str] = (), report: Report
-    ) -> None:
-        self.report, self._keys = report, SentKeys(report)
+        self, link: GroupSink, *, limit_bytes: int, share_bytes: int, whole: Sequence[str] = (), report: Report,
+        backlog: Callable[[], float] = lambda: 0.0,
+    ) -> None:  # fmt: skip
+        self.report, self._keys, self._backlog = report, SentKeys(report), backlog
         self.limits = ByteLimits(limit_bytes, share_bytes, FullKeys(whole), report)
         self._turns = Turns(link, self.limits.report_overflow)
         self.nonfinite = NonfiniteValues()
@@ -73,14 +86,15 @@ class Sender:
                 flags = self._flags(tensor, variable) if variable in _FLAGGED else ()
                 if plain.device.type in self.limits.devices:
                     self._device_values.send(plain, key, step, minus, flags, **extras)
-                else:
-                    self._send_from_host(plain, key, step, minus, flags, extras)
+                elif (record := self._host_record(plain, key, step, minus, flags, extras)) is not None:
+                    self._turns.offer(*record)
         except Exception as error:  # no error here may reach the model
             self._keys.disable(key, error)
 
-    def _send_from_host(
+    def _host_record(
         self, tensor: Tensor, key: Key, step: int, minus: Tensor | None, flags: tuple[str, ...], extras: dict[str, Any]
-    ) -> None:
+    ) -> Offer | None:
+        """What to offer of a value in the host's memory; counts it, and looks at it where a loop may stop for it."""
         keys, message, count = self._keys, self._device_values.message, self._keys.counts.get(key, 0)
         keys.counts[key] = count + 1  # `count`, in line: it runs for every value
         header: dict[str, Any] = {"layer": key[0], "variable": key[1], "step": step, "time_secs": time.time()}
@@ -90,14 +104,14 @@ class Sender:
         for flag in flags:
             header[flag] = True
         limit = self.limits.limit(tensor, key, minus)
-        offer(
-            self._turns, tensor, minus=minus, limit_bytes=limit, report=lambda text: keys.refuse(key, tensor, text),
-            **header,
-        )  # fmt: skip
+        record = record_of(
+            tensor, minus=minus, limit_bytes=limit, report=lambda text: keys.refuse(key, tensor, text), **header
+        )
         if key not in keys.disabled:
             self.limits.note(tensor.nbytes)
             if self.nonfinite.found is not None:  # also where the ring had no room for it
                 self.nonfinite.check(tensor, key, step)
+        return record
 
     def _flags(self, tensor: Tensor, variable: str) -> tuple[str, ...]:
         if variable == "weight" and not tensor.requires_grad:
@@ -105,25 +119,54 @@ class Sender:
         return ("scaled",) if variable == "update" and self.scaled else ()
 
     def send_together(self, values: Sequence[tuple[Tensor, str, Tensor | None]], variable: str, step: int) -> None:
-        """Send one variable of many layers: (tensor, layer, its snapshot) of each; on a GPU with few calls."""
+        """Send one variable of many layers: (tensor, layer, its snapshot) of each; with few calls and records."""
         if self._process != os.getpid():
             return
         together, disabled, has_flags = [], self._keys.disabled, variable in _FLAGGED
+        records: list[Offer] = []
         in_full = self.limits.keys_in_full
         for tensor, layer, minus in values:
             plain, key = tensor if type(tensor) is Parameter else local_shard(tensor), (layer, variable)
             if key in disabled:
                 continue
-            if plain.device.type in self.limits.devices and key not in in_full:
+            if plain.device.type not in self.limits.devices:
+                self._add_record(records, plain, key, step, minus, self._flags(tensor, variable) if has_flags else ())
+            elif key not in in_full:
                 together.append((plain, key, minus, self._flags(tensor, variable) if has_flags else ()))
             else:
                 self.send(tensor, layer, variable, step, minus)
+        if records:
+            with self.guard(f"{variable} of {len(records):,} tensors"), self._lock:
+                self._offer_together(records)
         try:
             with self._lock:
                 self._device_values.send_together(together, step)
         except Exception as error:
             for _, key, _, _ in together:
                 self._keys.disable(key, error)
+
+    def _add_record(
+        self, records: list[Offer], tensor: Tensor, key: Key, step: int, minus: Tensor | None, flags: tuple[str, ...]
+    ) -> None:
+        try:
+            with self._lock:
+                record = self._host_record(tensor, key, step, minus, flags, {})
+        except Exception as error:
+            self._keys.disable(key, error)
+            return
+        if record is not None:
+            records.append(record)
+
+    def _offer_together(self, records: list[Offer]) -> None:
+        """Send values as few records of the ring, in their order; singly, where there is no room for all of one."""
+        begin, size_bytes = 0, 0
+        for end, (_, next_bytes, _) in enumerate([*records[1:], records[0]], 1):
+            size_bytes += records[end - 1][1]
+            if end == len(records) or size_bytes + next_bytes > _TOGETHER_BYTES:
+                group, begin, size_bytes = records[begin:end], end, 0
+                if len(group) < 2 or not self._turns.offer_together(group):
+                    for record in group:
+                        self._turns.offer(*record)
 
     def send_if_nonfinite(self, tensor: Tensor, layer: str, variable: str, step: int) -> None:
         """Send a tensor that has a NaN or infinite number; on a GPU that is decided later."""
@@ -177,7 +220,7 @@ class Sender:
         if self._fetcher.busy:
             with self._lock:
                 self._fetcher.send_arrived()
-        self.limits.begin()
+        self.limits.begin(self._backlog())
         self._turns.begin(self.limits.expected)
 
     @property

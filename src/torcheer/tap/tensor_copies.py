@@ -56,10 +56,28 @@ def offer(
     report: Report | None = None,
     **extras: Any,
 ) -> bool:
-    """Copy a tensor into the ring, or every n-th number of one that has more than `limit_bytes`.
+    """Copy a tensor into the ring, as `record_of` describes; False where it has no room, or there is no record."""
+    record = record_of(
+        tensor, layer=layer, variable=variable, step=step, limit_bytes=limit_bytes, minus=minus, report=report, **extras
+    )
+    return record is not None and link.offer(*record)
 
-    `minus` is subtracted on the way: the `subsample` of another tensor of its shape. Returns False where the ring has
-    no room, or the tensor cannot be payload; `report` receives the reason. `extras` are fields of `Delivery`.
+
+def record_of(
+    tensor: Tensor,
+    *,
+    layer: str,
+    variable: str,
+    step: int,
+    limit_bytes: int = 8 << 20,
+    minus: Tensor | None = None,
+    report: Report | None = None,
+    **extras: Any,
+) -> Offer | None:
+    """What to offer a ring of a tensor: all of it, or every n-th number of one that has more than `limit_bytes`.
+
+    `minus` is subtracted on the way: the `subsample` of another tensor of its shape. Returns None where the tensor
+    cannot be payload; `report` receives the reason. `extras` are fields of `Delivery`.
     """
     with _no_torch_function():
         plain = local_shard(tensor)
@@ -67,17 +85,17 @@ def offer(
             header = {"layer": layer, "variable": variable, "item": -1, "step": step, "type": name, "time_secs": 0.0,
                      "shape": list(plain.shape), **extras}  # fmt: skip
             header["time_secs"] = header["time_secs"] or time.time()
-            return link.offer(header, size, MemoryCopy(plain, plain.data_ptr(), size))
+            return header, size, MemoryCopy(plain, plain.data_ptr(), size)
         if reason := refusal(plain):
             if report is not None:
                 report(f"{layer} ({variable}) is not sent: {reason}")
-            return False
+            return None
         plain = plain.detach()
         payload, stride = subsample(plain, limit_bytes)
         header = describe(plain, payload, stride, layer=layer, variable=variable, step=step, **extras)
         if stride > 1 and minus is None:
             header["finite"] = all_finite(plain)
-        return link.offer(header, payload.nbytes, _tensor_writer(payload, minus))
+        return header, payload.nbytes, _tensor_writer(payload, minus)
 
 
 def describe(tensor: Tensor, payload: Tensor, stride: int, *, time_secs: float = 0.0, **extras: Any) -> dict[str, Any]:

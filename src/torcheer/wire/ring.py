@@ -29,6 +29,7 @@ from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, HEAD, TAIL, TA
 
 POLICIES: Final = ("drop", "latest", "block")
 _LEAST_BYTES: Final = 64 << 10
+_TOGETHER_BYTES: Final = 4 << 20  # after which no further values are taken together
 
 
 class ReaderProcess(Protocol):
@@ -223,6 +224,11 @@ class Ring:
         return self.memory.size if head is None or tail is None else self.memory.size - (head - tail)
 
     @property
+    def backlog(self) -> float:
+        """The filled share of the memory, where records stand one behind the other."""
+        return 1.0 - self.free_bytes / self.memory.size
+
+    @property
     def published(self) -> int:
         """Values written."""
         return self._writer.published
@@ -321,8 +327,17 @@ class RingReader:
             self.memory.put(TAKEN, self.taken)
         return self._rest.popleft() if self._rest else None
 
+    def take_together(self, most: int) -> list[Delivery]:
+        """Take what is there, at most so many values; where the process ends before `done`, all of them are lost."""
+        taken: list[Delivery] = []
+        size_bytes = 0
+        while len(taken) < most and size_bytes < _TOGETHER_BYTES and (delivery := self.take()) is not None:
+            taken.append(delivery)
+            size_bytes += delivery.sample.array.nbytes
+        return taken
+
     def done(self) -> None:
-        """Count the value taken last as handled."""
+        """Count a value that was taken as handled."""
         self.handled += 1
         self.memory.put(HANDLED, self.handled)
 

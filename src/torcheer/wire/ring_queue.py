@@ -16,6 +16,7 @@ _FIELDS: Final = struct.Struct("<QQQQQQII")  # in the order of `_RecordHead`
 _CHECK: Final = struct.Struct("<I")
 _HEAD_BYTES: Final = _FIELDS.size + _CHECK.size
 _RETRY_SECS: Final = 0.001  # before a record with a wrong checksum is given up
+_FORGET_BYTES: Final = 1 << 20  # read, until they are unmapped
 _GAP: Final = 2**32 - 1  # value of `text` in the padding at the end of the memory
 
 
@@ -98,6 +99,7 @@ class QueueReader:
             memory.recover_count(PASSED),
             memory.recover_count(DAMAGED),
         )
+        self._forgotten = self._tail  # up to which what was read is unmapped
         self._resumed = self._tail > 0  # a previous reader may have died between storing two counts
 
     def _recover_tail(self) -> int:
@@ -181,8 +183,18 @@ class QueueReader:
         return head
 
     def _set_tail(self, tail: int) -> None:
+        if tail // _FORGET_BYTES != self._tail // _FORGET_BYTES:
+            self._forget(tail)
         self._tail = tail
         self._memory.put(TAIL, tail)
+
+    def _forget(self, tail: int) -> None:
+        """Unmap what was read since the last time; in two parts, where the memory's end lies between them."""
+        size = self._memory.size
+        begin, end = max(self._forgotten, tail - size) % size, tail % size
+        self._forgotten = tail
+        for first, last in ((begin, end),) if begin < end else ((begin, size), (0, end)):
+            self._memory.forget(first, last)
 
     def count_damaged(self, count: int) -> None:
         """Count values that could not be read."""

@@ -28,6 +28,7 @@ _HEADER_BYTES: Final = 4096  # before the records
 _MAGIC: Final = 0x676E_6972_6372_6F74  # "torcring"
 _MASK: Final = 2**64 - 1
 _POPULATE: Final = getattr(mmap, "MAP_POPULATE", 0)
+_DONTNEED: Final = mmap.MADV_DONTNEED  # of shared memory: the pages stay, and are mapped again when they are read
 _ROW_BYTES: Final = 4096  # row length of the table whose sums `_table_checksum` takes
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -102,6 +103,13 @@ class Memory:
         """Read a counter of a reader that may have been killed between the two stores; at most PUBLISHED."""
         value: int = self.words[index]
         return min(value, self.get(PUBLISHED) or value)
+
+    def forget(self, begin: int, end: int) -> None:
+        """Unmap what this process has read: else all of a ring would count as its memory, after one lap."""
+        page = mmap.PAGESIZE
+        first, last = -(-(_HEADER_BYTES + begin) // page) * page, (_HEADER_BYTES + end) // page * page
+        if first < last:
+            self._map.madvise(_DONTNEED, first, last - first)
 
     def checksum(self, header: bytes, payload: Any) -> int:
         """The checksum of a record."""

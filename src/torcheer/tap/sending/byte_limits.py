@@ -13,6 +13,8 @@ from torcheer.tap.tensor_copies import Report, refusal
 
 _PLANNED_BYTES = 64 << 10  # at least, per tensor, however many are expected
 _LEAST_BYTES = 4 << 10  # at least, per tensor, however many there are
+_BUSY_BYTES = 16 << 10  # at least, per tensor, while the child is behind
+_BEHIND, _CAUGHT_UP = 0.25, 0.05  # of the ring, filled with what the child has not read as a watched step begins
 _STEP_SHARES = 5  # eighths of the ring that a watched step may fill: the child may not have read all of the last one
 _TWINS = {"weight": "update", "update": "weight"}  # compared with each other: the same numbers of both are sent
 
@@ -49,21 +51,29 @@ class ByteLimits:
         self.limit_bytes, self.share_bytes, self.full_keys = limit_bytes, share_bytes, full_keys
         self.devices = frozenset({"cuda"})  # types of devices on which values are reduced, without waiting
         self._planned_bytes, self._report = limit_bytes, report
+        self._pace = 1.0  # share of a large tensor's limit that the child keeps up with
         self._sizes: list[int] = []  # of this step's tensors, in full
         self.note = self._sizes.append  # counts a value of this step, by its size in full
         self._snapshots: dict[Key, int] = {}  # the limit of a key's last snapshot
         self._reported: set[str] = set()  # what was reported once
 
-    def begin(self) -> None:
-        """Begin a watched step: where the last one overflowed the ring, send less of each tensor.
+    def begin(self, backlog: float = 0.0) -> None:
+        """Begin a watched step: where the last one overflowed the ring, or the child is behind, send less of each.
 
         A layer that is called 200 times in a pass has 200 values, which the plan did not expect. What still does not
-        fit, because it is sent in full or the child is slow, is sent at another step.
+        fit, because it is sent in full or the child is slow, is sent at another step. `backlog`: the filled share of
+        the ring.
         """
-        if self._sizes:
-            fair = max(fair_share(self._sizes, _STEP_SHARES * self.share_bytes), _LEAST_BYTES)
-            self.limit_bytes = min(self._planned_bytes, fair)
-            self._sizes.clear()
+        if not self._sizes:
+            return
+        fair = max(fair_share(self._sizes, _STEP_SHARES * self.share_bytes), _LEAST_BYTES)
+        limit = min(self._planned_bytes, fair)
+        if backlog > _BEHIND:
+            self._pace = max(self._pace / 2, min(_BUSY_BYTES / limit, 1.0))
+        elif backlog < _CAUGHT_UP:
+            self._pace = min(self._pace * 2, 1.0)
+        self.limit_bytes = min(limit, max(int(limit * self._pace), _BUSY_BYTES))
+        self._sizes.clear()
 
     @property
     def keys_in_full(self) -> FullKeys | frozenset[Key]:
