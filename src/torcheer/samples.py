@@ -131,7 +131,7 @@ class Moments:
         mean = float(numbers.mean())
         differences, shift, total = numbers - mean, mean - self._mean, self.finite + numbers.size
         self._squares += float(differences @ differences) + shift * shift * self.finite * numbers.size / total
-        self._mean += shift * numbers.size / total
+        self._mean += shift * (numbers.size / total)
         self.finite = total
 
     @property

@@ -167,7 +167,7 @@ class _Moments:
             buffer *= buffer
             shift, total = mean - self._mean, self._added + chunk.size
             self._squares += float(buffer.sum()) + shift * shift * self._added * chunk.size / total
-            self._mean += shift * chunk.size / total
+            self._mean += shift * (chunk.size / total)  # of the first chunk its mean, to the bit
             self._added = total
 
     def _finish(self) -> None:
@@ -223,16 +223,13 @@ class _RowStatistics:
 
     def _moments(self, least: Array, greatest: Array) -> tuple[Array, Array, Array]:
         counts = self._sizes
-        shift = self._sums(self._numbers) / counts
-        centred = self._numbers - np.repeat(shift, counts)
-        sums = self._sums(centred)
+        means = self._sums(self._numbers) / counts
+        centred = self._numbers - np.repeat(means, counts)
         centred *= centred
         squares = self._sums(centred)
-        difference = sums / counts
-        means = np.minimum(np.maximum(shift + difference, least), greatest)
-        variances = np.where(least == greatest, 0.0, np.maximum(squares / counts - difference * difference, 0.0))
-        norms = np.maximum(squares + shift * (2 * sums + shift * counts), 0.0)
-        return means, np.sqrt(variances), np.sqrt(norms)
+        variances = np.where(least == greatest, 0.0, squares / counts)
+        norms = squares + counts * means * means
+        return np.minimum(np.maximum(means, least), greatest), np.sqrt(variances), np.sqrt(norms)
 
     def _sums(self, numbers: Array) -> Array:
         sums = np.empty(len(self._sizes))
