@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torcheer
+from torcheer.capture import torch_state
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.special_cases import aten_level
 from torcheer.capture.values import byte_history, copy_on_write, value_copies, written_regions
@@ -217,12 +218,16 @@ KEEPING = {module.__file__ for module in (copy_on_write, value_copies, byte_hist
 # Where the recorder calls functions.
 CALLING = (Recorder.__torch_function__.__code__, Recorder._run_special.__code__, Recorder.record.__code__)
 CAPTURE = copy_on_write.__file__.rsplit("/", 2)[0]  # the room
+# What only hands a call on: a dispatch mode of its own, and what is replaced in torch.
+BETWEEN = {aten_level.__file__, torch_state.__file__}
 
 
 def _nearest(frame: Any) -> Any:
-    """The innermost frame of the recorder's; a dispatch mode of its own stands between calls and what they run."""
+    """The innermost frame of the recorder's, of those that do not only hand a call on."""
     while frame is not None and (
-        not frame.f_code.co_filename.startswith(CAPTURE) or frame.f_code.co_filename == aten_level.__file__
+        not frame.f_code.co_filename.startswith(CAPTURE)
+        or frame.f_code.co_filename in BETWEEN
+        or frame.f_code.co_name == "give_memory"  # in place of `Tensor.set_`
     ):
         frame = frame.f_back
     return frame

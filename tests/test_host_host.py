@@ -130,7 +130,7 @@ def test_a_viewer_is_told_everything_when_it_comes_and_then_what_changes(host: H
         (alert,) = wait_until(lambda: viewer.alerts(), "the alert")
         assert alert == {
             "text": "loss is not a number", "severity": "error", "step": 3, "rule": "nan", "layer": "fc",
-            "id": alert["id"],
+            "id": alert["id"], "follows": "", "began_here": False,
         }  # fmt: skip
         host.state = State("paused", {"Step": 4})
         viewer.last("state_came", lambda message: message["state"]["status"] == "paused")

@@ -33,7 +33,7 @@ from torcheer.wire.ring_queue import QueueWriter
 HOUSE = str(Path(torcheer.__file__).parent) + os.sep
 DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 HOOK_TO_RING = {
-    "watch": ["tap/probe_hooks", "tap/layer_outputs", "tap/sample_sender", "tap/tensor_copies", "tap/ring_turns"],
+    "watch": ["tap/probe_hooks", "tap/layer_outputs", "tap/sample_sender", "tap/ring_turns"],
     "page": ["tap/probe_hooks", "host/follow/layer_probes", "host/state_sender", "tap/tensor_copies"],
 }
 RING = ["wire/ring", "wire/ring_queue"]

@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "save_activations_to": ("x", r"history\.save\(folder\)"),
     "halt": (None, "stop_early=True"),
     "backend": ("jax", "PyTorch only"),
-    "vis_outpaths": ("x", "Did you mean 'vis_outpath'"),
+    "vis_outpaths": ("x", "Did you mean 'vis_path'"),
     "vis_mode": ("folded", "use 'none', 'rolled'"),
 }
 
