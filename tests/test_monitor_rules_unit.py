@@ -14,7 +14,8 @@ from inspector_runs import judged
 
 from torcheer.errors import BadArgument
 from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import RULES, Rules, describe_rules, resolve_rules
+from torcheer.monitor.rules import RULES, Rules, describe_rules, loss_fits, resolve_rules
+from torcheer.monitor.rules.loss_fits import Fit, fits_of
 from torcheer.records import Sample
 from torcheer.samples import Alert, Delivery, Statistics
 
@@ -535,3 +536,22 @@ def test_a_loss_that_is_nan_between_two_looks_says_that_its_layer_is_not_known()
     values = [sent(0, "1", "output", np.ones(3)), *metric("loss", [1.0, 1.0, math.nan])]
     (found,) = judged(values)
     assert found.what == "it is NaN; the layers were looked at last in step 0, so the one where it began is not known"
+
+
+def test_the_loss_of_a_step_is_fitted_once_for_all_rules_that_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[int] = []
+
+    def counted(output: Any, gradient: Any, earlier: Any) -> list[Fit]:
+        fitted.append(len(output))
+        return fits_of(output, gradient, earlier)
+
+    monkeypatch.setattr(loss_fits, "fits_of", counted)
+    output, rules = RANDOM.normal(size=(32, 10)).astype("f4"), Rules(resolve_rules("default"))
+    shares = np.exp(output) / np.exp(output).sum(1, keepdims=True)
+    gradient = 1e6 * (shares - np.eye(10)[RANDOM.integers(0, 10, 32)]).astype("f4") / 32
+    alerts: list[Alert] = []
+    for step in range(3):
+        for variable, array in (("output", output), ("grad", gradient)):
+            delivery = sent(step, "head", variable, array)
+            alerts += rules.judge(delivery, summarise(delivery))
+    assert fitted == [32, 32, 32] and [alert.rule for alert in alerts + rules.close()][:1] == ["loss_scale"]

@@ -111,8 +111,8 @@ def as_floats(numbers: Array) -> Array:
     if kind.kind == "c":
         with np.errstate(all="ignore"):
             return np.abs(numbers.astype(np.complex128))  # the magnitude may overflow float32
-    if kind == np.float32 or kind == np.float64:
-        return numbers.astype(kind.newbyteorder("="), copy=False)
+    if kind.char in "fd":
+        return numbers if kind.isnative else numbers.astype(kind.newbyteorder("="))
     is_wide = kind.kind in "iu" and kind.itemsize > 2
     return numbers.astype(np.float64 if is_wide else np.float32)
 
@@ -276,6 +276,9 @@ def _histogram(finite: Array) -> tuple[int, ...]:
     """Counts by sign and power of two, read from the first bits of each number."""
     is_double = finite.dtype.itemsize == 8
     bits: Array = np.ascontiguousarray(finite).view(np.uint64 if is_double else np.uint32)
+    if bits.size == 1:  # such as a loss: without counting thousands of exponents
+        place = int((_BIN64 if is_double else _BIN32)[int(bits[0]) >> (52 if is_double else 23)])
+        return (0,) * place + (1,) + (0,) * (BINS - 1 - place)
     counts = np.bincount(
         (bits >> (52 if is_double else 23)).astype(np.int64), minlength=len(_BIN64 if is_double else _BIN32)
     )

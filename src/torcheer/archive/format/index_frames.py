@@ -243,6 +243,8 @@ def _check_keys(value: Any, depth: int) -> None:
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is not text")
         value = value.values()
+    if _LEAF_TYPES.issuperset(map(type, value)):  # most lists; without a look at each part here
+        return
     for part in value:
         if type(part) not in _LEAF_TYPES and isinstance(part, (dict, list, tuple)):
             _check_keys(part, depth - 1)

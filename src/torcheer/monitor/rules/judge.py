@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torcheer.monitor.rules.causes import EXPLAINS, MISTAKES, Cause, rank
+from torcheer.monitor.rules.loss_fits import LossGradient
 from torcheer.monitor.rules.rule import Finding, Rule, StepValues, Verdict
 from torcheer.monitor.rules.rule_settings import RULES
 from torcheer.samples import Alert, Delivery, Key, Statistics
@@ -63,6 +64,7 @@ class Rules:
         self._streaks: dict[tuple[str, Key], _Streak] = {}
         self._current: dict[bool, StepValues] = {}  # True: metrics, which come at every step; False: watched values
         self._previous: dict[bool, StepValues] = {}  # the steps before those, for late values
+        self._loss_gradient = LossGradient()
         self._step: int | None = None  # of the last value
         self._pending: dict[str, list[_PendingAlert]] = {}
         self._step_count = 0  # steps with values
@@ -106,7 +108,7 @@ class Rules:
         alerts = self._end(metric)
         self._step_count += step != self._step
         self._looks += not metric
-        self._step, self._current[metric] = step, StepValues(step)
+        self._step, self._current[metric] = step, StepValues(step, self._loss_gradient)
         return alerts, self._current[metric]
 
     def _rules_for(self, variable: str) -> list[Rule]:

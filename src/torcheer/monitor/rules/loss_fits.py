@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,21 @@ _CLEARLY, _NOISE = 0.2, 5e-4  # a mistake's residual is below this part of a rig
 
 
 class LossGradient:
-    """Pairs the last layer's output with its gradient, which is the first gradient of a step."""
+    """Pairs the last layer's output with its gradient, the first one of a step; for all rules together."""
 
     def __init__(self) -> None:
         self._step, self._done = -1, False
         self._outputs: dict[str, NDArray[Any]] = {}
+        self._seen: Delivery | None = None  # the newest value, and what it fits
+        self._fits: list[Fit] | None = None
 
     def fits(self, value: Observation, delivery: Delivery, step: int) -> list[Fit] | None:
         """Keep an output; for the first gradient, return the losses that it fits. None: it cannot be decided."""
+        if delivery is not self._seen:
+            self._fits, self._seen = self._take(value, delivery, step), delivery
+        return self._fits
+
+    def _take(self, value: Observation, delivery: Delivery, step: int) -> list[Fit] | None:
         if step != self._step:
             self._step, self._done = step, False
             self._outputs.clear()
@@ -75,7 +83,7 @@ class Fit:
         return math.log(self.classes) * max(1.0, self.factor)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Rows:
     """The input of a loss and its gradient, one row per answer."""
 
@@ -85,6 +93,10 @@ class _Rows:
     groups: Array  # group number of each row; each group may have its own weight
     count: int  # of all rows, also those that are not compared
 
+    @cached_property
+    def _norm(self) -> float:
+        return float(np.linalg.norm(self.gradient))
+
     def compare(self, known: Array, one_group: bool = False) -> tuple[Array, float]:
         """Fit a known gradient to the real one, group by group: the factors, and the relative residual."""
         groups = np.zeros_like(self.groups) if one_group else self.groups
@@ -92,31 +104,47 @@ class _Rows:
         squares = np.maximum(np.bincount(groups, (known * known).sum(axis=1)), 1e-300)
         scales = (products / squares)[groups]
         residue = self.gradient - scales[:, None] * known
-        return scales, float(np.linalg.norm(residue) / np.linalg.norm(self.gradient))
+        return scales, float(np.linalg.norm(residue) / self._norm)
 
     def fit(
         self, name: str, known: Array, least: float = _CLOSE, twice: str = "", one_group: bool = False
     ) -> Iterator[Fit]:
         """Yield a known loss if the gradient is a multiple of its gradient."""
-        scales, residual = self.compare(known, one_group)
+        yield from self._fit(name, self.compare(known, one_group), least, twice)
+
+    def _fit(self, name: str, compared: tuple[Array, float], least: float = _CLOSE, twice: str = "") -> Iterator[Fit]:
+        scales, residual = compared
         if residual <= least and bool((scales > 0).all()):
-            classes = max(self.output.shape[1], 2)
-            yield Fit(name, float(np.median(scales)), self.count, self._is_even(scales), twice, classes)
+            ordered, half = np.sort(scales), len(scales) // 2  # as `np.median` has it
+            median = float(ordered[half] if len(scales) % 2 else (ordered[half - 1] + ordered[half]) / 2)
+            yield Fit(name, median, self.count, self._is_even(scales), twice, max(self.output.shape[1], 2))
+
+    def right_or_mistake(
+        self, name: str, right: Array, least: float, known: Callable[[], Array], twice: str
+    ) -> Iterator[Fit]:
+        """Yield a loss if the gradient fits it, and a mistaken one if it clearly fits that instead."""
+        compared = self.compare(right)
+        yield from self._fit(name, compared, least)
+        if compared[1] > _NOISE / _CLEARLY:  # else it is the right one, and the mistaken one need not be computed
+            yield from self.fit(name, known(), min(_EXACT, _CLEARLY * compared[1]), twice)
 
     def mistake(
         self, name: str, known: Array, twice: str, right: Sequence[Array], one_group: bool = False
     ) -> Iterator[Fit]:
         """Yield a mistaken loss if the gradient clearly fits it and no right one."""
         residual = min(self.compare(gradient, one_group)[1] for gradient in right)
-        yield from self.fit(
-            name, known, min(_EXACT, _CLEARLY * residual) if residual > _NOISE / _CLEARLY else -1.0, twice, one_group
-        )
+        if residual > _NOISE / _CLEARLY:
+            yield from self.fit(name, known, min(_EXACT, _CLEARLY * residual), twice, one_group)
 
     def _is_even(self, scales: Array) -> bool:
-        by_class = [scales[self.answer == label] for label in np.unique(self.answer)]
-        if len(scales) - len(by_class) < _EVEN_ROWS:  # too few to separate the classes
-            by_class = [scales]
-        return len(scales) >= _EVEN_ROWS and all(float(group.max()) <= 1.15 * float(group.min()) for group in by_class)
+        if len(scales) < _EVEN_ROWS:
+            return False
+        order = np.argsort(self.answer)
+        by_class, answers = scales[order], self.answer[order]
+        starts = np.concatenate(([0], np.flatnonzero(answers[1:] != answers[:-1]) + 1))
+        if len(scales) - len(starts) < _EVEN_ROWS:  # too few to separate the classes
+            starts = starts[:1]
+        return bool(np.all(np.maximum.reduceat(by_class, starts) <= 1.15 * np.minimum.reduceat(by_class, starts)))
 
 
 def fits_of(output: Array, gradient: Array, earlier: Sequence[Array] = ()) -> list[Fit]:
@@ -141,15 +169,20 @@ def _class_fits(output: Array, gradient: Array) -> Iterator[Fit]:
             yield from rows.mistake("cross entropy", shares - target, "softmax", [outputs - target, logarithm])
             yield from rows.mistake("negative shares", -target, "no log", [outputs - target, logarithm], one_group=True)
         else:
-            yield from rows.fit("cross entropy", shares - target)
-            again = _softmax(shares) - target
-            through = shares * (again - (shares * again).sum(axis=1, keepdims=True))
-            yield from rows.mistake("cross entropy", through, "softmax", [shares - target])
+            through = partial(_through_softmax, shares, target)
+            yield from rows.right_or_mistake("cross entropy", shares - target, _CLOSE, through, "softmax")
+
+
+def _through_softmax(shares: Array, target: Array) -> Array:
+    """The gradient of cross entropy for numbers whose softmax it was given."""
+    again = _softmax(shares) - target
+    through: Array = shares * (again - (shares * again).sum(axis=1, keepdims=True))
+    return through
 
 
 def _rows_of(output: Array, gradient: Array, axis: int) -> _Rows | None:
     outputs, gradients = (np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis]) for array in (output, gradient))
-    used = np.flatnonzero(np.any(gradients != 0, axis=1))  # the others are padding
+    used = np.flatnonzero((gradients != 0).any(axis=1))  # the others are padding
     outputs, gradients = (array[used[:_MOST_ROWS]].astype(np.float64) for array in (outputs, gradients))
     outputs, gradients = _drop_small(outputs, gradients)
     answer = gradients.argmin(axis=1)  # the only class with a negative gradient is the target
@@ -176,9 +209,12 @@ def _binary_fits(output: Array, gradient: Array, earlier: Sequence[Array]) -> It
         right = [outputs - target, (outputs - target) / np.maximum(outputs * (1 - outputs), 1e-12)]
         yield from rows.mistake("binary cross entropy", share - target, "sigmoid", right)
     else:
-        yield from rows.fit("binary cross entropy", share - target, _EXACT)
-        again = share * (1 - share) * (_sigmoid(share) - target)
-        yield from rows.mistake("binary cross entropy", again, "sigmoid", [share - target])
+
+        def through_sigmoid() -> Array:
+            through: Array = share * (1 - share) * (_sigmoid(share) - target)
+            return through
+
+        yield from rows.right_or_mistake("binary cross entropy", share - target, _EXACT, through_sigmoid, "sigmoid")
 
 
 def _drop_small(outputs: Array, gradients: Array) -> tuple[Array, Array]:

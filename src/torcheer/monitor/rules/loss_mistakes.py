@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.monitor.rules.loss_fits import Fit, LossGradient
+from torcheer.monitor.rules.loss_fits import Fit
 from torcheer.monitor.rules.metric_rules import is_training
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery, Key
@@ -25,7 +25,6 @@ class LossScale(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._loss_gradient = LossGradient()
         self._verdict: tuple[Key, Finding | None] | None = None
         self._by_design = False  # a GradScaler multiplied the loss and unscales the gradients
         self._gradient: tuple[int, Key, float, int] | None = None  # step, key, squared norm, numbers
@@ -39,7 +38,7 @@ class LossScale(Rule):
             yield from self._by_squares(value, values.step)
         elif value.variable == "update":
             self._by_design = self._by_design or delivery.scaled
-        elif (fits := self._loss_gradient.fits(value, delivery, values.step)) is not None:
+        elif (fits := values.loss_gradient.fits(value, delivery, values.step)) is not None:
             if fits:
                 self._verdict = value.key, self._judge(fits[0])
             else:
@@ -107,15 +106,11 @@ class ActivationTwice(Rule):
         ),
     }
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        super().__init__(settings)
-        self._loss_gradient = LossGradient()
-
     def wants(self, variable: str) -> bool:
         return variable in ("output", "grad")
 
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
-        fits = self._loss_gradient.fits(value, delivery, values.step)
+        fits = values.loss_gradient.fits(value, delivery, values.step)
         if not fits:
             return
         if not fits[0].twice:

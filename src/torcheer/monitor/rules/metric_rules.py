@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from torcheer.monitor.rules.loss_fits import LossGradient
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery
 
@@ -75,7 +74,7 @@ class Overfitting(Rule):
         self._training: deque[float] = deque(maxlen=50)
         self._training_count = 0  # number of training losses so far
         self._chance = math.inf  # a training loss that shows no learning: the first one, or ln of the count of classes
-        self._loss_gradient, self._tries = LossGradient(), _LOSS_TRIES
+        self._tries = _LOSS_TRIES
         self._counts_at_last: dict[str, int] = {}  # `_training_count` at the last value of each held-out loss
         self._best: dict[str, _HeldOut] = {}
         self._later: dict[str, deque[_HeldOut]] = {}  # the newest values after the best
@@ -85,7 +84,7 @@ class Overfitting(Rule):
 
     def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
         if value.variable != "metric":
-            self._see_classes(value, delivery, values.step)
+            self._see_classes(value, delivery, values)
             return
         loss = value.summary.mean
         if not math.isfinite(loss):
@@ -101,9 +100,9 @@ class Overfitting(Rule):
             measurement = _HeldOut(values.step, loss, median(list(self._training)[-new:]))
             yield value.key, self._judge(measurement, value.layer)
 
-    def _see_classes(self, value: Observation, delivery: Delivery, step: int) -> None:
+    def _see_classes(self, value: Observation, delivery: Delivery, values: StepValues) -> None:
         """Find the number of classes in the gradient of the loss, where it is a cross entropy."""
-        if self._tries and (fits := self._loss_gradient.fits(value, delivery, step)) is not None:
+        if self._tries and (fits := values.loss_gradient.fits(value, delivery, values.step)) is not None:
             self._tries = 0 if fits else self._tries - 1
             self._chance = fits[0].chance if fits else self._chance
 

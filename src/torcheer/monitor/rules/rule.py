@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
 from torcheer.samples import Delivery, Key, Statistics
+
+if TYPE_CHECKING:
+    from torcheer.monitor.rules.loss_fits import LossGradient
 
 GRADIENTS = ("grad", "weight_grad")
 
@@ -52,8 +55,8 @@ class Observation:
 class StepValues:
     """The values of one step so far, in order of arrival."""
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+    def __init__(self, step: int, loss_gradient: LossGradient) -> None:
+        self.step, self.loss_gradient = step, loss_gradient  # the latter is that of all steps
         self._observations: dict[str, dict[str, Observation]] = {}
         self.before: Observation | None = None  # the output before the newest one
         self.rectified: set[str] = set()  # layers whose outputs look like those of a ReLU
