@@ -348,9 +348,6 @@ class Session(metaclass=PublicClass):
         run.enter_context(self.run_log.noting_end(lambda: self.stop_reason))
         for problem in (*filter(None, [self.checkpoints.fetched]), *self.resume()):
             yield Alert(problem)
-        if self.resumed is not None:
-            event, self.resumed = self.resumed, None
-            yield event
         self.checkpoints.note_step(self.place.step)
         is_new = not self.has_begun
         if is_new:
@@ -361,6 +358,9 @@ class Session(metaclass=PublicClass):
         self.changes.export()
         self._logged.begin(is_new=is_new)
         run.callback(self._logged.close)
+        if self.resumed is not None:  # the log ends where the checkpoint does by now
+            event, self.resumed = self.resumed, None
+            yield event
         if is_new:
             yield from self.save()
         yield from map(Alert, leave_out(self))
