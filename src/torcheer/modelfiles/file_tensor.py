@@ -21,6 +21,7 @@ Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 _CHUNK: Final = 1 << 22  # numbers that are decoded at a time
 _MOST_DIMENSIONS: Final = 32
+_MOST_EXPANDED_BYTES: Final = 16 << 20  # of a tensor that has more numbers than its storage: `x.expand(1000)`
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,53 @@ class FileTensor:
             "mean": moments.mean, "std": moments.std, "min": extremes[0], "max": extremes[1], "zeros": moments.zeros,
             "nan": moments.nans, "inf": moments.infs,
         }  # fmt: skip
+
+
+def placed(
+    name: str, shape: tuple[int, ...], type: str, storage: Bytes, offset: int, strides: Sequence[int]
+) -> FileTensor:
+    """A tensor of an ordinary type, by where its numbers lie in a storage.
+
+    - `storage`: the bytes of the storage, mapped.
+    - `offset`, `strides`: in numbers, as torch counts.
+
+    Raises `ArchiveDamaged` where it does not lie in its storage.
+    """
+    coding = plain_coding(type)
+    if len(shape) != len(strides) or len(shape) > _MOST_DIMENSIONS or min((offset, *shape, *strides)) < 0:
+        raise ArchiveDamaged(f"{short_repr(name)} has a place that no tensor has")
+    count = prod(shape)
+    last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides)) if count else 0
+    if count and (last + 1) * coding.bytes > len(storage):
+        raise ArchiveDamaged(f"{short_repr(name)} lies outside of its storage")
+    if count * coding.bytes > max(len(storage), _MOST_EXPANDED_BYTES):
+        raise ArchiveDamaged(f"{short_repr(name)} has {count:,} numbers in a storage of {len(storage):,} bytes")
+    steps = [stride for stride, length in zip(strides, shape) if length > 1]
+    if not count or steps == [prod(shape[axis + 1 :]) for axis, length in enumerate(shape) if length > 1]:
+        start = offset * coding.bytes if count else 0
+        return FileTensor(name, shape, type, storage[start : start + count * coding.bytes], coding)
+    return StridedTensor(name, shape, type, storage[offset * coding.bytes :], strides)
+
+
+class StridedTensor(FileTensor):
+    """A tensor whose numbers lie in another order, a transposed weight, say; put in order when it is first read."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], type: str, storage: Bytes, strides: Sequence[int]) -> None:
+        """`storage`: its bytes, from its first number on; `placed` has checked that it lies in them."""
+        self.name, self.shape, self.type = name, shape, type
+        self._coding, self._storage, self._strides = plain_coding(type), storage, strides
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes, put in order."""
+        return bytes_of(self.type, self.shape)
+
+    @cached_property
+    def _data(self) -> Bytes:  # type: ignore[override]
+        size = self._coding.bytes
+        steps = [*(stride * size for stride in self._strides), 1]
+        view = np.lib.stride_tricks.as_strided(self._storage, (*self.shape, size), steps, writeable=False)
+        return np.ascontiguousarray(view).reshape(-1)
 
 
 class ShardedTensor(FileTensor):

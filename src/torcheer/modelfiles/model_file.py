@@ -85,7 +85,9 @@ def open_model_file(path: str | os.PathLike[str]) -> ModelFile:
         return read(file)
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError, MemoryError, AttributeError) as error:
         if isinstance(error, ArchiveDamaged | BadArgument):
-            raise
+            if str(file) in str(error):
+                raise
+            raise type(error)(f"{file}: {error}") from error
         raise ArchiveDamaged(f"{file} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
 
 

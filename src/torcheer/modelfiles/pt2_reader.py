@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from torcheer.disk import strict_json
 from torcheer.errors import ArchiveDamaged, BadArgument
-from torcheer.modelfiles.file_tensor import FileTensor, plain_coding
+from torcheer.modelfiles.file_tensor import FileTensor, placed
 from torcheer.modelfiles.model_file import ModelFile, text_of
 from torcheer.modelfiles.program_nodes import Node, Program, ValueShape
 from torcheer.modelfiles.torch_zip import TorchZip
@@ -47,9 +46,8 @@ def _weights(archive: TorchZip, config: str) -> Iterator[tuple[str, FileTensor]]
         if entry.get("use_pickle") or meta.get("dtype") not in _TYPES:
             continue  # a pickled object could run code
         type, shape = _TYPES[meta["dtype"]], tuple(map(_size, meta["sizes"]))
-        coding, data = plain_coding(type), archive.bytes_of(f"{folder}/{entry['path_name']}")
-        start = _size(meta.get("storage_offset", {"as_int": 0})) * coding.bytes
-        yield name, FileTensor(name, shape, type, data[start : start + prod(shape) * coding.bytes], coding)
+        data, offset = archive.bytes_of(f"{folder}/{entry['path_name']}"), meta.get("storage_offset", {"as_int": 0})
+        yield name, placed(name, shape, type, data, _size(offset), tuple(map(_size, meta["strides"])))
 
 
 def _size(size: Any) -> int:
