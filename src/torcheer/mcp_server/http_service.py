@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torcheer.errors import BadArgument
@@ -13,6 +16,15 @@ from torcheer.studio.connections.auth import Keys
 def serve(server: Any, port: int) -> None:
     """Serve until Ctrl-C; the address and the token are printed to stderr."""
     import uvicorn
+
+    class Server(uvicorn.Server):
+        """A server that SIGTERM ends at once, whatever it does: there is nothing to be saved."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            with super().capture_signals():
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                yield
 
     config = uvicorn.Config(
         server.streamable_http_app(json_response=True), host="127.0.0.1", port=port, log_level="error"
@@ -26,4 +38,4 @@ def serve(server: Any, port: int) -> None:
     keys = Keys(port)
     config.app = TokenGuard(config.app, keys)
     print(f"http://127.0.0.1:{port}/mcp\nAuthorization: Bearer {keys.token}", file=sys.stderr, flush=True)
-    uvicorn.Server(config).run([listener])
+    Server(config).run([listener])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.history import ModelHistory
+from torcheer.modelfiles import ModelFile
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
@@ -41,14 +42,15 @@ class RunTools:
     def list_runs(self, pattern: str = "") -> dict[str, Any]:
         """List the runs of the folder: path, name, status (live, running, ended, failed, killed) and a summary of each.
 
-        The path is what other tools take as run or path. pattern: a regular expression that path or name must contain.
+        The path is what other tools take as run or path. pattern: a text that path or name must contain, in which *
+        stands for any text and ? for any character.
         """
-        wanted, index = _compiled(pattern), index_of(self._folder)
+        index = index_of(self._folder)
         rows = [
             {"path": index.name_of(run.id), "name": run.name, "status": run.status, "summary": run.summary}
             for run in index.listed()
         ]
-        rows = [row for row in rows if wanted.search(row["path"]) or wanted.search(row["name"])]
+        rows = [row for row in rows if _fits(pattern, row["path"]) or _fits(pattern, row["name"])]
         return {"runs": rows[:MOST_NAMES], "count": len(rows)}
 
     def metrics(self, run: str, table: str = "", columns: Sequence[str] = (), last: int = 50) -> dict[str, Any]:
@@ -86,10 +88,10 @@ class RunTools:
     def layers(self, path: str, pattern: str = "") -> dict[str, Any]:
         """List the layers of a run, a saved history, an extraction or a model's file, with what is known of each.
 
-        pattern: a regular expression that the name must contain.
+        pattern: a text that the name must contain, in which * stands for any text and ? for any character.
         """
-        opened, wanted = self._open(path), _compiled(pattern)
-        rows = [row for row in _layers(opened) if wanted.search(row["name"])]
+        opened = self._open(path)
+        rows = [row for row in _layers(opened) if _fits(pattern, row["name"])]
         return {"kind": _kind(opened), "layers": rows[:MOST_NAMES], "count": len(rows)}
 
     def values(
@@ -162,11 +164,9 @@ class RunTools:
         return np.asarray(opened[layer][:]), {}
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise BadArgument(f"{pattern!r} is no regular expression: {error}") from None
+def _fits(pattern: str, name: str) -> bool:
+    """Return whether a name contains a pattern of * and ?; a regular expression could take for ever."""
+    return fnmatchcase(name, f"*{pattern.replace('[', '[[]')}*")
 
 
 def _layers(opened: Any) -> list[dict[str, Any]]:
@@ -188,6 +188,8 @@ def _layers(opened: Any) -> list[dict[str, Any]]:
     if isinstance(opened, Archive):
         names = {(sample.layer, sample.variable): None for sample in opened.samples()}
         return [{"name": layer, "variable": variable, "captured": True} for layer, variable in names]
+    if isinstance(opened, ModelFile):
+        return [{"name": name, "shape": list(opened[name].shape), "dtype": opened[name].type} for name in opened]
     return [{"name": name, "shape": list(opened[name].shape), "dtype": str(opened[name].dtype)} for name in opened]
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torcheer import __version__
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.mcp_server.run_tools import RunTools
 from torcheer.studio.connections.auth import Keys
 
+MOST_SECS: Final = 60.0  # of one request
 ABOUT = (
     "Training runs, saved histories, extractions and model files of one folder, read-only. list_runs names what is "
     "there; the others take such a name."
@@ -35,14 +36,22 @@ def tool_server(folder: Path) -> Any:
     return server
 
 
-def _explained(tool: Callable[..., Any], image: Any) -> Callable[..., Any]:
-    """Return the tool with our errors as its answers; a picture as one."""
+def _explained(tool: Callable[..., Any], image: Any) -> Callable[..., Awaitable[Any]]:
+    """Return the tool with our errors as its answers; a picture as one.
+
+    It runs in a thread, so that a slow request holds up no other, and is answered for after MOST_SECS.
+    """
+    import anyio
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        work = functools.partial(tool, *args, **kwargs)
         try:
-            answer = tool(*args, **kwargs)
+            with anyio.fail_after(MOST_SECS):
+                answer = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except TimeoutError:
+            raise ToolError(f"{tool.__name__} took more than {MOST_SECS:.0f} s; ask for less at a time") from None
         except TorcheerError as error:
             raise ToolError(str(error)) from None
         except Exception as error:  # a file that cannot be read: an assistant can go on with another
