@@ -107,7 +107,7 @@ LATE = {
     "encoding": {"isal", "ml_dtypes"},
     "etorch": {"safetensors"},
     "config": {"yaml"},
-    "mcp_server": {"mcp", "uvicorn"},
+    "mcp_server": {"mcp", "uvicorn", "anyio"},
     "extraction": {"cloudpickle", "ray", "safetensors"},
     "training": {"PIL", "mlflow", "onnx", "ray", "rich", "tensorboard", "wandb"},
     "integrations": {

@@ -13,7 +13,6 @@ import numpy as np
 from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.history import ModelHistory
-from torcheer.modelfiles import ModelFile
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
@@ -188,9 +187,11 @@ def _layers(opened: Any) -> list[dict[str, Any]]:
     if isinstance(opened, Archive):
         names = {(sample.layer, sample.variable): None for sample in opened.samples()}
         return [{"name": layer, "variable": variable, "captured": True} for layer, variable in names]
-    if isinstance(opened, ModelFile):
-        return [{"name": name, "shape": list(opened[name].shape), "dtype": opened[name].type} for name in opened]
-    return [{"name": name, "shape": list(opened[name].shape), "dtype": str(opened[name].dtype)} for name in opened]
+    stored = {name: opened[name] for name in opened}
+    return [
+        {"name": name, "shape": list(value.shape), "dtype": str(getattr(value, "dtype", None) or value.type)}
+        for name, value in stored.items()
+    ]
 
 
 def _last(series: Any) -> dict[str, Any]:
