@@ -250,3 +250,25 @@ def test_a_full_disk_ends_the_log_once_and_what_is_there_is_read(tmp_path: Path)
         assert told == [f"there is no log in {folder} from here on: No space left on device. The page goes on."]
         steps = RunLog(folder).tables()["t"].columns["Step"]
         assert 100 < len(steps) < 3000 and steps == list(range(len(steps)))
+
+
+@pytest.mark.parametrize("name", ["000000.index", "archive.json", "000000.data"])
+def test_a_log_that_was_cut_goes_on_in_another_archive_and_says_so_once(tmp_path: Path, name: str) -> None:
+    said: list[str] = []
+    log = writer(tmp_path)
+    for step in range(4):
+        log.row("train_step", {"Epoch": 0}, step)
+    log.sample(Sample(3, "picture", "image", -1, np.zeros((2, 2, 3), np.uint8)), {})
+    log.close()
+    file = tmp_path / "log" / "live" / name
+    file.write_bytes(file.read_bytes()[:-1])
+    for step in (4, 5):
+        log = LogWriter(tmp_path, "live", tell=said.append)
+        log.row("train_step", {"Epoch": 1}, step)
+        log.close()
+    assert len(said) == 1 and said[0].startswith("the log is damaged: ") and "live~00001" in said[0]
+    followed = FollowedLog(tmp_path)
+    catch_up(followed)
+    for tables in (RunLog(tmp_path).tables(), followed.tables):
+        assert tables["train_step"].columns["Step"] == [0, 1, 2, 3, 4, 5]
+    assert RunLog(tmp_path).problems and followed.problems

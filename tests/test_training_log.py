@@ -16,7 +16,10 @@ from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.training_tables import step_losses
-from torcheer.training.loop.events import EpochDone, StepDone
+from torcheer.runlog.writer_log import WriterLog
+from torcheer.training.checkpoints.parameter_changes import COLUMNS
+from torcheer.training.loop.events import Alert, EpochDone, StepDone
+from torcheer.training.observe.metric_csv import replace_csv
 from torcheer.training.observe.training_log import TrainingLog
 
 PLACE = {"stage": 0, "epoch": 0, "round": 0, "step": 0, "ended": []}
@@ -140,6 +143,51 @@ def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_older_one_wit
         assert logs(tmp_path)[name] == logs(whole)[name], name
     (alert,) = RunLog(tmp_path).alerts
     assert alert.rule == "session" and "cannot be used" in alert.what
+
+
+@pytest.mark.parametrize("left", [0.0, 0.02, 0.6, 0.999])
+def test_a_run_whose_sealed_log_is_cut_goes_on_to_the_same_end_and_says_so_once(
+    tmp_path: Path, whole: Path, left: float
+) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    cut(tmp_path / "run" / "log" / "train" / "000000.index", left)
+    newest = max((tmp_path / "run" / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    cut(newest / "model.safetensors", 0.5)  # so that there is something left to train
+    said = [event.message for event in session("plain", tmp_path / "run").run() if type(event) is Alert]
+    assert "model.safetensors has" in said[0] and "the log is damaged: " in said[1] and "goes on in" in said[1]
+    assert len(said) == 2 and results(tmp_path / "run") == results(whole)
+    ours, theirs = logs(tmp_path / "run"), logs(whole)
+    columns = {"train_epoch": ["Epoch", "loss", "val loss"], "test_epoch": ["Epoch", "val loss"],
+               "train_step": ["Step", "Epoch", "loss"]}  # fmt: skip
+    for name, names in columns.items():
+        assert all(list(ours[name][column]) == list(theirs[name][column]) for column in names), name
+    assert not [event for event in session("plain", tmp_path / "run").run() if type(event) is Alert]
+
+
+def test_a_change_by_hand_that_a_cut_log_has_lost_is_taken_from_its_file(tmp_path: Path) -> None:
+    log = TrainingLog(tmp_path)
+    log.begin(PLACE, [[]])
+    log.replace("changes", [(3, {"Epoch": 1, "name": "lr", "before": 0.1, "after": 0.2})])
+    replace_csv(tmp_path / "metrics" / "changes.csv", COLUMNS, [[3, 1, "lr", 0.1, 0.2]])
+    log.close()
+    before = TrainingLog(tmp_path).tables()["changes"]
+    cut(tmp_path / "log" / "train" / "000000.index", 0.3)
+    assert [row.cells for row in TrainingLog(tmp_path).tables()["changes"]] == [row.cells for row in before]
+    again = TrainingLog(tmp_path)
+    again.begin(PLACE | {"step": 4}, [[]])
+    again.close()
+    assert [row.cells for row in logs_of(tmp_path)["changes"]] == [row.cells for row in before]
+
+
+def cut(path: Path, left: float) -> None:
+    """Leave so much of a file."""
+    data = path.read_bytes()
+    path.write_bytes(data[: int(left * len(data))])
+
+
+def logs_of(directory: Path) -> Any:
+    """What the log itself has, without what the files have."""
+    return WriterLog(log_folder(directory, "train")).tables
 
 
 def test_a_log_that_is_removed_while_it_trains_is_written_again(tmp_path: Path, whole: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from torcheer.archive import Writer
 from torcheer.archive.format.archive_folder import read_about
-from torcheer.errors import BadArgument, TorcheerError
+from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.records import Sample
 from torcheer.runlog.commit_times import (
     COMMIT_SECS,
@@ -57,6 +57,7 @@ class LogWriter:
     the disk, too. After the first write error, reported once by `tell` (a full disk by `alarm`), nothing more is
     written. `goes_on` ends that report. With `waits_for_room` it is written on when a full disk has room again, and
     what was lost is reported. Without `tell` errors are raised, and what could not be written stays buffered.
+    Where what is there is damaged, it stays as it is, the log goes on in another archive, and `damage` says so.
     `keep` has patterns of the values whose arrays are written, too; `elsewhere` the metrics that are only counted, as
     another writer logs them. A log that `is_temporary` never waits for the disk. `facts` stand in its first frame.
     With `log_bytes` it is written in chunks, and older ones are thinned to stay within so many (`log_budget`).
@@ -84,16 +85,33 @@ class LogWriter:
         self._archive: Writer | None = None
         self._budget: LogBudget | None = None
         self._background: BackgroundCommits | None = None
+        self.damage = ""  # a sentence, where what is there was damaged
         path = log_folder(self.folder, writer)
         try:
-            if (path / "archive.json").exists() and read_about(path) != about_log(writer):
-                raise BadArgument(f"{path} is an archive of something else; write to another folder")
             self._fsync = "never" if is_temporary else "interval"  # never within a commit: `sync`
-            self._archive = self._open_archive(last_archive(path))
+            self._archive = self._open_last(path)
+            if self.damage and tell is not None:
+                tell(self.damage)
             if log_bytes is not None:
                 self._budget = LogBudget(path, log_bytes, tell or _ignore)
         except (OSError, TorcheerError) as error:
             self._give_up(error)
+
+    def _open_last(self, path: Path) -> Writer:
+        """Open the archive that is written to; where it is damaged, begin the next one: readers join both."""
+        last = last_archive(path)
+        try:
+            if (last / "archive.json").exists() and read_about(last) != about_log(self.writer):
+                raise BadArgument(f"{last} is an archive of something else; write to another folder")
+            return self._open_archive(last)
+        except ArchiveDamaged as error:
+            if not (path / "archive.json").exists():
+                raise  # readers would not find what continues it
+            following = next_archive(path)
+            archive = self._open_archive(following)
+            self.damage = (f"the log is damaged: {error}. What is intact of it is still read, and it goes on in "
+                           f"{following}")  # fmt: skip
+            return archive
 
     def _open_archive(self, path: Path) -> Writer:
         about = about_log(self.writer)

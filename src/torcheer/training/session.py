@@ -355,6 +355,8 @@ class Session(metaclass=PublicClass):
             self.changes.begin()
             self.run_log.begin_anew()
         self.run_log.begin(asdict(self.place), self.rows)
+        while self.run_log.problems:
+            yield Alert(self.run_log.problems.pop(0))
         self.changes.export()
         self._logged.begin(is_new=is_new)
         run.callback(self._logged.close)

@@ -37,6 +37,7 @@ class TrainingLog:
 
     def __init__(self, directory: Path, *, steps_csv: int = 0) -> None:
         self.directory, self._steps_every = directory, steps_csv
+        self.problems: list[str] = []  # what was damaged when it was opened
         self.heads: dict[str, dict[str, Any]] = {}  # facts about tables, such as the columns of an evaluation
         self._announced: dict[str, TableHead] = {}
         self._writer: LogWriter | None = None
@@ -55,10 +56,11 @@ class TrainingLog:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def tables(self) -> Tables:
-        """The rows that the log holds; of a run that has none yet, those of its files."""
+        """The rows that the log holds; of a run that has none yet, and what damage has taken, those of its files."""
         if not (self._path / "archive.json").is_file():
             return old_tables(self.directory)
-        return WriterLog(self._path).tables
+        log = WriterLog(self._path)
+        return _joined(log.tables, self._lost(log))
 
     def tail(self, count: int) -> Tables:
         """The last rows of the tables that were written to lately; empty if that end of the log is damaged."""
@@ -92,13 +94,16 @@ class TrainingLog:
     def begin(self, place: Mapping[str, Any], stages: Stages) -> None:
         """Go on from a place with these rows of epochs: what came after it is cut off, here and in the files."""
         is_old = not (self._path / "archive.json").is_file()
-        before = self.tables()
+        before, lost = self.tables(), {} if is_old else self._lost(WriterLog(self._path))
         held = tables_at(before, place["step"], place["epoch"])
         writer = self._open()
         writer.cut(step=place["step"], epoch=place["epoch"])
         self._write_heads(writer)
         if is_old:
             self._take_over(writer, held)
+        for name, rows in tables_at(lost, place["step"], place["epoch"]).items():
+            for row in rows:
+                writer.row(name, row.cells, row.step)
         runs = [dict(result) for result in earlier_results(self.directory)]
         if "run" in before or runs:
             self._replace(writer, "run", [(0, _run_row(result)) for result in runs])
@@ -115,6 +120,14 @@ class TrainingLog:
         self._last_loss = losses[-1][0] if losses else 0
         self._epoch_csv.rewrite(stages)
         self._step_csv.rewrite(steps)
+
+    def _lost(self, log: WriterLog) -> Tables:
+        """The rows that a damaged log has lost and the CSV files still have; those of epochs are in the checkpoint."""
+        if not log.problems:
+            return {}
+        files = {name: rows for name, rows in old_tables(self.directory).items() if name.startswith((STEPS, "changes"))}
+        known = {name: {row.step for row in log.tables.get(name, ())} for name in files}
+        return {name: [row for row in rows if row.step not in known[name]] for name, rows in files.items()}
 
     def begin_anew(self) -> None:
         """Begin a run from its first step: nothing that was written here before holds."""
@@ -137,6 +150,7 @@ class TrainingLog:
                 self.close()
         if self._writer is None:
             self._writer, self._counts = LogWriter(self.directory, TRAIN, tell=None), {}
+            self.problems += filter(None, [self._writer.damage])
             self._writer.cut()
             self._writer.commit_in_background()
         return self._writer
@@ -295,6 +309,13 @@ class TrainingLog:
         """Add an alert of the session; return it with its id."""
         with self.writing() as writer:
             return writer.alert(alert)
+
+
+def _joined(tables: Tables, more: Tables) -> Tables:
+    """Rows of both, by step."""
+    return tables | {
+        name: sorted([*tables.get(name, ()), *rows], key=lambda row: row.step) for name, rows in more.items() if rows
+    }
 
 
 def _step_cells(event: StepDone, loss: float) -> dict[str, Any]:
