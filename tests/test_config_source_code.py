@@ -99,19 +99,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 SIGNATURES = {
-    "Net": "(width, /, depth=2, *rest, bias=True, **more)",
-    "Inherits": "(width, /, depth=2, *rest, bias=True, **more)",
+    "Net": "(width, /, depth=2, *rest, bias: 'bool' = True, **more)",
+    "Inherits": "(width, /, depth=2, *rest, bias: 'bool' = True, **more)",
     "Rows": "()",
     "Own": "()",
-    "Both": "(width, /, depth=2, *rest, bias=True, **more)",
+    "Both": "(width, /, depth=2, *rest, bias: 'bool' = True, **more)",
     "Modules": str(inspect.signature(nn.Sequential)),
     "Generic": "()",
-    "Alias": "(width, /, depth=2, *rest, bias=True, **more)",
+    "Alias": "(width, /, depth=2, *rest, bias: 'bool' = True, **more)",
     "Distant": str(inspect.signature(nn.Linear)),
     "Block": "(width)",
     "Renamed": "(width)",
     "Starred": "(size, gain=1.0)",
-    "make": "(width, *, depth=3)",
+    "make": "(width: 'int', *, depth=3)",
     "cached": "(width)",
     "plain": "(width)",
 }

@@ -139,3 +139,101 @@ def test_a_word_in_quotes_is_meant(folder: Path, capsys: pytest.CaptureFixture[s
     config("one")
     assert cli.main(["check", "training.json", 'lr="abc"', "--expand"]) == 0
     assert rate(json.loads(capsys.readouterr().out)) == ["abc"]
+
+
+KINDS = """
+from typing import Any, List, Literal, Optional, Union
+from torch import Tensor, nn
+
+class Net(nn.Linear):
+    def __init__(self, width=4, scale=0.5, kind="a", norm=None, bias=False, size: int = 3, rate: "float | None" = None,
+                 most: Optional[int] = 1, pair: "tuple[int, int]" = (1, 2), both: Union[int, str] = 1,
+                 flag: bool = True, mode: Optional[str] = None, modes: List[str] = (), anything: Any = 1,
+                 choice: Literal["x", 1] = 1, unknown: "Size" = 1, many: "list[Tensor]" = (), **more):
+        super().__init__(4, 2)
+
+    def forward(self, x):
+        return [super().forward(x)]
+"""
+REFUSED = {
+    "width=abc": "by default Net has a number there, 4, and this is a string. If a string is meant, put it in quotes",
+    "scale=big": "by default Net has a number there, 0.5, and this is a string",
+    "width=None": "by default Net has a number there, 4, and this is a string: write null",
+    "bias=False": "by default Net has true or false there, and this is a string: write false",
+    "size=abc": "Net takes int there, and this is a string",
+    "rate=abc": "Net takes float | None there, and this is a string",
+    "most=abc": "Net takes Optional[int] there",
+    "pair=abc": "there, and this is a string",
+    "flag=True": "Net takes bool there, and this is a string: write true",
+    "flag=perhaps": "Net takes bool there, and this is a string",
+    "many=abc": "there, and this is a string",
+}
+TAKEN = (
+    "width=5", 'width="abc"', "kind=abc", "norm=abc", "norm=4", "bias=batch", "bias=false", "size=5", 'size="abc"',
+    "rate=null", "both=abc", "mode=abc", "modes=abc", "anything=abc", "choice=x", "unknown=abc", "other=abc",
+)  # fmt: skip
+
+
+@pytest.fixture
+def kinds(folder: Path) -> None:
+    """A config that leaves all arguments of its model to the code."""
+    Path("kinds.py").write_text(KINDS)
+    parts = {"model": {"class": "kinds.Net"}, "data_loaders": {"all": {"dataset": "dataset", "shuffle": True}}}
+    Path("training.json").write_text(json.dumps(SAME | FORMS["one"] | parts))
+
+
+@pytest.mark.parametrize("options", [[], ["--import"]], ids=["read", "imported"])
+@pytest.mark.usefixtures("kinds")
+def test_a_word_is_refused_where_an_annotation_or_a_default_of_the_code_is_plainly_no_string(
+    capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    for change, words in REFUSED.items():
+        assert cli.main(["check", "training.json", f"model.{change}", *options]) == 1, change
+        assert words in capsys.readouterr().out, change
+
+
+@pytest.mark.parametrize("options", [[], ["--import"]], ids=["read", "imported"])
+@pytest.mark.usefixtures("kinds")
+def test_a_word_is_taken_where_the_code_does_not_say_that_it_takes_none(options: list[str]) -> None:
+    for change in TAKEN:
+        assert cli.main(["check", "training.json", f"model.{change}", *options]) == 0, change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("model.width=4,abc", "with model.width=abc:\ntraining.json (overridden): model.width = 'abc': by default Net"),
+        ("models.net.width=4,abc", "by default Net has a number there, 4"),
+        ("optimizer.weight_decay=0,abc", "Adam takes float there, and this is a string"),
+        ("data_loaders.all.timeout=0,abc", "DataLoader takes float there, and this is a string"),
+        ("model.bias=True,False", "by default Net has true or false there, and this is a string: write true"),
+    ],
+)
+@pytest.mark.usefixtures("kinds")
+def test_a_sweep_refuses_a_word_for_a_number_of_the_code_before_its_first_trial(
+    capsys: pytest.CaptureFixture[str], change: str, words: str
+) -> None:
+    assert cli.main(["sweep", "training.json", change]) == 1
+    assert words in capsys.readouterr().err
+    assert not Path("run-sweep").exists()
+
+
+def test_training_refuses_a_word_for_a_number_of_the_code_at_its_start_and_over_a_session(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("training.json").write_text(json.dumps(SAME | FORMS["one"] | {"model": {"class": "toys.Net"}}))
+    assert cli.main(["train", "training.json", "model.width=abc"]) == 1
+    assert not Path("run").exists()
+    begin(understand(read("training.json")))
+    assert cli.main(["train", "run", "models.net.width=abc"]) == 1
+    for text in capsys.readouterr().err.splitlines():
+        assert "by default Net has a number there, 8, and this is a string" in text
+
+
+def test_a_word_of_python_for_true_or_false_is_refused_where_the_config_has_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("training.json").write_text(json.dumps(SAME | {"optimizer": {"class": "Adam", "amsgrad": True}}))
+    assert cli.main(["check", "training.json", "optimizer.amsgrad=False"]) == 1
+    assert "optimizer.amsgrad=False: the config has true or false there" in capsys.readouterr().err
+    assert cli.main(["check", "training.json", "optimizer.amsgrad=false"]) == 0

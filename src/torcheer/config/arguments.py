@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torcheer.config.overrides import instead_of_word, word_problem
 from torcheer.terminal import did_you_mean
+
+NO_STRINGS = {"int", "float", "complex", "bool", "None", "NoneType", "Tensor"}  # kinds that no string is of
+OF_OTHERS = {"Optional", "Union", "tuple", "Tuple", "list", "List"}  # those of which no string is, if of none of theirs
 
 
 def bind(target: Any, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> str:
@@ -45,6 +50,42 @@ def unknown_argument(target: Any, kwargs: Mapping[str, Any]) -> str:
             takes = f"it takes {', '.join(names)}" if names else "it takes nothing"
             return f"{target.__name__} has no argument {key!r}; {takes}.{did_you_mean(key, names)}"
     return ""
+
+
+def refused_word(target: Any, name: str, word: str) -> str:
+    """Return why a word of the command line is no argument of this name, as an annotation or a default tells plainly.
+
+    "" if it may be one.
+    """
+    try:
+        parameter = inspect.signature(target).parameters.get(name)
+    except (TypeError, ValueError):
+        return ""
+    if parameter is None:  # one of **kwargs
+        return ""
+    if parameter.annotation is parameter.empty:
+        return word_problem(f"by default {target.__name__} has", parameter.default, word)
+    kind = inspect.formatannotation(parameter.annotation).strip("\"'")
+    return f"{target.__name__} takes {kind} there{instead_of_word(word)}" if _excludes_strings(kind) else ""
+
+
+def _excludes_strings(annotation: str) -> bool:
+    """Return whether no string is of an annotation's kind; False where that is not plain."""
+    try:
+        return _is_no_string(ast.parse(annotation, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+
+
+def _is_no_string(kind: ast.expr) -> bool:
+    if isinstance(kind, ast.BinOp):
+        return isinstance(kind.op, ast.BitOr) and _is_no_string(kind.left) and _is_no_string(kind.right)
+    if isinstance(kind, ast.Subscript):
+        kinds = kind.slice.elts if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+        return ast.unparse(kind.value).rpartition(".")[2] in OF_OTHERS and all(map(_is_no_string, kinds))
+    if isinstance(kind, ast.Constant):
+        return _excludes_strings(kind.value) if isinstance(kind.value, str) else kind.value in (None, ...)
+    return ast.unparse(kind).rpartition(".")[2] in NO_STRINGS
 
 
 def required_parameters(parameters: Sequence[inspect.Parameter], count: int) -> list[str]:

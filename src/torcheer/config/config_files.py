@@ -25,6 +25,7 @@ class Config:
     path: Path
     lines: Mapping[KeyPath, int] = field(repr=False)
     overrides: list[str] = field(default_factory=list)  # key.path=value, as given on the command line
+    words: frozenset[KeyPath] = frozenset()  # key paths that overrides set to a string without quotes
 
     def line(self, path: Sequence[str | int]) -> int | None:
         """Return the line, from 1, of the value at a key path.

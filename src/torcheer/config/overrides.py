@@ -16,6 +16,8 @@ from torcheer.config.yaml_text import FLOAT
 from torcheer.errors import BadConfig
 from torcheer.terminal import short_repr
 
+WORDS_FOR_VALUES = {"true": "true", "false": "false", "none": "null"}  # Python's, and what is written for them
+
 
 def override(
     config: Config, changes: Iterable[str], *, find_key: Callable[[dict[str, Any], str], str] | None = None
@@ -29,14 +31,16 @@ def override(
     `override(config, ["train.epochs=3", "models.0.class=my_module.Net"])`
     """
     changes = list(changes)
-    data, lines = copy.deepcopy(config.data), dict(config.lines)
+    data, lines, words = copy.deepcopy(config.data), dict(config.lines), config.words
     for change in changes:
         keys, value = parse_override(change)
         if find_key is not None:
             keys = find_key(data, ".".join(keys)).split(".")
         path = set_value(data, keys, value, change)
         lines = {key_path: line for key_path, line in lines.items() if key_path[: len(path)] != path}
-    return replace(config, data=data, lines=lines, overrides=config.overrides + changes)
+        words = frozenset(key_path for key_path in words if key_path[: len(path)] != path)
+        words |= {path} if value == change.partition("=")[2] else set()
+    return replace(config, data=data, lines=lines, overrides=config.overrides + changes, words=words)
 
 
 def parse_override(change: str) -> tuple[list[str], Any]:
@@ -71,6 +75,23 @@ def _bracketed(text: str) -> Any:
         return yaml_text.parse(text)[0]
     except TextFault:  # also where PyYAML is not installed
         return text
+
+
+def word_problem(place: str, value: Any, word: str) -> str:
+    """Return why a word without quotes is not meant where there is a number, or true or false; "" if it may be.
+
+    `place`: who has the value that is there, such as "the config has".
+    """
+    if isinstance(value, bool):
+        return f"{place} true or false there{instead_of_word(word)}" if word.lower() in WORDS_FOR_VALUES else ""
+    return f"{place} a number there, {value}{instead_of_word(word)}" if isinstance(value, int | float) else ""
+
+
+def instead_of_word(word: str) -> str:
+    """Return the end of a sentence that refuses a word: what to write."""
+    if value := WORDS_FOR_VALUES.get(word.lower()):
+        return f", and this is a string: write {value}"
+    return f", and this is a string. If a string is meant, put it in quotes: '\"{word}\"'"
 
 
 def is_deeper(value: Any, levels: int) -> bool:

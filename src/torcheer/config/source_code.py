@@ -285,18 +285,23 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[inspec
     only, either = kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + [*arguments.defaults]
     parameters = [
-        kinds(argument.arg, only if place < len(arguments.posonlyargs) else either, default=_default(default))
+        _parameter(argument, only if place < len(arguments.posonlyargs) else either, default)
         for place, (argument, default) in enumerate(zip(positional, defaults, strict=True))
     ]
     if arguments.vararg:
         parameters.append(kinds(arguments.vararg.arg, kinds.VAR_POSITIONAL))
     parameters += [
-        kinds(argument.arg, kinds.KEYWORD_ONLY, default=_default(default))
+        _parameter(argument, kinds.KEYWORD_ONLY, default)
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
     if arguments.kwarg:
         parameters.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
     return parameters
+
+
+def _parameter(argument: ast.arg, kind: Any, default: ast.expr | None) -> inspect.Parameter:
+    annotation = inspect.Parameter.empty if argument.annotation is None else ast.unparse(argument.annotation)
+    return inspect.Parameter(argument.arg, kind, default=_default(default), annotation=annotation)
 
 
 def _default(value: ast.expr | None) -> Any:

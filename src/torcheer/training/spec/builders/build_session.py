@@ -98,7 +98,7 @@ def assemble(
     """
     home = None if directory is None else Path(directory)
     finder = Finder(trusted, [Path(), spec.folder if folder is None else Path(folder)])
-    faults = [*code_faults(spec.data, finder), *watch_faults(spec.data)]
+    faults = [*code_faults(spec, finder), *watch_faults(spec.data)]
     raise_for(spec, [*faults, *notify_faults(spec.data, finder.trusted)])
     ranks = join_ranks(spec.data.get("device", "auto"))
     # Of several ranks the first splits and fits; the others take what it has found.

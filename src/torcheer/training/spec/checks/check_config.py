@@ -75,7 +75,7 @@ def checked(config: Config, *, trusted: Iterable[str] = (), imports: bool = Fals
     except BadConfig as error:
         return Checked([str(error)], [])
     finder = Finder(trusted, [Path(), spec.folder])
-    of_code = list(code_findings(spec.data, finder, imports=imports))
+    of_code = list(code_findings(spec, finder, imports=imports))
     faults += [finding for finding in of_code if isinstance(finding, Fault)]
     faults += [*device_faults(spec.data), *watch_faults(spec.data), *notify_faults(spec.data, finder.trusted)]
     if faults:
@@ -220,22 +220,23 @@ def non_finite_numbers(value: Any, path: KeyPath) -> Iterator[Fault]:
         yield from non_finite_numbers(item, (*path, key))
 
 
-def code_faults(data: dict[str, Any], finder: Finder) -> list[Fault]:
+def code_faults(spec: Spec, finder: Finder) -> list[Fault]:
     """List the faults of code names and their arguments, importing the code."""
-    return [finding for finding in code_findings(data, finder, imports=True) if isinstance(finding, Fault)]
+    return [finding for finding in code_findings(spec, finder, imports=True) if isinstance(finding, Fault)]
 
 
-def code_findings(data: dict[str, Any], finder: Finder, *, imports: bool) -> Iterator[Fault | NotChecked]:
+def code_findings(spec: Spec, finder: Finder, *, imports: bool) -> Iterator[Fault | NotChecked]:
     """Yield faults of code names and their arguments, and what could not be checked of them."""
+    data = spec.data
     # Folder by folder: leaving a folder unloads its modules, so that two folders may have one of the same name.
     for code in sorted(named_code(data), key=lambda code: finder.folder_index(code.name)):
-        fault = name_fault(code, finder, imports=imports)
+        fault = name_fault(code, finder, imports=imports, is_word=spec.is_bare_word)
         if fault is not None:
             yield fault
     for definition in definitions(data):
         fault = None
         if definition.group == "data_loaders" and is_well_formed(definition):
-            fault = loader_fault(definition.path, definition.spec)
+            fault = loader_fault(definition.path, definition.spec, spec.is_bare_word)
         if definition.group == "batch_processors" and is_well_formed(definition):
             yield from adapter_faults(definition, finder)
         scheduler = definition.spec.get("lr_scheduler") if definition.group == "optimizers" else None

@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from torcheer.config import bind, describe, downloads, find, read_source
-from torcheer.config.arguments import unknown_argument
+from torcheer.config.arguments import refused_word, unknown_argument
 from torcheer.config.line_numbers import KeyPath
 from torcheer.config.source_code import Unclear
 from torcheer.errors import BadConfig, TorcheerError
@@ -155,8 +155,13 @@ def short_name(code: Code) -> str:
     return "" if "." in code.name or code.slot.short is None else code.name
 
 
-def name_fault(code: Code, finder: Finder, *, imports: bool) -> Fault | NotChecked | None:
-    """Return the fault of a name and its arguments; users' code is imported only with `imports`, and read otherwise."""
+def name_fault(
+    code: Code, finder: Finder, *, imports: bool, is_word: Callable[[KeyPath], bool]
+) -> Fault | NotChecked | None:
+    """Return the fault of a name and its arguments; users' code is imported only with `imports`, and read otherwise.
+
+    `is_word`: whether an argument was typed on the command line as a string without quotes.
+    """
     name, is_read = code.name, not imports and not is_ours(code)
     short = short_name(code)
     if short and code.slot is SLOTS["metrics"] and not imports and torchmetrics_decides(short, code.kwargs):
@@ -174,7 +179,18 @@ def name_fault(code: Code, finder: Finder, *, imports: bool) -> Fault | NotCheck
         return Fault(argument_path(code, problem), problem)
     if problem := argument_problem(code, target):
         return Fault(argument_path(code, problem), problem)
-    return unnamed_arguments(code, target)
+    return word_fault(code.path[:-1], code.kwargs, target, is_word) or unnamed_arguments(code, target)
+
+
+def word_fault(
+    path: KeyPath, kwargs: Mapping[str, Any], target: Any, is_word: Callable[[KeyPath], bool]
+) -> Fault | None:
+    """Return the fault of a word of the command line where a class or function plainly takes no string."""
+    for key, value in kwargs.items():
+        place = (*path, "kwargs", key)
+        if isinstance(value, str) and is_word(place) and (problem := refused_word(target, key, value)):
+            return Fault(place, problem)
+    return None
 
 
 def unnamed_arguments(code: Code, target: Any) -> NotChecked | None:
@@ -248,7 +264,7 @@ def argument_path(code: Code, message: str) -> KeyPath:
     return code.path
 
 
-def loader_fault(path: KeyPath, spec: Mapping[str, Any]) -> Fault | None:
+def loader_fault(path: KeyPath, spec: Mapping[str, Any], is_word: Callable[[KeyPath], bool]) -> Fault | None:
     """Return the fault of a loader's arguments."""
     kwargs, args = spec.get("kwargs", {}), spec.get("args", [])
     for key in kwargs:
@@ -258,7 +274,8 @@ def loader_fault(path: KeyPath, spec: Mapping[str, Any]) -> Fault | None:
     if problem:
         key = next((key for key in kwargs if f"argument {key!r}" in problem), None)
         return Fault((*path, "kwargs", key) if key else path, problem)
-    return loader_value_fault(path, arguments(DataLoader, [None, *args], kwargs))
+    values = arguments(DataLoader, [None, *args], kwargs)
+    return loader_value_fault(path, values) or word_fault(path, kwargs, DataLoader, is_word)
 
 
 def loader_value_fault(path: KeyPath, values: Mapping[str, Any]) -> Fault | None:

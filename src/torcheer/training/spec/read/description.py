@@ -60,6 +60,11 @@ class Spec:
                 return config, (*origin, *path[length:])
         raise KeyError(path)
 
+    def is_bare_word(self, path: KeyPath) -> bool:
+        """Whether a part is a string that was typed on the command line without quotes."""
+        config, origin = self.place(path)
+        return origin in config.words
+
     def problem(self, path: KeyPath, message: str, choices: Iterable[str] = ()) -> BadConfig:
         """Make an error about one part, located where it was written."""
         if self.is_completed(path) and not self._is_written(path):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torcheer.config import Config, override
-from torcheer.config.overrides import parse_value
+from torcheer.config.overrides import parse_value, word_problem
 from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean, first_names
 from torcheer.training.spec.read.grammar import GROUPS, SINGULAR, TOP
@@ -44,13 +44,9 @@ def with_changes(config: Config, changes: Iterable[str]) -> Config:
 
 
 def refuse_word(name: str, text: str, present: Any) -> None:
-    """Refuse a bare word where the config has a number; one in quotes is meant."""
-    if isinstance(present, bool) or not isinstance(present, int | float) or parse_value(text, text) != text:
-        return
-    raise BadArgument(
-        f"{name}={text}: the config has a number there, {present}, and this is a string. "
-        f"If a string is meant, put it in quotes: {name}='\"{text}\"'"
-    )
+    """Refuse a bare word where the config has a number, or true or false; one in quotes is meant."""
+    if parse_value(text, text) == text and (problem := word_problem("the config has", present, text)):
+        raise BadArgument(f"{name}={text}: {problem}")
 
 
 def known_key(name: str, config: Config) -> str:
