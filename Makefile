@@ -77,13 +77,20 @@ test-originals: setup ## programs written for the originals, with only their imp
 
 # A round takes as long as the property tests of `make test`; SEED=… ROUNDS=1 draws again what a round drew.
 ROUNDS ?= 5
+# Of hostile files of all formats (tests/fuzz); the table says how many there were, and each finding how it is replayed.
+SECS ?= 300
+JOBS ?= 2
 
-fuzz: setup ## the property tests on fresh random examples, ROUNDS times; says the seed of each round
+fuzz: setup fuzz-files ## hostile files of every format for SECS seconds, then the property tests ROUNDS times on fresh examples
 	@for round in $$(seq $(ROUNDS)); do \
 	    seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	    echo "round $$round of $(ROUNDS): make fuzz ROUNDS=1 SEED=$$seed"; \
 	    $(python) -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; \
 	done
+
+# An environment of its own: the reference readers of the formats.
+fuzz-files: .venv-fuzz/$(stamp)
+	@PYTHONPATH=tests .venv-fuzz/bin/python -m fuzz --secs $(SECS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(FUZZ_OPTIONS)
 
 check: check-python check-map check-page check-types ## formatting, lint, types, import map, the bundled pages
 
@@ -204,6 +211,10 @@ clean: ## remove what tools and the demo left; the environments stay
 	@.ci/environment .venv-integrations mlflow captum matplotlib jupyter-server-proxy
 	@rm -f .venv-integrations/.stamp-* && touch $@
 
+.venv-fuzz/$(stamp):
+	@.ci/environment .venv-fuzz gguf==0.19.0 tensorboard onnx safetensors
+	@rm -f .venv-fuzz/.stamp-* && touch $@
+
 .venv-contexts/$(stamp):
 	@.ci/environment .venv-contexts diffusers==0.42.1 peft==0.21.2 torch_geometric==2.8.1 kornia==0.9.0 snntorch==1.0.0 \
 	    torchdiffeq==0.2.5 mambapy==1.2.0 einops ultralytics==8.4.190
@@ -219,4 +230,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks tour
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks tour

@@ -1,0 +1,109 @@
+"""Opens files with torcheer, by the doors that users have, and tells what was read."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import torcheer as tl
+from torcheer.encoding import TYPES
+from torcheer.errors import TorcheerError, ValueUnavailable
+from torcheer.studio.sources.open_source import open_source, runs_in
+from torcheer.studio.sources.sample_index import answer_of
+
+UNKNOWN: Final = "?"  # numbers that a reader does not decode
+_MOST_READ: Final = 1 << 24  # numbers of a tensor: larger ones are sampled
+_DRAWN: Final = 10  # one graph of so many is drawn
+
+
+def digest(array: Any) -> str:
+    """A short name of the bytes of an array."""
+    return hashlib.sha1(np.ascontiguousarray(array).tobytes()).hexdigest()[:12]
+
+
+def digest_of_decoded(array: Any) -> str:
+    """The same of decoded numbers, in which one NaN is as good as another."""
+    array = np.array(array, np.float32)
+    array[np.isnan(array)] = np.nan
+    return digest(array)
+
+
+def open_model(path: Path) -> Any:
+    """Open a model file as `tl.load` and as the studio do, read all of it, and draw its graph."""
+    file = tl.load(path)
+    repr(file), str(file.metadata)
+    tensors = {name: _tensor(tensor) for name, tensor in file.items()}
+    facts: dict[str, Any] = {"tensors": tensors}
+    if file.program is not None:
+        facts["nodes"] = [[node.operation, list(node.inputs), list(node.outputs)] for node in file.program.nodes]
+        str(file.history())
+    _show(path, draws=zlib.crc32(path.read_bytes()) % _DRAWN == 0)
+    return facts
+
+
+def _tensor(tensor: Any) -> Any:
+    if tensor.size > _MOST_READ:
+        tensor.preview(1000)
+        return [tensor.type, list(tensor.shape), UNKNOWN]
+    try:
+        numbers = tensor.numpy()
+    except ValueUnavailable:
+        return [tensor.type, list(tensor.shape), UNKNOWN]
+    tensor.statistics()
+    tensor.preview(10)
+    assert numbers.shape == tensor.shape, f"{numbers.shape} is not {tensor.shape}"
+    values = digest(tensor.mapped()) if tensor.type in TYPES else digest_of_decoded(numbers)
+    return [tensor.type, list(tensor.shape), values]
+
+
+def _show(path: Path, draws: bool) -> None:
+    """Open it as the studio does, with what a page asks for first; to draw a graph takes most of the time."""
+    source = open_source(path)
+    try:
+        source.poll()
+        if source.net is not None and draws:
+            source.graph(source.net)
+        for moment in source.moments[:2]:
+            source.store.values(moment.id)
+    finally:
+        source.close()
+
+
+def open_foreign_run(path: Path) -> Any:
+    """Open a folder of TensorBoard or Lightning as the studio does, alone and in a list of runs."""
+    source = open_source(path)
+    try:
+        problems = list(source.poll().problems)
+        tables = {name: table for name, table in source.tables.items()}
+        for sample in source.samples.all[:20]:
+            _look(sample)
+    finally:
+        source.close()
+    runs_in(path.parent)
+    rows: dict[str, Any] = {}
+    for name, table in tables.items():
+        assert all(len(cells) == table.count for cells in table.columns.values()), (
+            f"{name} has columns of other lengths"
+        )
+        rows[name] = {column: [_cell(cell) for cell in cells] for column, cells in table.columns.items()}
+    return {"rows": rows.get("metric", {}), "problems": len(problems)}
+
+
+def _look(sample: Any) -> None:
+    """Decode it, as a page asks for; what cannot be decoded says so."""
+    try:
+        answer_of(sample, 1)
+    except TorcheerError:
+        pass
+
+
+def _cell(cell: Any) -> Any:
+    return str(cell) if isinstance(cell, float) else cell if isinstance(cell, int | None) else str(cell)[:50]
+
+
+DOORS: Final[dict[str, Callable[[Path], Any]]] = {"model": open_model, "foreign-run": open_foreign_run}
