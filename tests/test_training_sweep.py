@@ -289,12 +289,34 @@ def test_the_words_of_a_failed_trial_are_its_exception(printed: str, words: str)
 
 def test_a_trial_that_is_stopped_while_it_starts_is_stopped_not_failed(config: Path) -> None:
     config.with_name("code_of_sweep.py").write_text(f"open('begun', 'w').close()\nimport time\ntime.sleep(600)\n{CODE}")
+    trials = trials_of(parse_axes(["lr=0.1,0.2"], read(config)))
+    SweepFolder(Path("run-sweep").absolute(), trials).end(trials[0], FAILED, 1.0, "in a run before this one")
     with Child("-m", "torcheer", "sweep", config, "lr=0.1,0.2") as sweep:
         wait_until(Path("begun").exists)
         sweep.send_signal(signal.SIGTERM)
         text = sweep.ends(130)
     assert "[1/2] lr=0.1: stopped, before it trained" in text and "failed" not in text
     assert not states(Path("run-sweep"))
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.dist)])
+def test_a_trial_that_a_signal_ends_is_stopped_not_failed_and_goes_on(
+    config: Path, request: pytest.FixtureRequest, engine: str
+) -> None:
+    env = request.getfixturevalue("cluster") if engine == "ray" else None
+    ends_itself = (
+        "        if self.read == 70 and not os.path.exists('ended'):\n            open('ended', 'w').close()\n"
+    )
+    ends_itself += "            os.kill(os.getpid(), 15)\n"
+    config.with_name("code_of_sweep.py").write_text(
+        CODE.replace("        self.read += 1\n", f"        self.read += 1\n{ends_itself}")
+    )
+    folder = config.with_name("run-sweep")
+    text = swept(config, "lr=0.1", "--engine", engine, status=130, env=env)
+    assert "lr=0.1: stopped, with everything saved" in text and "failed" not in text and "Traceback" not in text
+    assert "1 trial stopped by a signal; the same command goes on" in text and not states(folder)
+    assert "lr=0.1: goes on" in swept(config, "lr=0.1", "--engine", engine, env=env)
+    assert states(folder) == {"lr=0.1": DONE}
 
 
 @pytest.mark.faults
@@ -349,6 +371,22 @@ def test_ray_tune_runs_the_same_trials(config: Path, cluster: dict[str, str]) ->
         assert states(folder) == {"lr=1e-5": DONE, "lr=0.1": DONE}
         assert text.rindex("lr=0.1") < text.rindex("lr=1e-5")  # in the table, the best first
     assert len(runs_below(folder)) == 2  # nothing of Ray's own among them
+
+
+@pytest.mark.dist
+def test_a_sweep_on_ray_that_is_stopped_goes_on(config: Path, cluster: dict[str, str]) -> None:
+    gate, folder = config.with_name("gate"), config.with_name("run-sweep")
+    gate.touch()
+    arguments = (config, f"gate={gate}", "--engine", "ray", "--jobs", "1")
+    with Child("-m", "torcheer", "sweep", *arguments, env=cluster) as sweep:
+        wait_until(lambda: list(folder.glob("gate=*/checkpoints/[4-9]")), "a checkpoint")
+        sweep.send_signal(signal.SIGINT)
+        gate.unlink()
+        text = sweep.ends(130)
+    assert "Stopped: SIGINT was received. The same command goes on" in text
+    assert "ended by the scheduler" not in text and STOPPED not in states(folder).values()
+    swept(*arguments, env=cluster)
+    assert list(states(folder).values()) == [DONE]
 
 
 @pytest.mark.dist

@@ -13,7 +13,8 @@ from torcheer.disk import explain_write_errors, lock_folder, require_unix
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, plural, tell
 from torcheer.terminal.command_parser import CommandParser
-from torcheer.training.sweep.sweep_folder import FAILED, SweepFolder
+from torcheer.training.loop.stop_signals import STOPPED
+from torcheer.training.sweep.sweep_folder import ENDED, FAILED, SweepFolder
 from torcheer.training.sweep.sweep_grid import Trial, parse_axes, trials_of
 from torcheer.training.sweep.trial_process import trial_arguments
 
@@ -21,7 +22,10 @@ ENGINES = ("local", "ray")
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
-    """Train every combination of the given values; exit status 1 where a trial failed, 130 where it was stopped."""
+    """Train every combination of the given values.
+
+    Exit status 1 where a trial failed, 130 where the sweep, or a trial, was stopped.
+    """
     chosen = make_parser(command).parse_intermixed_args(arguments)
     if chosen.jobs is not None and chosen.jobs < 1:
         raise BadArgument(f"--jobs {chosen.jobs}: at least one trial runs at a time")
@@ -131,5 +135,9 @@ def _report(chosen: argparse.Namespace, config: Config, folder: SweepFolder, rea
         print(f"{plural(len(failed), 'trial')} failed; the same command runs them again")
     if reason:
         print(f"Stopped: {reason}. The same command goes on")
-        return 130
-    return 1 if failed else 0
+        return STOPPED
+    if failed:
+        return 1
+    if left := [trial for trial in folder.trials if folder.status(trial) not in ENDED]:
+        print(f"{plural(len(left), 'trial')} stopped by a signal; the same command goes on")
+    return STOPPED if left else 0

@@ -19,6 +19,7 @@ from torcheer.training.sweep.sweep_grid import Trial
 DONE: Final = "done"
 STOPPED: Final = "stopped"  # by a scheduler, as not worth going on with
 FAILED: Final = "failed"
+INTERRUPTED: Final = "interrupted"  # by a signal to its process, or to the sweep; what it saved is where it resumes
 BEGUN: Final = "not finished"
 WAITING: Final = "not begun"
 ENDED: Final = (DONE, STOPPED)  # not run again
@@ -59,9 +60,20 @@ class SweepFolder:
         """Return how a trial has ended, or how far it is."""
         state = read_json(self._state(trial))
         status = "" if state is None else str(state.get("status", ""))
-        if status == FAILED or (status and self.home(trial).is_dir()):  # a folder that was removed is run again
+        if status in (FAILED, INTERRUPTED) or (
+            status and self.home(trial).is_dir()
+        ):  # a folder that was removed is run again
             return status
         return BEGUN if (self.home(trial) / "spec.json").is_file() else WAITING
+
+    def begin(self, trial: Trial) -> None:
+        """Forget how a trial has ended before, as it runs again."""
+        self._state(trial).unlink(missing_ok=True)
+
+    def interruption(self, trial: Trial) -> str:
+        """Return the words of a trial that a signal has stopped."""
+        has_trained = (self.home(trial) / "checkpoints").is_dir()
+        return f"stopped, {'with everything saved' if has_trained else 'before it trained'}"
 
     def end(self, trial: Trial, status: str, secs: float, problem: str = "") -> None:
         """Write down how a trial has ended."""
@@ -70,6 +82,11 @@ class SweepFolder:
 
     def _state(self, trial: Trial) -> Path:
         return self.path / _STATES / f"{trial.name}.json"
+
+    def problem(self, trial: Trial) -> str:
+        """Return why a trial failed."""
+        state = read_json(self._state(trial))
+        return "" if state is None else str(state.get("problem", ""))
 
     def secs(self, trial: Trial) -> float:
         """Return how long the last run of a trial took; NaN where that is not known."""

@@ -76,6 +76,7 @@ class TrialQueue:
             trial = self._waiting.pop(0)
             slot = min(set(range(self.jobs)) - {running.slot for running in self._running})
             environment = {"CUDA_VISIBLE_DEVICES": str(slot % self._gpu_count)} if self._gpu_count > 1 else {}
+            self.folder.begin(trial)
             goes_on = (self.folder.home(trial) / "checkpoints").is_dir()
             child = start_trial(self._arguments_of(trial), folder=str(Path.cwd()), environment=environment)
             self._running.append(_Running(trial, child, slot))
@@ -104,8 +105,7 @@ class TrialQueue:
             how = f"failed with status {status}" if status > 0 else describe_end(status)
             self._line(trial, f"{how}:\n{words}")
         else:
-            has_trained = (self.folder.home(trial) / "checkpoints").is_dir()
-            self._line(trial, f"stopped, {'with everything saved' if has_trained else 'before it trained'}")
+            self._line(trial, self.folder.interruption(trial))
         running.child.close()
 
     def _stop(self) -> None:
