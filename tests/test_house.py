@@ -57,7 +57,8 @@ ROOMS = {
     "network": {"history", "wire"},
     "drawing": {"history", "network", "selection"},
     "archive": {"history", "selection", "remote", "wire"},
-    "modelfiles": {"history", "(computed)"},  # a reader is looked up by its file's ending
+    "foreign": {"wire", "(computed)"},  # readers are looked up by name: for a person here, for pages in a process apart
+    "modelfiles": {"history", "foreign"},
     "runlog": {"archive", "history", "network", "selection"},
     "wire": set(),
     "video": {"selection"},
@@ -75,8 +76,8 @@ ROOMS = {
     "training": {"torch", "selection", "models", "capture", "tap", "monitor", "runlog", "control", "network",
                  "archive", "history", "config", "data_workers", "remote", "ray_cluster", "modelfiles",
                  "host", "wire"},  # the last two: a session is shown as a live loop is
-    "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control", "modelfiles"},
-    "mcp_server": {"verbs", "archive", "history", "runlog", "studio"},
+    "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control", "modelfiles", "foreign"},
+    "mcp_server": {"verbs", "archive", "history", "runlog", "studio", "modelfiles", "foreign"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
     "interpret": {"torch", "selection", "roles", "models", "inputs", "capture", "history", "network", "drawing"},
     "demo": {"torch", "verbs", "training", "config", "runlog"},
@@ -97,7 +98,8 @@ LATE = {
     "terminal": {"rich"},
     "remote": {"fsspec"},
     "history": {"pandas", "pyarrow", "rich"},
-    "runlog": {"PIL", "pandas", "pyarrow", "torch", "yaml"},  # PIL, yaml: pictures and settings in others' logs
+    "foreign": {"PIL", "yaml"},  # pictures and settings in others' logs
+    "runlog": {"pandas", "pyarrow", "torch"},
     "monitor": {"cloudpickle"},
     "video": {"PIL", "av"},
     "originals": {"PIL"},
@@ -131,7 +133,7 @@ DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = (
     "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "ranks",
-    "config", "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "modelfiles",
+    "config", "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "foreign", "modelfiles",
 )  # fmt: skip
 VERBS = (
     "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
@@ -255,6 +257,21 @@ def target(name: str) -> str:
     return rest[0] if rest and rest[0] in ROOMS else "verbs"
 
 
+PARSERS = "torcheer.foreign.readers"
+
+
+def test_parsers_of_others_formats_are_imported_by_the_reading_process_and_for_a_person_who_loads_a_file() -> None:
+    """The studio, the MCP server and reports read in a process that can be lost: they have no other way."""
+    named = {str(file.relative_to(PACKAGE)) for file in FILES if PARSERS in file.read_text()}
+    assert {name for name in named if not name.startswith("foreign/readers/")} == {
+        "foreign/ask_readers.py", "foreign/reading_process.py",
+    }  # fmt: skip
+    here = {str(file.relative_to(PACKAGE)) for file in FILES if re.search(r"\bread_here\b", file.read_text())}
+    assert here == {"foreign/ask_readers.py", "modelfiles/model_file.py"}
+    loads = {room_of(file) for file in FILES if re.search(r"\bopen_model_file\b", file.read_text())}
+    assert loads == {"modelfiles", "verbs", "training"}
+
+
 # What only some rooms do
 
 PROCESSES = re.compile(r"\bfcntl\b|\bmemfd_create\b|\bAF_UNIX\b|\bsocketpair\b|\bPopen\(|\bregister_at_fork\b")
@@ -265,6 +282,7 @@ OWNERS = {"archive/format/archive_folder.py", "training/checkpoints/checkpoint_f
 
 def test_only_wire_and_disk_use_locks_descriptors_sockets_and_processes_of_the_system() -> None:
     files = {str(file.relative_to(PACKAGE)) for file in FILES if PROCESSES.search(file.read_text())}
+    files -= {"foreign/readers/limits.py"}  # which names the calls of the system that are still allowed
     assert {name.partition("/")[0] for name in files} == {"wire", "disk.py"}
 
 

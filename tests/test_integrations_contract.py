@@ -236,7 +236,7 @@ def test_both_writers_leave_the_same_numbers_at_the_same_steps(boards: tuple[dic
     }
     settings = [folder for folder in (real["folder"] / "board").iterdir() if re.match(r"\d+\.\d+$", folder.name)]
     assert [event.value for event in events(settings[0]).Scalars("hparam/acc")] == results
-    from torcheer.runlog.foreign.foreign_run import EVENTS, read_foreign
+    from torcheer.studio.runs.foreign_run import EVENTS, read_foreign
 
     assert run.config == read_foreign(settings[0], EVENTS).config == {"lr": 0.1, "optimizer": "adam", "bias": True}
     purged = events(real["folder"] / "purged")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import torcheer as tl
+from torcheer.errors import TorcheerError
 from torcheer.training import EpochsCompleted, Loader, Session, Stage
 
 mcp = pytest.importorskip("mcp")
@@ -230,6 +232,86 @@ def test_layers_values_and_pictures_of_every_kind_of_file_are_answered(kinds: Pa
     for (path, _), values, picture in zip(KINDS, answers[6:12], answers[12:], strict=True):
         assert answer(values)["count"] in (6, 12, 18), (path, values)
         assert not picture.is_error and picture.content[0].mime_type == "image/png", (path, picture)
+
+
+def test_every_kind_of_model_file_and_log_is_answered_by_the_reading_process(kinds: Path, tmp_path: Path) -> None:
+    from test_modelfiles import write_onnx
+
+    write_onnx(tmp_path / "w.onnx")
+    for name in ("quantised.gguf",):
+        shutil.copy(Path(__file__).parent / "data" / "modelfiles" / name, tmp_path / name)
+    shutil.copytree(Path(__file__).parent / "data" / "tensorboard", tmp_path / "board")
+    (tmp_path / "lightning").mkdir()
+    (tmp_path / "lightning" / "metrics.csv").write_text("epoch,step,loss\n0,9,1.5\n")
+    for name in ("w.safetensors", "w.pt", "w.pt2"):
+        shutil.copy(kinds / name, tmp_path / name)
+    code = "import sys; from pathlib import Path; from torcheer.mcp_server.run_tools import RunTools\n"
+    code += f"t = RunTools(Path({str(tmp_path)!r})); print(t.list_runs()['count'])\n"
+    code += "for p in ('w.safetensors', 'w.pt', 'w.pt2', 'w.onnx', 'quantised.gguf'): print(t.layers(p)['count'])\n"
+    code += "for r in ('board', 'lightning'): print(list(t.metrics(r)['tables']))\n"
+    code += "print(t.metrics('board', 'metric', ['acc'], 1)['columns'])\n"
+    code += "print([m for m in sys.modules if m.startswith('torcheer.foreign.readers')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "3",
+        "2",
+        "2",
+        "2",
+        "6",
+        "11",
+        "['metric', 'weights histogram']",
+        "['metric']",
+        "{'acc': [0.949999988079071]}",
+        "[]",
+    ], done.stdout
+
+
+@pytest.mark.parametrize("kind", ["onnx", "run", "index", "checkpoint"])
+def test_a_link_out_of_the_folder_is_refused_whatever_follows_it(tmp_path: Path, kind: str) -> None:
+    from test_modelfiles import MODEL
+
+    from torcheer.mcp_server.run_tools import RunTools
+
+    served, outside = tmp_path / "served", tmp_path / "outside"
+    served.mkdir()
+    outside.mkdir()
+    if kind == "onnx":
+        from onnx import TensorProto, helper, save
+
+        tensor = TensorProto(name="secret", dims=[2], data_type=TensorProto.FLOAT, data_location=1)
+        tensor.external_data.add(key="location", value="weights.bin")
+        (outside / "weights.bin").write_bytes(b"\0\0\x80\x3f" * 2)
+        (served / "weights.bin").symlink_to(outside / "weights.bin")
+        save(helper.make_model(helper.make_graph([], "g", [], [], [tensor])), served / "m.onnx")
+        asked_for = [("layers", "m.onnx"), ("values", "m.onnx")]
+    elif kind == "index":
+        from safetensors.torch import save_file
+
+        save_file(MODEL.state_dict(), outside / "a.safetensors")
+        (served / "a.safetensors").symlink_to(outside / "a.safetensors")
+        (served / "m.safetensors.index.json").write_text('{"weight_map": {"conv.bias": "a.safetensors"}}')
+        asked_for = [("layers", "m.safetensors.index.json"), ("layers", "a.safetensors")]
+    else:
+        live = tl.live(MODEL, to=outside / "run")
+        live.log(loss=0.25)
+        live.close()
+        if kind == "run":
+            shutil.copytree(outside / "run", served / "run")
+            shutil.rmtree(served / "run" / "log")
+            (served / "run" / "log").symlink_to(outside / "run" / "log")
+        else:
+            (served / "run").symlink_to(outside / "run")
+        asked_for = [("metrics", "run"), ("layers", "run"), ("alerts", "run")]
+    tools = RunTools(served)
+    for tool, path in asked_for:
+        with pytest.raises(TorcheerError, match="out") as caught:
+            getattr(tools, tool)(path, *(["secret"] if tool == "values" else []))
+        assert any(f"{words} of" in str(caught.value) for words in ("leads out", "link out", "outside"))
+    assert all("0.25" not in str(row) for row in tools.list_runs()["runs"])
+    if kind == "run":
+        (row,) = tools.list_runs()["runs"]
+        assert "is a link out of the folder that is served" in row["summary"]
 
 
 def test_a_slow_request_holds_up_no_other() -> None:

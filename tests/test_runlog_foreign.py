@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +12,26 @@ import pytest
 
 from torcheer.control.control_records import State
 from torcheer.errors import ArchiveDamaged
-from torcheer.runlog.foreign.event_messages import InvalidProtobuf, values_of
-from torcheer.runlog.foreign.event_records import masked_sums, read_records
-from torcheer.runlog.foreign.event_runs import read_event_run
-from torcheer.runlog.foreign.lightning_logs import read_lightning_run
+from torcheer.foreign.readers.budget import Budget
+from torcheer.foreign.readers.logs.event_messages import EventReader
+from torcheer.foreign.readers.logs.event_records import find_records, masked_sums
+from torcheer.foreign.readers.protobuf import Messages
 from torcheer.samples import EDGES
+from torcheer.studio.runs.foreign_run import EVENTS, LIGHTNING, ForeignRun, read_foreign
 from torcheer.studio.runs.run_curves import read_curves
 from torcheer.studio.runs.run_facts import read_facts
 from torcheer.studio.sources.open_source import open_catalog, open_source
 
 WRITTEN = Path(__file__).parent / "data" / "tensorboard"  # by torch.utils.tensorboard of torch 2.11, tensorboard 2.21
-EVENTS = WRITTEN / "events.out.tfevents.1000.fixture.0"
+FILE = WRITTEN / "events.out.tfevents.1000.fixture.0"
+
+
+def read_events(folder: Path) -> ForeignRun:
+    return read_foreign(folder, EVENTS)
+
+
+def read_lightning(folder: Path) -> ForeignRun:
+    return read_foreign(folder, LIGHTNING)
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +42,17 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 def framed(body: bytes) -> bytes:
     """A record of an event file."""
     length = struct.pack("<Q", len(body))
-    return length + struct.pack("<I", masked_sums([length])[0]) + body + struct.pack("<I", masked_sums([body])[0])
+    return (
+        length
+        + struct.pack("<I", masked_sums([memoryview(length)])[0])
+        + body
+        + struct.pack("<I", masked_sums([memoryview(body)])[0])
+    )
 
 
 def crc(data: bytes) -> int:
     """The checksum without its mask."""
-    rotated = (masked_sums([data])[0] - 0xA282EAD8) & 0xFFFFFFFF
+    rotated = (masked_sums([memoryview(data)])[0] - 0xA282EAD8) & 0xFFFFFFFF
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
@@ -53,7 +68,7 @@ def test_checksums_are_those_of_the_standard() -> None:
 
 
 def test_scalars_of_either_encoding_are_columns() -> None:
-    run = read_event_run(WRITTEN)
+    run = read_events(WRITTEN)
     table = run.tables["metric"]
     assert run.problems == [] and table.columns["Step"] == list(range(20)) and table.head.x == "Step"
     assert table.columns["loss/train"] == [float(np.float32(1 / (step + 1))) for step in range(20)]
@@ -63,7 +78,7 @@ def test_scalars_of_either_encoding_are_columns() -> None:
 
 
 def test_histograms_are_counted_in_the_bins_of_a_watch() -> None:
-    table = read_event_run(WRITTEN).tables["weights histogram"]
+    table = read_events(WRITTEN).tables["weights histogram"]
     assert table.columns["Step"] == [0, 5, 10, 15]
     (bins,) = [column for column in table.head.columns if column.name == "histogram"]
     assert bins.edges == EDGES[1:-1]
@@ -87,14 +102,14 @@ def test_sound_is_a_sample_with_its_rate_and_what_is_none_says_so(tmp_path: Path
         ("<b>tone</b>", "audio", 5),
         ("broken", "audio", 9),
     ]
-    sound, broken = read_event_run(tmp_path).samples
+    sound, broken = read_events(tmp_path).samples
     assert sound.rate == 8000 and sound.array.shape == (1, 800) and np.abs(sound.array[0] / 32767 - tone).max() < 1e-3
     with pytest.raises(ArchiveDamaged, match="no sound that can be decoded"):
         _ = broken.array
 
 
 def test_images_and_text_are_samples() -> None:
-    words, picture, large = read_event_run(WRITTEN).samples
+    words, picture, large = read_events(WRITTEN).samples
     assert (words.name, words.kind, words.step, words.text) == ("words", "text", 2, "hello <b>*world*</b>")
     assert (picture.name, picture.step, picture.pixels.shape) == ("picture", 7, (4, 4, 3))
     assert np.array_equal(picture.pixels[0, :, 0], np.arange(4) * 255 // 48)
@@ -105,38 +120,39 @@ def test_hyperparameters_are_the_config() -> None:
     assert read_facts(WRITTEN / "hp", "events").config == {"lr": 0.1, "opt": "adam", "flag": 1.0}
 
 
-def test_a_file_that_ends_anywhere_gives_what_is_whole_and_goes_on_from_there(tmp_path: Path) -> None:
-    data, file = EVENTS.read_bytes()[:3000], tmp_path / "events.out.tfevents.1"
-    file.write_bytes(data)
-    whole = read_records(file).records
+def records_of(data: bytes) -> tuple[list[bytes], int, str]:
+    """The intact records of a file, where the last of them ends, and what is wrong with what follows."""
+    found = find_records(memoryview(data), "events.out.tfevents.1", Budget())
+    return [data[begin : begin + length] for begin, length in found.places], found.end, found.problem
+
+
+def test_a_file_that_ends_anywhere_gives_what_is_whole() -> None:
+    data = FILE.read_bytes()[:3000]
+    whole = records_of(data)[0]
     for end in (*range(0, 600), *range(600, 3000, 37)):
-        file.write_bytes(data[:end])
-        part = read_records(file)
-        assert part.records == whole[: len(part.records)] and part.problem == ""
-        file.write_bytes(data)
-        assert part.records + read_records(file, part.end).records == whole
+        part, place, problem = records_of(data[:end])
+        assert part == whole[: len(part)] and problem == ""
+        assert part + records_of(data[place:])[0] == whole
 
 
-def test_a_flipped_byte_ends_the_file_there_and_is_reported(tmp_path: Path) -> None:
-    data, file = EVENTS.read_bytes()[:3000], tmp_path / "events.out.tfevents.1"
-    file.write_bytes(data)
-    whole = read_records(file)
-    for place in range(0, whole.end, 7):
-        file.write_bytes(data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :])
-        part = read_records(file)
-        assert len(part.records) < len(whole.records) and part.records == whole.records[: len(part.records)]
-        assert part.end <= place
-        assert "is damaged from byte" in part.problem
+def test_a_flipped_byte_ends_the_file_there_and_is_reported() -> None:
+    data = FILE.read_bytes()[:3000]
+    whole, whole_end, _ = records_of(data)
+    for place in range(0, whole_end, 7):
+        part, end, problem = records_of(data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :])
+        assert len(part) < len(whole) and part == whole[: len(part)]
+        assert end <= place
+        assert "is damaged from byte" in problem
 
 
 def test_events_that_are_no_protobuf_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     file = tmp_path / "events.out.tfevents.1"
-    file.write_bytes(framed(b"\xff\xff\xff") + EVENTS.read_bytes())
-    run = read_event_run(tmp_path)
+    file.write_bytes(framed(b"\xff\xff\xff") + FILE.read_bytes())
+    run = read_events(tmp_path)
     assert "cannot be read" in run.problems[0] and run.tables["metric"].count == 20
     for junk in (b"\x0a\xff", b"\x0b", b"\x2a\x05\x0a\x99", b"\x80" * 12):
-        with pytest.raises(InvalidProtobuf):
-            list(values_of(junk))
+        with pytest.raises(ArchiveDamaged):
+            list(EventReader(Messages(Budget(), "a file")).values(memoryview(junk)))
 
 
 def test_a_picture_that_is_none_says_so(tmp_path: Path) -> None:
@@ -144,7 +160,7 @@ def test_a_picture_that_is_none_says_so(tmp_path: Path) -> None:
     value = b"\x0a\x01p\x22" + bytes([len(image)]) + image
     summary = b"\x0a" + bytes([len(value)]) + value
     (tmp_path / "events.out.tfevents.1").write_bytes(framed(b"\x10\x03\x2a" + bytes([len(summary)]) + summary))
-    (sample,) = read_event_run(tmp_path).samples
+    (sample,) = read_events(tmp_path).samples
     with pytest.raises(ArchiveDamaged, match="no picture"):
         _ = sample.pixels
 
@@ -157,7 +173,7 @@ def test_a_later_file_of_the_same_run_replaces_steps_and_adds_others(tmp_path: P
 
     (tmp_path / "events.out.tfevents.1").write_bytes(event(1, 1.0) + event(2, 2.0))
     (tmp_path / "events.out.tfevents.2").write_bytes(event(2, 3.0) + event(3, 4.0))
-    assert read_event_run(tmp_path).tables["metric"].columns == {"Step": [1, 2, 3], "loss": [1.0, 3.0, 4.0]}
+    assert read_events(tmp_path).tables["metric"].columns == {"Step": [1, 2, 3], "loss": [1.0, 3.0, 4.0]}
 
 
 def lightning(folder: Path) -> Path:
@@ -170,7 +186,7 @@ def lightning(folder: Path) -> Path:
 
 
 def test_lightning_s_log_is_a_run(tmp_path: Path) -> None:
-    run = read_lightning_run(lightning(tmp_path / "version_0"))
+    run = read_lightning(lightning(tmp_path / "version_0"))
     table = run.tables["metric"]
     assert table.count == 4 and table.head.x == "Step" and table.columns["train_loss"] == [1.5, None, 0.75, None]
     assert run.config == {"lr": 0.01, "model.width": 64, "model.layers": "1, 2", "optimizer": "adam"}
@@ -185,7 +201,7 @@ def test_settings_that_are_objects_of_python_run_no_code(tmp_path: Path) -> None
     touched = tmp_path / "touched"
     evil = f"evil: !!python/object/apply:os.system ['touch {touched}']\nlr: 0.5\n"
     (folder / "hparams.yaml").write_text(evil)
-    assert read_lightning_run(folder).config == {"lr": 0.5} and not touched.exists()
+    assert read_lightning(folder).config == {"lr": 0.5} and not touched.exists()
 
 
 def test_a_folder_lists_the_runs_of_others_beside_its_own_and_opens_them(tmp_path: Path) -> None:
@@ -204,14 +220,17 @@ def test_a_folder_lists_the_runs_of_others_beside_its_own_and_opens_them(tmp_pat
 
 
 def test_an_event_file_that_grows_is_followed(tmp_path: Path) -> None:
-    data, file = EVENTS.read_bytes(), tmp_path / "run" / "events.out.tfevents.1"
+    data, file = FILE.read_bytes(), tmp_path / "run" / "events.out.tfevents.1"
     file.parent.mkdir()
-    end = read_records(EVENTS).end
+    end = records_of(data)[1]
     file.write_bytes(data[: end // 10])
     source = open_source(tmp_path / "run")
     before = source.tables["metric"].count
     source.poll()
     file.write_bytes(data)
     source._next_scan = 0.0  # type: ignore[attr-defined]
-    changes = source.poll()
-    assert "metric" in changes.tables and source.tables["metric"].count == 20 > before
+    deadline = time.monotonic() + 60
+    while "metric" not in source.poll().tables:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert source.tables["metric"].count == 20 > before

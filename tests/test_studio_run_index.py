@@ -71,7 +71,9 @@ def test_an_index_is_kept_and_only_changed_runs_are_read_again(
     before = indexed(tmp_path)
     assert len(list((state / "runs").iterdir())) == 1
     read: list[str] = []
-    monkeypatch.setattr(run_index, "read_facts", lambda path, kind: read.append(path.name) or read_facts(path, kind))
+    monkeypatch.setattr(
+        run_index, "read_facts", lambda path, kind, check: read.append(path.name) or read_facts(path, kind)
+    )
     write_notes(tmp_path / "sweep-2", RunNotes("second"))
     after = indexed(tmp_path)
     assert read == ["sweep-2"] and after.runs[2].facts.notes.name == "second"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,17 +13,22 @@ import numpy as np
 
 from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer, ValueUnavailable
+from torcheer.foreign.beneath import LeadsOut
 from torcheer.history import ModelHistory
+from torcheer.modelfiles import is_model_file
+from torcheer.modelfiles.model_file import open_apart
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
 from torcheer.samples import moments_of
-from torcheer.studio.sources.open_source import index_of
+from torcheer.studio.runs.foreign_run import FOREIGN, ForeignRun, read_foreign
+from torcheer.studio.sources.open_source import index_of, kind_of
 from torcheer.terminal import did_you_mean
 from torcheer.verbs import load
 
 MOST_ROWS, MOST_NUMBERS, MOST_NAMES = 500, 1000, 2000  # of one answer: a program reads it as text
+MOST_READ = 1 << 26  # numbers that are brought into memory for an answer
 
 
 class RunTools:
@@ -44,7 +50,7 @@ class RunTools:
         The path is what other tools take as run or path. pattern: a text that path or name must contain, in which *
         stands for any text and ? for any character.
         """
-        index = index_of(self._folder)
+        index = index_of(self._folder, self._refuse_links_out)
         rows = [
             {"path": index.name_of(run.id), "name": run.name, "status": run.status, "summary": run.summary}
             for run in index.listed()
@@ -59,7 +65,12 @@ class RunTools:
         """
         if last < 1:
             raise BadArgument(f"last={last}: it is how many rows are returned, from the end")
-        tables = RunLog(self._run(run).path).tables()  # whose empty cells are None
+        opened = self._open(run)
+        if not isinstance(opened, RunFolder | ForeignRun):
+            raise BadArgument(f"{run} is a {_kind(opened)}, which has no metrics; runs have")
+        tables = (
+            opened.tables if isinstance(opened, ForeignRun) else RunLog(opened.path).tables()
+        )  # None: an empty cell
         if not table:
             return {"tables": {name: {"rows": rows.count, "columns": [*rows.columns]} for name, rows in tables.items()}}
         if table not in tables:
@@ -101,11 +112,7 @@ class RunTools:
         layer, variable: as `layers` lists them. step: of a run, the step; -1 for the newest. index: positions along the
         first axes, to look at a part of a large value.
         """
-        array, at = self._array(path, layer, variable, step)
-        for position in index:
-            if array.ndim == 0 or not -len(array) <= position < len(array):
-                raise BadArgument(f"index {list(index)} is outside of a value of shape {array.shape}")
-            array = array[position]
+        array, at = self._array(path, layer, variable, step, index)
         answer = {"layer": layer, **at, "shape": list(array.shape), "dtype": str(array.dtype), **_statistics(array)}
         if array.size <= MOST_NUMBERS:
             answer["numbers"] = _plain(array)
@@ -133,34 +140,63 @@ class RunTools:
             raise BadArgument(f"{path!r} is outside of the folder that is served; list_runs names what is there")
         if not place.exists():
             raise UnknownLayer(f"there is nothing at {path!r}; list_runs names what is there")
+        if is_model_file(place):
+            return open_apart(place, self._folder)
+        if (kind := kind_of(place)) in FOREIGN:
+            return read_foreign(place, kind, self._folder)
+        self._refuse_links_out(place)
         return load(place)
 
-    def _run(self, path: str) -> RunFolder:
-        opened = self._open(path)
-        if not isinstance(opened, RunFolder):
-            raise BadArgument(f"{path} is a {_kind(opened)}, which has no metrics; runs have")
-        return opened
+    def _refuse_links_out(self, place: Path) -> None:
+        """Raise where a link in a run or an archive leads out of the folder that is served."""
+        for parent, folders, files in os.walk(place):
+            for name in (*folders, *files):
+                link = os.path.join(parent, name)
+                if os.path.islink(link) and not Path(link).resolve().is_relative_to(self._folder):
+                    raise LeadsOut(f"{os.path.relpath(link, self._folder)} is a link out of the folder that is served")
 
-    def _array(self, path: str, layer: str, variable: str, step: int) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
-        """Return a value, and where it is from."""
+    def _array(
+        self, path: str, layer: str, variable: str, step: int, index: Sequence[int] = ()
+    ) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+        """Return a value, or the part of it at an index, and where it is from."""
         opened = self._open(path)
         if isinstance(opened, ModelHistory):
             value = opened[layer].tensor_contents
-            return np.asarray(value[0] if isinstance(value, tuple) else value), {}
+            return _part(np.asarray(value[0] if isinstance(value, tuple) else value), index, layer), {}
+        if isinstance(opened, ForeignRun):
+            raise ValueUnavailable(f"{path} is a log of another program, which has metrics and no layers")
         if isinstance(opened, RunFolder):
             opened = next((watch for watch in opened.watches.values() if _has(watch, layer)), opened.captures)
         if isinstance(opened, Watched):
             series = opened[(layer, variable)] if variable else opened[layer]
             kept = series.values
             chosen = _step(step, sorted(kept), layer)
-            return kept[chosen], {"variable": series.variable, "step": chosen}
+            return _part(kept[chosen], index, layer), {"variable": series.variable, "step": chosen}
         if isinstance(opened, Archive):
             chosen = _step(step, [number for number in opened.steps if number is not None], layer)
             entry = opened.find(layer, variable or "value", chosen)
-            return opened.numbers(entry), {"variable": variable or "value", "step": chosen}
+            array = _part(opened.numbers(entry), index, layer)
+            return array, {"variable": variable or "value", "step": chosen}
         if opened is None:
             raise ValueUnavailable(f"{path} keeps no values of {layer!r}: it was neither watched nor captured")
-        return np.asarray(opened[layer][:]), {}
+        return _part(opened[layer], index, layer), {}
+
+
+def _part(stored: Any, index: Sequence[int], layer: str) -> np.ndarray[Any, Any]:
+    """The part of a value at an index, read where it lies; a value that is too large for memory needs one."""
+    shape = tuple(stored.shape)
+    if len(index) > len(shape) or any(not -size <= place < size for place, size in zip(index, shape)):
+        raise BadArgument(f"index {list(index)} is outside of a value of shape {shape}")
+    rest = math.prod(shape[1:] if index else shape)
+    if rest > MOST_READ:
+        raise BadArgument(
+            f"{layer!r} has {rest:,} numbers{' at each place' if index else ''}; at most {MOST_READ:,} are read for "
+            f"one answer: index=[0] is its first part along an axis"
+        )
+    array = np.asarray(stored[index[0]] if index else stored[...] if isinstance(stored, np.ndarray) else stored[:])
+    for place in index[1:]:
+        array = array[place]
+    return np.asarray(array)
 
 
 def _fits(pattern: str, name: str) -> bool:

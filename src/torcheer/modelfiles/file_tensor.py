@@ -148,7 +148,7 @@ class FileTensor:
         """All rows, some megabytes at a time."""
         count, width = self.row_shape
         step = max(1, _CHUNK // max(1, width))
-        for start in range(0, count, step):
+        for start in range(0, count if self.size else 0, step):
             yield self.rows(start, start + step)
 
     def statistics(self) -> dict[str, float | int]:

@@ -1,4 +1,4 @@
-"""The types of GGUF: their blocks, and for the common ones how they are decoded.
+"""The blocks of GGUF, and for the common ones how they are decoded.
 
 After `gguf-py/gguf/quants.py` of llama.cpp, whose results tests compare with.
 """
@@ -10,7 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.modelfiles.file_tensor import Array, Bytes, Coding, plain_coding
+from torcheer.encoding import TYPES
+from torcheer.foreign.gguf_types import GGUF_TYPES
+from torcheer.modelfiles.file_tensor import Array, Bytes, Coding
 
 _LOW_HIGH: Final = np.array([0, 4], np.uint8).reshape(1, 1, 2, 1)
 
@@ -82,22 +84,12 @@ def _q6_k(blocks: Bytes) -> Array:
     return np.asarray((scales[:, :, None] * quants).reshape(-1, 256))
 
 
-def _known(elements: int, bytes: int) -> Coding:
-    return Coding(elements, bytes, None)
-
-
-# Number in the file -> its name and coding.
-CODINGS: Final[dict[int, tuple[str, Coding]]] = {
-    0: ("float32", plain_coding("float32")), 1: ("float16", plain_coding("float16")),
-    2: ("Q4_0", Coding(32, 18, _q4_0)), 3: ("Q4_1", Coding(32, 20, _q4_1)), 6: ("Q5_0", Coding(32, 22, _q5_0)),
-    7: ("Q5_1", Coding(32, 24, _q5_1)), 8: ("Q8_0", Coding(32, 34, _q8_0)), 9: ("Q8_1", _known(32, 36)),
-    10: ("Q2_K", _known(256, 84)), 11: ("Q3_K", _known(256, 110)), 12: ("Q4_K", Coding(256, 144, _q4_k)),
-    13: ("Q5_K", Coding(256, 176, _q5_k)), 14: ("Q6_K", Coding(256, 210, _q6_k)), 15: ("Q8_K", _known(256, 292)),
-    16: ("IQ2_XXS", _known(256, 66)), 17: ("IQ2_XS", _known(256, 74)), 18: ("IQ3_XXS", _known(256, 98)),
-    19: ("IQ1_S", _known(256, 50)), 20: ("IQ4_NL", _known(32, 18)), 21: ("IQ3_S", _known(256, 110)),
-    22: ("IQ2_S", _known(256, 82)), 23: ("IQ4_XS", _known(256, 136)), 24: ("int8", plain_coding("int8")),
-    25: ("int16", plain_coding("int16")), 26: ("int32", plain_coding("int32")), 27: ("int64", plain_coding("int64")),
-    28: ("float64", plain_coding("float64")), 29: ("IQ1_M", _known(256, 56)),
-    30: ("bfloat16", plain_coding("bfloat16")), 34: ("TQ1_0", _known(256, 54)),
-    35: ("TQ2_0", _known(256, 66)), 39: ("MXFP4", _known(32, 17)),
+_DECODERS: Final = {
+    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
 }  # fmt: skip
+CODINGS: Final[dict[str, Coding]] = {
+    name: Coding(elements, bytes, _DECODERS.get(name))
+    for name, elements, bytes in GGUF_TYPES.values()
+    if name not in TYPES
+}

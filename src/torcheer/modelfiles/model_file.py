@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError, UnknownLayer
+from torcheer.foreign.ask_readers import Ask, naming, read_apart, read_here
+from torcheer.foreign.opened_files import OpenedFiles
+from torcheer.foreign.program_nodes import Program, program_of
+from torcheer.foreign.request import Answer, Request
 from torcheer.history import ModelHistory
-from torcheer.modelfiles.file_tensor import FileTensor
-from torcheer.modelfiles.program_nodes import Program
-from torcheer.terminal import did_you_mean, human_bytes, plural
+from torcheer.modelfiles.file_tensor import FileTensor, ShardedTensor, placed, plain_coding
+from torcheer.modelfiles.gguf_codings import CODINGS
+from torcheer.terminal import did_you_mean, human_bytes, plural, short_repr
 
 _READERS: Final = {
-    ".safetensors": "safetensors_weights", ".safetensors.index.json": "safetensors_weights", ".gguf": "gguf_reader",
-    ".pt": "torch_zip", ".pth": "torch_zip", ".bin": "torch_zip", ".ckpt": "torch_zip", ".pt2": "pt2_reader",
-    ".onnx": "onnx_reader",
+    ".safetensors": "safetensors", ".safetensors.index.json": "safetensors", ".gguf": "gguf",
+    ".pt": "torch_zip", ".pth": "torch_zip", ".bin": "torch_zip", ".ckpt": "torch_zip", ".pt2": "pt2",
+    ".onnx": "onnx",
 }  # fmt: skip
 ENDINGS: Final = tuple(_READERS)
 
@@ -74,21 +80,30 @@ def open_model_file(path: str | os.PathLike[str]) -> ModelFile:
 
     - `path`: of the file.
     """
-    file = Path(path)
-    ending = _ending(file)
+    return _open(Path(path), read_here, None)
+
+
+def open_apart(path: str | os.PathLike[str], within: Path | None = None) -> ModelFile:
+    """Open a model file as `open_model_file` does; what it says is read in a process that can be lost.
+
+    - `path`: of the file.
+    - `within`: a folder around it that nothing may lead out of.
+    """
+    return _open(Path(path), read_apart, within)
+
+
+def _open(path: Path, ask: Ask, within: Path | None) -> ModelFile:
+    ending = _ending(path)
     if not ending:
-        raise BadArgument(f"{file} is no model file that torcheer reads; it reads {', '.join(ENDINGS)}")
-    if not file.is_file():
-        raise BadArgument(f"there is no file {file}")
-    read: Callable[[Path], ModelFile] = import_module(f"torcheer.modelfiles.{_READERS[ending]}").read_file
+        raise BadArgument(f"{path} is no model file that torcheer reads; it reads {', '.join(ENDINGS)}")
+    if not path.is_file():
+        raise BadArgument(f"there is no file {path}")
+    files = OpenedFiles(path.parent, within, None if within is not None else path)
     try:
-        return read(file)
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, MemoryError, AttributeError) as error:
-        if isinstance(error, ArchiveDamaged | BadArgument):
-            if str(file) in str(error):
-                raise
-            raise type(error)(f"{file}: {error}") from error
-        raise ArchiveDamaged(f"{file} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+        with naming(path):
+            return _model_file(path, ask(Request(_READERS[ending], path.name), files.open), files)
+    finally:
+        files.close()
 
 
 def _ending(path: Path) -> str:
@@ -96,7 +111,39 @@ def _ending(path: Path) -> str:
     return max((ending for ending in ENDINGS if name.endswith(ending)), key=len, default="")
 
 
-def text_of(value: Any) -> str:
-    """A value of a file's metadata as short text."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 500 else f"{text[:500]}… ({len(text):,} characters)"
+# -- what a reader says, checked ---------------------------------------------------------------------------------------
+
+
+def _model_file(path: Path, answer: Answer, files: OpenedFiles) -> ModelFile:
+    body = answer.body
+    try:
+        stored = [files.mapped(name) for name in answer.files] + [np.frombuffer(answer.blob, np.uint8)]
+        tensors = {row[0]: _tensor(row, stored) for row in body["tensors"]}
+        for name, shape, parts in body.get("joined", ()):
+            tensors[name] = ShardedTensor(
+                _lengths(shape), [(str(file), _lengths(begin), _tensor(row, stored)) for file, begin, row in parts]
+            )
+        metadata = {str(name): str(value) for name, value in body["metadata"].items()}
+        program = program_of(body["program"]) if "program" in body else None
+        return ModelFile(path, str(body["format"]), tensors, metadata, program)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        if isinstance(error, TorcheerError):
+            raise
+        raise ArchiveDamaged(f"its reader says what cannot be: {type(error).__name__}: {error}") from error
+
+
+def _tensor(row: Sequence[Any], stored: Sequence[NDArray[np.uint8]]) -> FileTensor:
+    name, type, shape, file, begin, end, offset, strides = row
+    data = stored[file][slice(*_lengths((begin, end)))]
+    if not isinstance(name, str) or len(data) != end - begin:
+        raise ArchiveDamaged(f"{short_repr(name)} lies outside of its file")
+    if strides is not None:
+        return placed(name, _lengths(shape), type, data, offset, _lengths(strides))
+    return FileTensor(name, _lengths(shape), type, data, CODINGS[type] if type in CODINGS else plain_coding(type))
+
+
+def _lengths(values: Iterable[Any]) -> tuple[int, ...]:
+    lengths = tuple(values)
+    if any(type(length) is not int or length < 0 for length in lengths):
+        raise ArchiveDamaged(f"it has the lengths {short_repr(lengths)}")
+    return lengths

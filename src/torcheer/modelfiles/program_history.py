@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from torcheer.encoding import TYPES
 from torcheer.errors import ValueUnavailable
+from torcheer.foreign.program_nodes import UNKNOWN, Node, Program, ValueShape
 from torcheer.history import ModelHistory
 from torcheer.history.trace_protocol import Trace
 from torcheer.modelfiles.file_tensor import FileTensor
 from torcheer.modelfiles.model_file import ModelFile
-from torcheer.modelfiles.program_nodes import UNKNOWN, Node, Program, ValueShape
 from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Stored, TensorMeta
 
 

@@ -160,6 +160,11 @@ class Wire:
                 self._split(messages)
         return messages
 
+    def receive_within(self, secs: float) -> list[Message]:
+        """Receive messages as `receive` does, waiting up to so long for the first, or for the end of the connection."""
+        self._wait(secs, select.POLLIN)
+        return self.receive()
+
     def exchange(self, wait_secs: float = 0.0) -> list[dict[str, Any]]:
         """Send what is queued and receive messages, waiting up to `wait_secs` for either; descriptors are closed."""
         events = select.POLLIN | (select.POLLOUT if self.flush() and self.pending_bytes else 0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.samples import BINS, EDGES
 
+_EDGES: Final = np.array(EDGES)
 _HUGE: Final = 1e300  # an edge beyond this stands for no edge
 
 
@@ -18,12 +20,18 @@ def histogram_head(name: str) -> TableHead:
     return TableHead(f"{name} histogram", name, "Step", "", (Column("Step", "int", plotted=False), bins))
 
 
-def rebinned(limits: Sequence[float], counts: Sequence[float]) -> list[int]:
-    """Counts in a watch's bins: each goes where the middle of its bin lies, whose upper edge is its limit."""
-    binned, low = [0] * BINS, limits[0] if limits else 0.0
-    for limit, count in zip(limits, counts, strict=True):
-        if count > 0:
-            middle = low + (limit - low) / 2 if abs(limit) < _HUGE and abs(low) < _HUGE else min(low, limit, key=abs)
-            binned[min(BINS - 1, max(0, bisect_right(EDGES, middle) - 1))] += round(count)
-        low = limit
-    return binned
+def rebinned(limits: ArrayLike, counts: ArrayLike) -> list[int]:
+    """Counts in a watch's bins: each goes where the middle of its bin lies, whose upper edge is its limit.
+
+    What is no count, or infinite, is left out.
+    """
+    limits, counts = np.asarray(limits, np.float64), np.asarray(counts, np.float64)
+    low = np.concatenate([limits[:1], limits[:-1]])
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearer = np.where(np.abs(low) <= np.abs(limits), low, limits)
+        is_bounded = (np.abs(limits) < _HUGE) & (np.abs(low) < _HUGE)
+        middles = np.where(is_bounded, low + (limits - low) / 2, nearer)
+    is_count = np.isfinite(counts) & (counts > 0) & ~np.isnan(middles)
+    places = np.clip(np.searchsorted(_EDGES, middles[is_count], side="right") - 1, 0, BINS - 1)
+    binned = np.bincount(places, np.rint(counts[is_count]), BINS)
+    return [int(count) for count in binned]

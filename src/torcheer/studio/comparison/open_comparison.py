@@ -8,7 +8,8 @@ from typing import Final
 
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.errors import BadArgument
-from torcheer.modelfiles import is_model_file, open_model_file
+from torcheer.modelfiles import is_model_file
+from torcheer.modelfiles.model_file import open_apart
 from torcheer.studio.comparison.compared_passes import ComparedPasses
 from torcheer.studio.comparison.compared_weights import ComparedWeights
 from torcheer.studio.comparison.comparison_source import ComparisonSource
@@ -36,7 +37,7 @@ def open_comparison(first: str | os.PathLike[str], second: str | os.PathLike[str
     paths = sides[0][1], sides[1][1]
     if kinds[0] == _PASS:
         return ComparisonSource(ComparedPasses(*paths, titles))
-    return ComparisonSource(ComparedWeights(open_model_file(paths[0]), open_model_file(paths[1]), titles))
+    return ComparisonSource(ComparedWeights(open_apart(paths[0]), open_apart(paths[1]), titles))
 
 
 def _side(text: str) -> Side:

@@ -61,7 +61,8 @@ class Hub:
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
         self._run_requests = RunRequests(self, _reporting_errors)
         self._graphs = Graphs()
-        self._cutting, self._counting, self._cuts = asyncio.Lock(), asyncio.Lock(), set[asyncio.Task[None]]()
+        self._cutting, self._counting, self._decoding = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+        self._cuts = set[asyncio.Task[None]]()
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -251,7 +252,8 @@ class Hub:
 
     def _answer_sample(self, page: PageConnection, request: messages.AskSample) -> None:
         sample = _channel(page).source.samples.find(request.id)
-        page.reply(lambda: _sample_answer(sample, request.question))  # as large as it is, it is made when it is sent
+        # A picture of another program is decoded in another process, which may be at work on a log of gigabytes.
+        self._answer_in_thread(page, request.question, lambda: _sample_answer(sample, request.question), self._decoding)
 
     def _answer_graph(self, page: PageConnection, request: messages.AskGraph) -> None:
         self._start(self._send_graph(page, _channel(page).source, request))
@@ -281,7 +283,7 @@ class Hub:
         self._answer_in_thread(page, request.question, make, self._counting)  # slices do not wait for statistics
 
     def _answer_in_thread(
-        self, page: PageConnection, question: int, make: Callable[[], Answer | bytes], turn: asyncio.Lock
+        self, page: PageConnection, question: int, make: Callable[[], Answer | Problem | bytes], turn: asyncio.Lock
     ) -> None:
         """Make an answer in a thread, one at a time: a tensor may have a billion numbers."""
         if len(self._cuts) >= _MOST_CUTS:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.runlog.foreign.foreign_run import FOREIGN
 from torcheer.studio.comparison.run_checkpoints import LATEST, checkpoints_of, choose_checkpoint
 from torcheer.studio.connections import run_messages
 from torcheer.studio.connections.messages import Answer
 from torcheer.studio.connections.page_connection import PageConnection
+from torcheer.studio.runs.foreign_run import FOREIGN
 from torcheer.studio.runs.run_curves import RunCurves
 from torcheer.studio.runs.run_index import RunIndex, relative_name
 from torcheer.studio.runs.run_notes import RunNotes, read_notes, write_notes

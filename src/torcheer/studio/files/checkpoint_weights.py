@@ -8,7 +8,8 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from torcheer.errors import TorcheerError
-from torcheer.modelfiles import FileTensor, open_model_file
+from torcheer.modelfiles import FileTensor
+from torcheer.modelfiles.model_file import open_apart
 
 _FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
 
@@ -57,7 +58,7 @@ class Checkpoints:
         last = self._last(step)
         if last >= 0 and last not in self._files:
             try:
-                tensors = open_model_file(self._file(last)).tensors
+                tensors = open_apart(self._file(last)).tensors
             except (OSError, TorcheerError):
                 tensors = {}
             self._files[last] = {name: tensor for name, tensor in tensors.items() if tensor.type in _FLOATS}

@@ -12,7 +12,8 @@ from torcheer.control.loop_messages import Moment
 from torcheer.drawing.draw import draw_history
 from torcheer.drawing.writers.graph_text import GraphText
 from torcheer.errors import TorcheerError
-from torcheer.modelfiles import FileTensor, ModelFile, open_model_file
+from torcheer.modelfiles import FileTensor, ModelFile
+from torcheer.modelfiles.model_file import open_apart
 from torcheer.network.network_records import Net
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
@@ -44,7 +45,7 @@ class FileSource(Source):
     kind = "file"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.file = open_model_file(path)
+        self.file = open_apart(path)
         super().__init__(Path(path).name, None, FileMoments(self.file))
         self._tensors = in_reading_order(self.file.values())
         self.net = net_of(network_of(self.title, self._tensors))

@@ -13,7 +13,6 @@ from torcheer.control.loop_messages import Moment
 from torcheer.disk import write_file
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
-from torcheer.runlog.foreign.foreign_run import FOREIGN
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.studio.connections.messages import ReportCame
 from torcheer.studio.files.file_source import FileSource
@@ -26,6 +25,7 @@ from torcheer.studio.report.report_source import ReportSource, messages_to_a_pag
 from torcheer.studio.report.report_summary import summary_of_report
 from torcheer.studio.report.report_tables import fold_tables, layer_statistics
 from torcheer.studio.report.report_tensors import add_tensors
+from torcheer.studio.runs.foreign_run import FOREIGN
 from torcheer.studio.sources.foreign_source import ForeignSource
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.open_source import describe_unknown, kind_of, runs_below

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import TorcheerError
-from torcheer.runlog.foreign.foreign_run import FOREIGN, read_foreign
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.runlog.tables.metric_columns import metric_columns
+from torcheer.studio.runs.foreign_run import FOREIGN, read_foreign
 from torcheer.studio.runs.run_facts import series_of
 from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.runs.run_table import check_series, indexed_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +15,12 @@ from torcheer.control.config_form import form_of
 from torcheer.disk import LOCK, lock_holder
 from torcheer.errors import TorcheerError
 from torcheer.runlog.follow.run_end import read_end
-from torcheer.runlog.foreign.foreign_run import EVENTS, LIGHTNING, read_foreign
 from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.log_reader import RunLog, is_long
 from torcheer.runlog.run_tables import summary_at, summary_of
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.runlog.tables.metric_columns import last_metrics
+from torcheer.studio.runs.foreign_run import EVENTS, LIGHTNING, read_foreign
 from torcheer.studio.runs.run_notes import RunNotes, read_notes
 from torcheer.studio.sources.recordings import KIND
 
@@ -52,15 +52,18 @@ class RunFacts:
     problem: str = ""  # why there is no more
 
 
-def read_facts(path: Path, kind: str) -> RunFacts:
-    """Read a run; one that cannot be read says why, and raises nothing."""
-    facts = RunFacts(kind, notes=read_notes(path))
+def read_facts(path: Path, kind: str, check: Callable[[Path], object] | None = None) -> RunFacts:
+    """Read a run; one that cannot be read, or that `check` raises for, says why, and raises nothing."""
+    facts = RunFacts(kind)
     try:
+        if check is not None:
+            check(path)
+        facts.notes = read_notes(path)
         facts.created_secs, facts.changed_secs = _times(path)
         _READERS.get(kind, _read_run)(path, facts)
     except (TorcheerError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         facts.problem = str(error)[:_MOST_TEXT]
-        facts.summary = f"cannot be read: {facts.problem[:100]}"
+        facts.summary = f"unreadable: {facts.problem[:100]}"
     return facts
 
 

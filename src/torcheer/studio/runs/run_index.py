@@ -26,9 +26,13 @@ _SAVE_SECS: Final = 60.0  # between two saves
 class RunIndex:
     """The facts of a folder's runs by their number, which is the place of a run in the list of paths."""
 
-    def __init__(self, folder: Path, kind_of: Callable[[Path], str], is_live: Callable[[Path], bool]) -> None:
-        self.folder, self._kind_of, self._is_live = folder, kind_of, is_live
-        self._file = place_for(folder, ".index")
+    def __init__(
+        self, folder: Path, kind_of: Callable[[Path], str], is_live: Callable[[Path], bool],
+        check: Callable[[Path], object] | None = None,
+    ) -> None:  # fmt: skip
+        """`check` raises for a run that may not be read; what it leaves is kept apart from what others read."""
+        self.folder, self._kind_of, self._is_live, self._check = folder, kind_of, is_live, check
+        self._file = place_for(folder, ".index" if check is None else ".checked-index")
         self._stored = load_index(self._file) if self._file else {}
         shared = {id(run.series): run.series for run in self._stored.values()}  # hashing 1,000 names takes 10 µs
         self._series: dict[tuple[str, ...], tuple[str, ...]] = {series: series for series in shared.values()}
@@ -135,7 +139,7 @@ class RunIndex:
                 if seen is None:
                     continue
                 stamp = seen[0]
-            facts = read_facts(path, self._kind_of(path))
+            facts = read_facts(path, self._kind_of(path), self._check)
             self.runs[number] = IndexedRun.of(stamp, facts, self._series)
             self.revision += 1
             if time.monotonic() > deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any, Final
 from torcheer.control.config_form import parameters_of
 from torcheer.control.control_records import State
 from torcheer.errors import TorcheerError
-from torcheer.runlog.foreign.foreign_run import ForeignRun, read_foreign
 from torcheer.runlog.run_tables import summary_of
+from torcheer.studio.runs.foreign_run import ForeignRun, read_foreign
 from torcheer.studio.runs.run_facts import stamp_at
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.sources.timeline import Timeline
 
 _SCAN_SECS: Final = 1.0
+_FIRST_SECS: Final = 0.5  # for a log to be read before its page is shown
 _MOST_PROBLEMS: Final = 3
 
 
@@ -30,24 +32,50 @@ class ForeignSource(Source):
         super().__init__(path.resolve().name, None, Timeline())
         self._path, self._kind = path, kind
         self._stamp, self._next_scan, self._restarts = -1, 0.0, 0
+        self._reading: threading.Thread | None = None
+        self._read: ForeignRun | Exception | None = None  # by the thread, and not taken yet
+        self.state = State("idle", message="its log is being read")
         self._scan()
+        if self._reading is not None:
+            self._reading.join(_FIRST_SECS)
+        self._take_read()
 
     def poll(self) -> Changes:
         """The changes on disk since the last call."""
-        if time.monotonic() >= self._next_scan:
+        self._take_read()
+        if self._reading is None and time.monotonic() >= self._next_scan:
             self._scan()
         return super().poll()
 
     def _scan(self) -> None:
-        began, stamp = time.monotonic(), stamp_at(str(self._path))
+        """Look whether files have changed; have a thread read them."""
+        stamp = stamp_at(str(self._path))
+        self._next_scan = time.monotonic() + _SCAN_SECS
         if stamp is not None and stamp[0] != self._stamp:
             self._stamp = stamp[0]
-            try:
-                self._take(read_foreign(self._path, self._kind))
-            except (TorcheerError, OSError, ValueError) as error:
-                self._problem(error)
+            self._reading = threading.Thread(target=self._read_log, name="torcheer-foreign-log", daemon=True)
+            self._reading.start()
+
+    def _read_log(self) -> None:
+        began = time.monotonic()
+        try:
+            self._read = read_foreign(self._path, self._kind)
+        except (TorcheerError, OSError, ValueError) as error:
+            self._read = error
         now = time.monotonic()
         self._next_scan = now + max(_SCAN_SECS, 20 * (now - began))  # at most 5% of the time
+
+    def _take_read(self) -> None:
+        """Show what the thread has read."""
+        if self._reading is None or self._read is None:
+            return
+        read, self._read, self._reading = self._read, None, None
+        if isinstance(read, ForeignRun):
+            self._take(read)
+        else:
+            self._problem(read)
+            if not self.tables:
+                self._set_state(State("idle", message=f"unreadable: {read}"))
 
     def _take(self, run: ForeignRun) -> None:
         for name, table in run.tables.items():

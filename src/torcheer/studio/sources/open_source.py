@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Final
 
 from torcheer.archive.format.archive_folder import read_about
@@ -14,9 +15,9 @@ from torcheer.control.control_records import State
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.modelfiles import ENDINGS, is_model_file
 from torcheer.network.heads.token_names import TokenNames
-from torcheer.runlog.foreign.foreign_run import FOREIGN, foreign_kind
 from torcheer.studio.connections.messages import Recording, Run
 from torcheer.studio.files.file_source import FileSource
+from torcheer.studio.runs.foreign_run import FOREIGN, foreign_kind
 from torcheer.studio.runs.run_facts import SOCKET
 from torcheer.studio.runs.run_index import RunIndex, relative_name
 from torcheer.studio.sources.foreign_source import ForeignSource
@@ -33,6 +34,7 @@ _ARCHIVES: Final = ("history", "captures", KIND)  # that can be shown
 _DEEPEST: Final = 3  # levels of nested folders that are searched for runs
 _MOST_RUNS: Final = 20_000
 _MOST_FOLDERS: Final = 50_000
+_PATIENCE_SECS: Final = 2.0  # with what is opened first, before the address is printed
 _FIRST_SECS: Final = 0.5  # of reading runs before anything is shown
 _MOST_LOOKED_AT: Final = 32  # runs of those that were changed last
 _READ_SECS: Final = 0.5  # of reading runs before pages hear of those
@@ -125,6 +127,29 @@ def _list_names(folder: Path) -> str:
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
+class _Opening:
+    """A source that a thread opens: a hostile file takes as long as reading is allowed to."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self._path, self._url = path, url
+        self._opened: Source | Exception | None = None
+        self._thread = Thread(target=self._open, name="torcheer-opening", daemon=True)
+        self._thread.start()
+
+    def _open(self) -> None:
+        try:
+            self._opened = open_source(self._path, url=self._url)
+        except Exception as error:  # raised where it is waited for
+            self._opened = error
+
+    def wait(self, secs: float) -> Source | None:
+        """The source; None where it is not open in so long. Raises why it cannot be opened."""
+        self._thread.join(secs)
+        if isinstance(self._opened, Exception):
+            raise self._opened
+        return self._opened
+
+
 class PathCatalog:
     """The catalog of `torcheer studio PATH`: one source, or a folder of runs to choose from."""
 
@@ -143,9 +168,12 @@ class PathCatalog:
         self.index = RunIndex(self.path, kind_of, is_live) if self._folder else None
         self.runs: tuple[Run, ...] = ()  # of the folder, as of the last `refresh`
         self.run = -1
-        self._first = self._open_folder() if self._folder else open_source(self.path, url=url)
+        self._opening: _Opening | None = None  # what is shown first, where that takes long
+        self._first = self._open_folder() if self._folder else self._open_in_time(self.path)
         self._add_home(self._first)
-        self._refresh_index(self._paths, _FIRST_SECS)
+        reading = Thread(target=self._refresh_index, args=(self._paths, _FIRST_SECS), daemon=True)
+        reading.start()
+        reading.join(_PATIENCE_SECS)  # a run that cannot be read in time is listed later
 
     def first(self) -> Source:
         """The source that is shown first: of a folder the live run, or the newest."""
@@ -181,6 +209,8 @@ class PathCatalog:
 
     def find_first_run(self) -> Source | None:
         """What has appeared in an empty folder: a run in it, or of its own; None until then."""
+        if self._opening is not None:
+            return self._opened()
         if not self._folder or self.run >= 0:
             return None
         if kind_of(self.path) in ("run", "live", "archive"):
@@ -195,9 +225,33 @@ class PathCatalog:
 
     def _open(self, path: Path) -> Source:
         try:
-            return open_source(path, url=self.url)
+            return self._open_in_time(path)
         except (TorcheerError, OSError, ValueError) as error:
             return _nothing(f"{path.name} cannot be shown", str(error))
+
+    def _open_in_time(self, path: Path) -> Source:
+        """Open a source, or show for now that it is being opened; what torcheer wrote does not take long."""
+        if kind_of(path) not in ("file", *FOREIGN):
+            return open_source(path, url=self.url)
+        opening = _Opening(path, self.url)
+        source = opening.wait(_PATIENCE_SECS)
+        if source is None:
+            self._opening = opening
+            return _nothing(f"reading {path.name}", "it takes long to read, and is shown as soon as that is done")
+        return source
+
+    def _opened(self) -> Source | None:
+        """What took long to open, or why it cannot be shown; None until then."""
+        if self._opening is None:
+            return None
+        try:
+            source = self._opening.wait(0)
+        except (TorcheerError, OSError, ValueError) as error:
+            source = _nothing(f"{self.path.name} cannot be shown", str(error))
+        if source is not None:
+            self._opening = None
+            self._add_home(source)
+        return source
 
     def open_run(self, id: int) -> Source:
         """Open another run of the folder."""
@@ -243,10 +297,14 @@ def runs_in(folder: str | os.PathLike[str]) -> list[Run]:
     return list(index_of(folder).listed())
 
 
-def index_of(folder: str | os.PathLike[str]) -> RunIndex:
-    """The index of a folder's runs, all of them read."""
-    index = RunIndex(Path(folder), kind_of, is_live)
-    index.refresh(runs_below(Path(folder)), math.inf)
+def index_of(folder: str | os.PathLike[str], check: Callable[[Path], object] | None = None) -> RunIndex:
+    """The index of a folder's runs, all of them read.
+
+    `check` raises for a run that may not be read; why is its summary then.
+    """
+    index = RunIndex(Path(folder), kind_of, is_live, check)
+    for _ in range(2):  # the first may list what was known before, the second looks for what has changed since
+        index.refresh(runs_below(Path(folder)), math.inf)
     return index
 
 

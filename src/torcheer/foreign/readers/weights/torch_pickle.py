@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.foreign.readers.budget import Budget
 from torcheer.terminal import short_repr
 
 STORAGES: Final = {
@@ -27,7 +28,6 @@ _DTYPES: Final = {
 }  # fmt: skip
 _SCHEMES: Final = ("per_tensor_affine", "per_channel_affine", "per_channel_affine_float_qparams")  # of quantising
 _FACTORIES: Final = ("dict", "list", "int", "float")  # of a defaultdict
-_MOST_STEPS: Final = 5_000_000  # of a file with 100,000 tensors
 _MOST_DIGITS_BYTES: Final = 255
 _MOST_AXES: Final = 32
 _DEEPEST_KEY: Final = 2
@@ -74,23 +74,20 @@ _MARK: Final = _Mark()
 _SCALARS: Final = (str, bytes, int, float, bool, type(None), Name, Note)
 
 
-def read_pickle(data: bytes, file: str) -> Any:
+def read_pickle(data: bytes, budget: Budget) -> Any:
     """Return the value that a pickle makes: dicts, lists, tuples, texts and numbers, tensors, notes.
-
-    - `data`: the pickle.
-    - `file`: its name, for errors.
 
     Raises `BadArgument` where it names something that could run code, `ArchiveDamaged` where it is no such pickle.
     """
     try:
-        return _Interpreter(data).run()
+        return _Interpreter(data, budget).run()
     except _Refused as refused:
         raise BadArgument(
-            f"{file} holds more than tensors: it names {short_repr(str(refused))}, which could run code and is not "
+            f"it holds more than tensors: it names {short_repr(str(refused))}, which could run code and is not "
             f"looked up. Load it where you trust it, and save its state_dict as .safetensors"
         ) from None
     except (_Damaged, struct.error, UnicodeDecodeError, IndexError, KeyError) as error:
-        raise ArchiveDamaged(f"{file}: its pickle cannot be read: {str(error)[:200]}") from None
+        raise ArchiveDamaged(f"its pickle cannot be read: {str(error)[:200]}") from None
 
 
 class _Refused(Exception):
@@ -104,21 +101,22 @@ class _Damaged(Exception):
 class _Interpreter:
     """The stack, the memo and the place of one reading."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+    def __init__(self, data: bytes, budget: Budget) -> None:
+        self._data, self._at, self._budget = data, 0, budget
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
         """Run to the opcode STOP and return what it leaves."""
-        for _ in range(_MOST_STEPS):
-            code = self._take(1)[0]
-            if code == _STOP:
-                return self._pop()
-            if (step := _OPCODES.get(code)) is None:
-                raise _Damaged(f"opcode {code:#04x} at byte {self._at - 1} is none that torch.save writes")
-            step(self)
-        raise _Damaged(f"it has more than {_MOST_STEPS:,} opcodes")
+        while True:
+            self._budget.spend("steps", 1000, "its pickle")
+            for _ in range(1000):
+                code = self._take(1)[0]
+                if code == _STOP:
+                    return self._pop()
+                if (step := _OPCODES.get(code)) is None:
+                    raise _Damaged(f"opcode {code:#04x} at byte {self._at - 1} is none that torch.save writes")
+                step(self)
 
     # -- the data --------------------------------------------------------------------------------------------------
 

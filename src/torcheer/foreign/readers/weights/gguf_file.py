@@ -5,15 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from torcheer.errors import ArchiveDamaged, BadArgument
-from torcheer.modelfiles.file_tensor import Bytes, FileTensor
-from torcheer.modelfiles.gguf_codings import CODINGS
-from torcheer.modelfiles.model_file import ModelFile, text_of
+from torcheer.foreign.gguf_types import GGUF_TYPES
+from torcheer.foreign.readers.reading import Reading, plain_text
 from torcheer.terminal import short_repr
 
 _NUMBERS: Final = {
@@ -21,55 +17,56 @@ _NUMBERS: Final = {
 }  # fmt: skip
 _TEXT, _LIST = 8, 9
 _SHOWN: Final = 8  # items of a list in the metadata, which may have a hundred thousand
-_MOST_ENTRIES: Final = 1_000_000
 _MOST_NAME, _MOST_AXES, _DEEPEST = 1 << 16, 8, 4
 
 
-def read_file(path: Path) -> ModelFile:
-    """Open a GGUF file."""
-    data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
-    reader = _Reader(data, path)
-    if bytes(reader.take(4)) != b"GGUF":
-        raise ArchiveDamaged(f"{path} is no GGUF file: it does not begin with GGUF")
-    version = reader.number("<I")
+def read(reading: Reading) -> dict[str, Any]:
+    """Read a GGUF file."""
+    number = reading.file(reading.name)
+    header = _Header(reading, number)
+    if bytes(header.take(4)) != b"GGUF":
+        raise ArchiveDamaged("it is no GGUF file: it does not begin with GGUF")
+    version = header.number("<I")
     if version not in (2, 3):
-        raise BadArgument(f"{path} is GGUF of version {version}; 2 and 3 are read, of little-endian machines")
-    tensors, entries = reader.count(24), reader.count(13)
-    metadata = dict(reader.entries(entries))
-    table = [reader.tensor() for _ in range(tensors)]
+        raise BadArgument(f"it is GGUF of version {version}; 2 and 3 are read, of little-endian machines")
+    tensors, entries = header.count(24), header.count(13)
+    metadata = dict(header.entries(entries))
+    table = [header.tensor() for _ in range(tensors)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
-        raise ArchiveDamaged(f"{path}: general.alignment is {short_repr(alignment)}")
-    start = -(-reader.place // alignment) * alignment
-    opened = {name: _open(name, rest, data, start, path) for name, *rest in table}
-    if len(opened) < len(table):
-        raise ArchiveDamaged(f"{path} has two tensors of the same name")
-    return ModelFile(path, f"GGUF {version}", opened, {key: text_of(value) for key, value in metadata.items()})
+        raise ArchiveDamaged(f"general.alignment is {short_repr(alignment)}")
+    start, size = -(-header.place // alignment) * alignment, len(reading.data(number))
+    if len({name for name, *_ in table}) < len(table):
+        raise ArchiveDamaged("it has two tensors of the same name")
+    return {
+        "format": f"GGUF {version}",
+        "tensors": [_placed(name, rest, number, start, size) for name, *rest in table],
+        "metadata": {key: plain_text(value) for key, value in metadata.items()},
+    }
 
 
-def _open(name: str, facts: list[Any], data: Bytes, start: int, path: Path) -> FileTensor:
-    shape, number, offset = facts
-    if number not in CODINGS:
-        raise BadArgument(f"{path}: {short_repr(name)} is of type number {number}, which is not known")
-    type, coding = CODINGS[number]
-    size = prod(shape) // coding.elements * coding.bytes
-    if start + offset + size > len(data):
-        raise ArchiveDamaged(f"{path}: {short_repr(name)} lies outside of the file, or it is cut")
-    return FileTensor(name, shape, type, data[start + offset : start + offset + size], coding)
+def _placed(name: str, facts: list[Any], number: int, start: int, file_bytes: int) -> list[Any]:
+    shape, kind, offset = facts
+    if kind not in GGUF_TYPES:
+        raise BadArgument(f"{short_repr(name)} is of type number {kind}, which is not known")
+    type, elements, block_bytes = GGUF_TYPES[kind]
+    begin, size = start + offset, prod(shape) // elements * block_bytes
+    if begin + size > file_bytes:
+        raise ArchiveDamaged(f"{short_repr(name)} lies outside of the file, or it is cut")
+    return [name, type, shape, number, begin, begin + size, 0, None]
 
 
-class _Reader:
+class _Header:
     """Reads from the front of a file; every length is checked against what is left."""
 
-    def __init__(self, data: Bytes, path: Path) -> None:
-        self._data, self._path, self.place = data, path, 0
+    def __init__(self, reading: Reading, number: int) -> None:
+        self._reading, self._data, self.place = reading, reading.data(number), 0
 
     def take(self, count: int) -> memoryview:
         if count > len(self._data) - self.place:
-            raise ArchiveDamaged(f"{self._path} ends inside its header, at byte {self.place}")
+            raise ArchiveDamaged(f"it ends inside its header, at byte {self.place:,}")
         self.place += count
-        part: Any = self._data[self.place - count : self.place]
-        return memoryview(part)
+        return self._data[self.place - count : self.place]
 
     def number(self, form: str) -> Any:
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
@@ -77,12 +74,15 @@ class _Reader:
     def count(self, least_bytes: int) -> int:
         """A number of things that take at least so many bytes each."""
         count: int = self.number("<Q")
-        if count > _MOST_ENTRIES or count * least_bytes > len(self._data):
-            raise ArchiveDamaged(f"{self._path}: its header would have {count:,} entries")
+        if count * least_bytes > len(self._data):
+            raise ArchiveDamaged(f"its header would have {count:,} entries, which is more than the file has room for")
+        self._reading.budget.spend("items", count, "its header")
         return count
 
     def text(self) -> str:
-        return bytes(self.take(self.number("<Q"))).decode("utf-8", "replace")
+        length = self.number("<Q")
+        self._reading.budget.spend("bytes", min(length, len(self._data)), "its header")
+        return bytes(self.take(length)).decode("utf-8", "replace")
 
     def entries(self, count: int) -> Iterator[tuple[str, Any]]:
         for _ in range(count):
@@ -94,7 +94,7 @@ class _Reader:
         if kind == _LIST and depth < _DEEPEST:
             return self._list(depth)
         if kind not in _NUMBERS:
-            raise ArchiveDamaged(f"{self._path}: its metadata has a value of type {kind} at byte {self.place}")
+            raise ArchiveDamaged(f"its metadata has a value of type {kind} at byte {self.place:,}")
         return self.number(_NUMBERS[kind])
 
     def _list(self, depth: int) -> str:
@@ -105,8 +105,9 @@ class _Reader:
             data = self.take(min(count, len(self._data)) * struct.calcsize(form))
             first = [value for (value,) in struct.iter_unpack(form, data[: _SHOWN * struct.calcsize(form)])]
         elif count > len(self._data) // 4:
-            raise ArchiveDamaged(f"{self._path}: a list of {count:,} values would be longer than the file")
+            raise ArchiveDamaged(f"a list of {count:,} values would be longer than the file")
         else:
+            self._reading.budget.spend("steps", count, "its metadata")
             first = []
             for number in range(count):
                 value = self._value(kind, depth + 1)
@@ -117,6 +118,6 @@ class _Reader:
         """Name, shape (the fastest axis last), type and offset."""
         name, axes = self.text(), self.number("<I")
         if len(name) > _MOST_NAME or axes > _MOST_AXES:
-            raise ArchiveDamaged(f"{self._path}: {short_repr(name[:80])} would have {axes} axes")
+            raise ArchiveDamaged(f"{short_repr(name[:80])} would have {axes} axes")
         shape = tuple(self.number("<Q") for _ in range(axes))[::-1]
         return name, shape, self.number("<I"), self.number("<Q")

@@ -8,64 +8,71 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.foreign.readers.budget import Budget
+
 _HEAD: Final = struct.Struct("<QI")  # length, its masked checksum
 _TAIL_BYTES: Final = 4
 _MASK: Final = 0xA282EAD8
+_AT_ONCE_BYTES: Final = 16 << 20  # of records whose checksums are computed together
 _ROW_BYTES: Final = 1024  # of a long record: its rows are summed at the same time
 
 Sums = NDArray[np.uint32]
 
 
 class EventRecords(NamedTuple):
-    """The intact records of a file, and what follows them."""
+    """Where the intact records of a file lie, and what follows them."""
 
-    records: list[bytes]
+    places: list[tuple[int, int]]  # where the bytes of each begin, and their number
     end: int  # where the last of them ends
     problem: str  # "" if nothing follows, or a record that is still being written
 
 
-def read_records(path: Path, start: int = 0) -> EventRecords:
-    """Read the records of a file from a byte on; the first that is damaged, and all after it, are left out."""
-    with open(path, "rb") as file:
-        file.seek(start)
-        data = file.read()
-    places = _places(data)
-    heads = [data[offset : offset + 8] for offset, _ in places]
-    bodies = [data[offset + _HEAD.size : offset + _HEAD.size + length] for offset, length in places]
-    said = [
-        (_HEAD.unpack_from(data, offset)[1], struct.unpack_from("<I", data, offset + _HEAD.size + length)[0])
-        for offset, length in places
-    ]
-    intact = 0
-    for found in zip(masked_sums(heads), masked_sums(bodies), said, strict=True):
-        if found[:2] != found[2]:
+def find_records(data: memoryview, name: str, budget: Budget) -> EventRecords:
+    """Find the records of a file; the first that is damaged, and all after it, are left out."""
+    places, end = list[tuple[int, int]](), 0
+    while True:
+        found = _places(data, end)
+        budget.spend("steps", len(found), name)
+        intact = _count_intact(data, found)
+        places += found[:intact]
+        if intact:
+            end = sum(found[intact - 1]) + _TAIL_BYTES
+        if intact < len(found) or not found:
             break
-        intact += 1
-    end = places[intact - 1][0] + _HEAD.size + places[intact - 1][1] + _TAIL_BYTES if intact else 0
-    is_damaged = intact < len(places) or _is_garbled(data, end)
-    problem = f"{path.name} is damaged from byte {start + end:,} on; what is before it is shown" if is_damaged else ""
-    return EventRecords(bodies[:intact], start + end, problem)
+    is_damaged = intact < len(found) or _is_garbled(data, end)
+    problem = f"{name} is damaged from byte {end:,} on; what is before it is shown" if is_damaged else ""
+    return EventRecords(places, end, problem)
 
 
-def _places(data: bytes) -> list[tuple[int, int]]:
-    """Offset and length of the records that lie whole in these bytes."""
-    places, offset = list[tuple[int, int]](), 0
-    while offset + _HEAD.size + _TAIL_BYTES <= len(data):
+def _places(data: memoryview, offset: int) -> list[tuple[int, int]]:
+    """Where the bytes of the next records begin, and their number: of those that lie whole in the file."""
+    places, last = list[tuple[int, int]](), offset + _AT_ONCE_BYTES
+    while offset + _HEAD.size + _TAIL_BYTES <= len(data) and offset < last:
         length = _HEAD.unpack_from(data, offset)[0]
         if length > len(data) - offset - _HEAD.size - _TAIL_BYTES:
             break
-        places.append((offset, length))
+        places.append((offset + _HEAD.size, length))
         offset += _HEAD.size + length + _TAIL_BYTES
     return places
 
 
-def _is_garbled(data: bytes, end: int) -> bool:
+def _count_intact(data: memoryview, places: list[tuple[int, int]]) -> int:
+    """How many of these records, from the first on, have the checksums that they say."""
+    heads = masked_sums([data[begin - _HEAD.size : begin - 4] for begin, _ in places])
+    bodies = masked_sums([data[begin : begin + length] for begin, length in places])
+    for count, ((begin, length), head, body) in enumerate(zip(places, heads, bodies, strict=True)):
+        said = struct.unpack_from("<I", data, begin - 4)[0], struct.unpack_from("<I", data, begin + length)[0]
+        if (head, body) != said:
+            return count
+    return len(places)
+
+
+def _is_garbled(data: memoryview, end: int) -> bool:
     """True if what follows the last record is no beginning of another: its length has another checksum."""
     head = data[end : end + _HEAD.size]
     return len(head) == _HEAD.size and masked_sums([head[:8]])[0] != _HEAD.unpack(head)[1]
@@ -74,7 +81,7 @@ def _is_garbled(data: bytes, end: int) -> bool:
 # -- checksums ---------------------------------------------------------------------------------------------------------
 
 
-def masked_sums(parts: list[bytes]) -> list[int]:
+def masked_sums(parts: list[memoryview]) -> list[int]:
     """The masked CRC-32C of each part; those of the same length are computed together."""
     sums = [0] * len(parts)
     by_length: dict[int, list[int]] = {}
@@ -87,18 +94,18 @@ def masked_sums(parts: list[bytes]) -> list[int]:
     return sums
 
 
-def _sums(parts: list[bytes]) -> Sums:
+def _sums(parts: list[memoryview]) -> Sums:
     """CRC-32C of parts of one length."""
     states = np.full(len(parts), 0xFFFFFFFF, np.uint32)
     return _advance(states, np.frombuffer(b"".join(parts), np.uint8).reshape(len(parts), -1)) ^ np.uint32(0xFFFFFFFF)
 
 
-def _long_sums(parts: list[bytes]) -> Sums:
+def _long_sums(parts: list[memoryview]) -> Sums:
     """CRC-32C of long parts: of their rows at the same time, then joined."""
     return np.array([_long_sum(part) for part in parts], np.uint32)
 
 
-def _long_sum(part: bytes) -> int:
+def _long_sum(part: memoryview) -> int:
     whole = len(part) // _ROW_BYTES * _ROW_BYTES
     rows = np.frombuffer(part[:whole], np.uint8).reshape(-1, _ROW_BYTES)
     sums = _advance(np.zeros(len(rows), np.uint32), rows).tolist()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-from torcheer.disk import strict_json
 from torcheer.errors import ArchiveDamaged, BadArgument
-from torcheer.modelfiles.file_tensor import FileTensor, placed
-from torcheer.modelfiles.model_file import ModelFile, text_of
-from torcheer.modelfiles.program_nodes import Node, Program, ValueShape
-from torcheer.modelfiles.torch_zip import TorchZip
+from torcheer.foreign.program_nodes import Node, Program, ValueShape
+from torcheer.foreign.readers.reading import Reading, plain_text
+from torcheer.foreign.readers.weights.torch_zip import TorchZip
 from torcheer.terminal import short_repr
 
 _TYPES: Final = {
@@ -19,35 +16,41 @@ _TYPES: Final = {
     10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8_e4m3fn",
     30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz",
 }  # fmt: skip
-_MOST_JSON_BYTES: Final = 256 << 20
-_MOST_NODES: Final = 1_000_000
 
 
-def read_file(path: Path) -> ModelFile:
-    """Open an exported program."""
-    archive = TorchZip(path)
+def read(reading: Reading) -> dict[str, Any]:
+    """Read an exported program."""
+    archive = TorchZip(reading)
     models = [name for name in archive.names() if name.startswith("models/") and name.endswith(".json")]
     if not models:
-        raise BadArgument(f"{path} has no models/…json in it: torch.export.save before 2.8 wrote it; save it again")
-    described = strict_json(archive.text(models[0], _MOST_JSON_BYTES), f"{path}: {models[0]}")
+        raise BadArgument("it has no models/…json in it: torch.export.save before 2.8 wrote it; save it again")
+    described = reading.json(archive.text(models[0]), models[0])
     name = models[0].removeprefix("models/").removesuffix(".json")
     tensors = dict(_weights(archive, f"data/weights/{name}_weights_config.json"))
     tensors |= dict(_weights(archive, f"data/constants/{name}_constants_config.json"))
-    metadata = {key: text_of(described[key]) for key in ("torch_version", "schema_version") if key in described}
-    return ModelFile(path, "torch.export", tensors, metadata, _program(described, tensors, path.stem))
+    reading.budget.spend("items", len(described["graph_module"]["graph"]["nodes"]), models[0])
+    return {
+        "format": "torch.export",
+        "tensors": list(tensors.values()),
+        "metadata": {
+            key: plain_text(described[key]) for key in ("torch_version", "schema_version") if key in described
+        },
+        "program": _program(described, tensors, reading.name.rpartition(".")[0]),
+    }
 
 
-def _weights(archive: TorchZip, config: str) -> Iterator[tuple[str, FileTensor]]:
+def _weights(archive: TorchZip, config: str) -> Iterator[tuple[str, list[Any]]]:
     if config not in archive:
         return
     folder = config.rpartition("/")[0]
-    for name, entry in strict_json(archive.text(config), config).get("config", {}).items():
+    for name, entry in archive.reading.json(archive.text(config), config).get("config", {}).items():
         meta = entry.get("tensor_meta") or {}
         if entry.get("use_pickle") or meta.get("dtype") not in _TYPES:
             continue  # a pickled object could run code
         type, shape = _TYPES[meta["dtype"]], tuple(map(_size, meta["sizes"]))
-        data, offset = archive.bytes_of(f"{folder}/{entry['path_name']}"), meta.get("storage_offset", {"as_int": 0})
-        yield name, placed(name, shape, type, data, _size(offset), tuple(map(_size, meta["strides"])))
+        begin, end = archive.place(f"{folder}/{entry['path_name']}")
+        offset, strides = _size(meta.get("storage_offset", {"as_int": 0})), tuple(map(_size, meta["strides"]))
+        yield name, [name, type, shape, archive.number, begin, end, offset, strides]
 
 
 def _size(size: Any) -> int:
@@ -60,11 +63,9 @@ def _size(size: Any) -> int:
     return number
 
 
-def _program(described: dict[str, Any], tensors: dict[str, FileTensor], name: str) -> Program:
+def _program(described: dict[str, Any], tensors: dict[str, list[Any]], name: str) -> Program:
     module = described["graph_module"]
     graph, signature = module["graph"], module["signature"]
-    if len(graph["nodes"]) > _MOST_NODES:
-        raise ArchiveDamaged(f"it has {len(graph['nodes']):,} nodes")
     kinds, weights = dict[str, str](), dict[str, str]()
     for kind, value, held in _weight_names(signature["input_specs"]):
         kinds[held], weights[value] = kind, held
@@ -93,7 +94,7 @@ def _node(node: dict[str, Any]) -> Node:
     parts = str(node["target"]).split(".")
     operation = parts[-2] if len(parts) > 2 and parts[:2] == ["torch", "ops"] else parts[-1]
     settings = [
-        (str(given["name"]), text_of(_setting(given["arg"]))) for given in node["inputs"] if not _is_tensor(given)
+        (str(given["name"]), plain_text(_setting(given["arg"]))) for given in node["inputs"] if not _is_tensor(given)
     ]
     return Node(
         operation, tuple(value for given in node["inputs"] for value in _values(given["arg"])),

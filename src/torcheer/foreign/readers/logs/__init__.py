@@ -1,0 +1,1 @@
+"""Readers of the logs of other programs: numbers, settings, and pictures and sounds in them."""

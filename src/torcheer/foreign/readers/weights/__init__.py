@@ -1,0 +1,1 @@
+"""Readers of model files: tensors, where they lie, and graphs."""
