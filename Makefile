@@ -56,8 +56,14 @@ test-browser: setup ## the fast tests that need a browser
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow
 
-test-faults: setup ## kills, full disks and damage by the hundred
+test-faults: setup test-kills ## kills, full disks and damage by the hundred
 	@$(python) -m pytest -q -m faults
+
+# A kill counts where the process itself wrote down that it was at the place; ONLY=trainer,extract kills some programs.
+KILLS ?= 200
+
+test-kills: setup ## 200 kills at places that prove themselves, each resumed and compared: a table
+	@$(python) tests/kill_matrix.py --kills $(KILLS) --only "$(ONLY)"
 
 # An environment of its own: Ray, an S3 server and FUSE are large, and nothing else needs them. Without Debian's fuse3,
 # slurm-wlm, munge, and user-mode-linux, kmod, nfs-kernel-server, the tests of FUSE, Slurm and NFS are skipped.
@@ -230,4 +236,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks tour
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-kills test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks tour

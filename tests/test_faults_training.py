@@ -1,17 +1,16 @@
-"""Training killed by the dozen, disks that are full, damage by the thousand: nothing is lost, nothing differs."""
+"""Training on disks that are full or read-only, and checkpoints damaged by the thousand; kills: kill_matrix.py."""
 
 from __future__ import annotations
 
 import os
 import random
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from archive_checks import disk
-from training_cases import CASES, Nursery, results, run
+from training_cases import results, run
 
 from torcheer.errors import CannotWrite, TorcheerError
 from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
@@ -19,53 +18,7 @@ from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("one_thread")]
-KILLS, KILLS_WHILE_SAVING, FLIPS = 20, 50, 10_000
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    found = Nursery()
-    yield found
-    found.close()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_twenty_killed_runs_end_as_one_that_was_not(case: str, nursery: Nursery, tmp_path: Path) -> None:
-    nursery.finish(case, tmp_path / "first")  # the files of torch are in memory now
-    began = time.monotonic()
-    nursery.finish(case, tmp_path / "whole")
-    secs, draw, killed, kills, trials = time.monotonic() - began, random.Random(case), 0, 0, 0
-    assert results(tmp_path / "first") == results(tmp_path / "whole")
-    while killed < KILLS:
-        trials += 1
-        delays = [draw.random() * secs for _ in range(draw.choice((1, 1, 2, 3)))]
-        found = nursery.killed_often(case, tmp_path / f"{trials}", delays)
-        assert results(tmp_path / f"{trials}") == results(tmp_path / "whole"), f"killed after {delays} s"
-        killed, kills = killed + bool(found), kills + found
-        assert trials < 5 * KILLS
-    print(f"{case}: {kills} kills in {killed} runs of {secs:.1f} s, all equal")
-
-
-def test_fifty_kills_while_saving_leave_a_checkpoint_that_loads(nursery: Nursery, tmp_path: Path) -> None:
-    options = {"checkpoint_steps": 1, "keep_last": 1}
-    nursery.finish("stages", tmp_path / "whole", **options)
-    draw, kills, number, saving = random.Random(0), 0, 0, 0
-    while kills < KILLS_WHILE_SAVING:
-        path, number, last = tmp_path / f"{number}", number + 1, -1
-        while nursery.killed("stages", path, draw.uniform(0.05, 0.6), slow_secs=0.02, **options):
-            kills += 1
-            saving += any((path / "checkpoints").glob(".*"))
-            state, _, problems = CheckpointStore(path).newest()
-            assert not problems
-            if state is not None:
-                assert state["place"]["step"] >= last  # what was there once is not lost
-                last = state["place"]["step"]
-            if kills % 10 == 0:
-                break
-        nursery.finish("stages", path, **options)
-        assert results(path) == results(tmp_path / "whole")
-    print(f"{kills} kills, {saving} of them while something was being written or removed, over {number} runs")
-    assert saving > KILLS_WHILE_SAVING // 3
+FLIPS = 10_000
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ ROOMS = {
     "remote": {"wire"},
     "ranks": set(),
     "public_names": {"(computed)"},  # it imports what a package's table names
-    "data_workers": set(),
+    "data_workers": {"wire"},
     "ray_cluster": set(),
     "inputs": set(),
     "roles": set(),

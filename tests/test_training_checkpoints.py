@@ -408,24 +408,37 @@ def test_a_checkpoint_holds_no_pickle_and_no_name_of_code(tmp_path: Path) -> Non
     assert tensors
 
 
-def leave_sharded_checkpoint(folder: Path) -> torch.Tensor:
-    """A checkpoint as two ranks write it, one weight split by rows and one by columns; returns what both are."""
-    whole = torch.arange(12.0).reshape(4, 3)
+WHOLE = torch.arange(12.0).reshape(4, 3)
+
+
+def part_of(rank: int) -> Packed:
+    """What one of two ranks has of a checkpoint: a part of a weight split by rows, and of one split by columns."""
+    rows, columns = (WHOLE[:2], WHOLE[:, :2]) if rank == 0 else (WHOLE[2:], WHOLE[:, 2:])
+    tensors = {"net.rows": rows, "net.columns": columns, "net.bias": torch.ones(3)}
+    pieces = {
+        "net.rows": {"shape": [4, 3], "begin": [2 * rank, 0], "is_saved": True},
+        "net.columns": {"shape": [4, 3], "begin": [0, 2 * rank], "is_saved": True},
+    }
     place = {"stage": 0, "epoch": 1, "round": 0, "step": 3, "ended": []}
+    return Packed({"models": tensors, "others": {}}, {}, {"models": pieces, "others": {}}, place, {})
 
-    def packed(rank: int) -> Packed:
-        rows, columns = (whole[:2], whole[:, :2]) if rank == 0 else (whole[2:], whole[:, 2:])
-        tensors = {"net.rows": rows, "net.columns": columns, "net.bias": torch.ones(3)}
-        pieces = {
-            "net.rows": {"shape": [4, 3], "begin": [2 * rank, 0], "is_saved": True},
-            "net.columns": {"shape": [4, 3], "begin": [0, 2 * rank], "is_saved": True},
-        }
-        return Packed({"models": tensors, "others": {}}, {}, {"models": pieces, "others": {}}, place, {})
 
+def leave_sharded_checkpoint(folder: Path) -> torch.Tensor:
+    """A checkpoint as two ranks write it; returns what both weights are."""
     folder.mkdir(parents=True)
-    leave_part(folder, packed(1), 1)
-    write_checkpoint(folder, packed(0), others=1)
-    return whole
+    leave_part(folder, part_of(1), 1)
+    write_checkpoint(folder, part_of(0), others=1)
+    return WHOLE
+
+
+def test_a_part_of_a_killed_rank_is_not_waited_for_once_training_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torcheer.training.checkpoints.checkpoint_files._GRACE_SECS", 0.1)
+    with pytest.raises(CannotWrite, match="rank 1 has not written its part"):
+        write_checkpoint(tmp_path, part_of(0), others=1, has_failed=lambda: True)
+    leave_part(tmp_path, part_of(1), 1)
+    write_checkpoint(tmp_path, part_of(0), others=1, has_failed=lambda: True)
 
 
 def test_a_sharded_checkpoint_is_read_whole_wherever_its_file_is_opened(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -240,29 +239,6 @@ def test_the_last_checkpoint_is_written_by_the_next_run_where_the_disk_was_full(
 
 
 # Killed
-
-
-@pytest.mark.parametrize("case", fast_first(CASES, 3))
-def test_a_killed_run_ends_the_same(case: str, nursery: Nursery, tmp_path: Path) -> None:
-    began = time.monotonic()
-    nursery.finish(case, tmp_path / "whole")
-    secs, draw, kills = time.monotonic() - began, random.Random(case), 0
-    for number in range(9):
-        delays = [draw.random() * secs for _ in range(2)]
-        found = nursery.killed_often(case, tmp_path / f"{number}", delays)
-        assert results(tmp_path / f"{number}") == results(tmp_path / "whole")
-        kills, secs = kills + found, secs if found else secs / 2  # the first run took longest
-        if kills >= 2:
-            break
-    assert kills
-
-
-def test_a_run_killed_while_it_saves_ends_the_same(nursery: Nursery, tmp_path: Path) -> None:
-    nursery.finish("stages", tmp_path / "whole")
-    draw = random.Random(1)
-    delays = [draw.uniform(0.1, 0.6) for _ in range(3)]
-    assert nursery.killed_often("stages", tmp_path / "killed", delays, slow_secs=0.03) == 3
-    assert results(tmp_path / "killed") == results(tmp_path / "whole")
 
 
 def test_a_reader_finds_a_whole_checkpoint_at_any_time(nursery: Nursery, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ from torcheer.ray_cluster import joined_cluster
 from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.runs.run_table import list_cells, list_columns
 from torcheer.studio.sources.open_source import is_live, kind_of, runs_below
-from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
 from torcheer.training.spec.read.key_addresses import known_key
 from torcheer.training.sweep.sweep_folder import DONE, FAILED, STOPPED, Monitor, SweepFolder
 from torcheer.training.sweep.sweep_grid import parse_axes, split_values, trials_of
@@ -317,33 +315,6 @@ def test_a_trial_that_a_signal_ends_is_stopped_not_failed_and_goes_on(
     assert "1 trial stopped by a signal; the same command goes on" in text and not states(folder)
     assert "lr=0.1: goes on" in swept(config, "lr=0.1", "--engine", engine, env=env)
     assert states(folder) == {"lr=0.1": DONE}
-
-
-@pytest.mark.faults
-def test_a_killed_sweep_leaves_no_process_and_goes_on_to_the_same_weights(config: Path) -> None:
-    gate, folder = config.with_name("gate"), config.with_name("run-sweep")
-    gate.touch()
-    with Child("-m", "torcheer", "sweep", config, f"gate={gate}") as sweep:
-        sweep.line(), sweep.line()
-        wait_until(lambda: list(folder.glob("*/checkpoints/[4-9]")), "a checkpoint")
-        os.kill(sweep.pid, signal.SIGKILL)
-        gate.unlink()
-        home = next(folder.glob("gate=*"))
-        wait_until(lambda: _is_free(home), "the trial's end")
-    gate.touch(), gate.unlink()
-    swept(config, f"gate={gate}")
-    assert (
-        cli.main(["train", str(config), "session_dir=plain", f"initialize.definitions.rows.spec.kwargs.gate={gate}"])
-        == 0
-    )
-    first, second = (read_checkpoint(run / "checkpoints" / "12") for run in (home, config.with_name("plain")))
-    assert str(first["models"]) == str(second["models"])
-
-
-def _is_free(home: Path) -> bool:
-    from torcheer.disk import LOCK, lock_holder
-
-    return not (home / LOCK).exists() or not lock_holder(home)
 
 
 # Ray

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,24 +206,6 @@ class Nursery:
         self.start(case, directory, **changes)
         assert self.wait() == 0, self._process.error_text
 
-    def killed(self, case: str, directory: Path, secs: float, **changes: Any) -> bool:
-        """Run and kill after a while; whether it had not ended before."""
-        number = self.start(case, directory, **changes)
-        time.sleep(secs)
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
-        return self.wait() == -signal.SIGKILL
-
-    def killed_often(self, case: str, directory: Path, delays: list[float], **changes: Any) -> int:
-        """Run and kill again and again, then to the end; how often it was killed."""
-        kills = 0
-        for secs in delays:
-            if not self.killed(case, directory, secs, **changes):
-                break
-            kills += 1
-        self.finish(case, directory)
-        return kills
-
     def close(self) -> None:
         with self._process:
             pass
@@ -249,7 +228,6 @@ def serve() -> None:
 def child(case: str, directory: str, changes: dict[str, Any]) -> None:
     code = 1
     try:
-        slow_down(changes.pop("slow_secs", 0))
         if waits_at := changes.pop("waits_at", 0):
             os.setsid()
             code = run_until_asked(session(case, Path(directory), **changes), waits_at)
@@ -281,22 +259,6 @@ def run_until_asked(one: Session, step: int) -> int:
                 wait_until(lambda: one.stop_reason)
     return 130 if stopped else 0
 
-
-def slow_down(secs: float) -> None:
-    """Have everything that saving asks of the disk take its time, so that kills fall into it."""
-
-    def slow(call: Any) -> Any:
-        def slowly(*arguments: Any, **options: Any) -> Any:
-            time.sleep(random_secs.random() * secs)
-            return call(*arguments, **options)
-
-        return slowly
-
-    for name in ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink"):
-        setattr(os, name, slow(getattr(os, name)))
-
-
-random_secs = random.Random()  # not the generator that a session saves
 
 if __name__ == "__main__":
     serve()

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,11 @@ from torcheer.training.checkpoints.tensor_files import ChecksumFile, has_nan, re
 MODEL, OPTIM, STATE = "model.safetensors", "optim.safetensors", "state.json"
 _FACTS = "rank-{}.json"  # of a rank's part, until the manifest has them
 _PATIENCE_SECS, _POLL_SECS = 600.0, 0.01
+_GRACE_SECS = 10.0  # for another rank to write its part, once this one has failed: it may have been killed
+
+
+class PartMissing(CannotWrite):
+    """Another rank has not written its part of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,16 @@ def pack_checkpoint(state: dict[str, Any]) -> Packed:
     return packed
 
 
-def write_checkpoint(folder: Path, packed: Packed, others: int = 0) -> None:
+def write_checkpoint(
+    folder: Path, packed: Packed, others: int = 0, *, has_failed: Callable[[], bool] = lambda: False
+) -> None:
     """Write the files of a checkpoint, the manifest last.
 
     others: how many ranks write parts of it into the same folder; they are waited for.
+    has_failed: whether training has failed meanwhile, after which they are waited for no longer than 10 s.
     """
     own = {name: _write(folder / name, packed.tensors[part]) for name, part in ((MODEL, "models"), (OPTIM, "others"))}
-    parts = [_wait_for(folder / _FACTS.format(rank)) for rank in range(1, others + 1)]
+    parts = [_wait_for(folder, rank, has_failed) for rank in range(1, others + 1)]
     ranks = [{"pieces": packed.pieces}, *parts]
     document = packed.encoded | ({"pieces": _join_pieces(ranks)} if packed.is_sharded else {})
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
@@ -80,12 +88,15 @@ def leave_part(folder: Path, packed: Packed, rank: int) -> None:
     write_file(folder / _FACTS.format(rank), json.dumps(facts).encode())
 
 
-def _wait_for(path: Path) -> dict[str, Any]:
+def _wait_for(folder: Path, rank: int, has_failed: Callable[[], bool]) -> dict[str, Any]:
     """What another rank has left, once it has written its part; the file is removed."""
-    until = time.monotonic() + _PATIENCE_SECS
+    path, began, failed_at = folder / _FACTS.format(rank), time.monotonic(), math.inf
     while (facts := read_json(path)) is None:
-        if time.monotonic() > until:
-            raise CannotWrite(f"{path.parent}: another rank has not written its part within {_PATIENCE_SECS:g} s")
+        now = time.monotonic()
+        if has_failed():
+            failed_at = min(failed_at, now)
+        if now > min(began + _PATIENCE_SECS, failed_at + _GRACE_SECS):
+            raise PartMissing(f"{folder}: rank {rank} has not written its part within {now - began:.0f} s")
         time.sleep(_POLL_SECS)
     path.unlink()
     return dict(facts)

@@ -6,7 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from torcheer.runlog.tables.metric_direction import first_best
 from torcheer.training.checkpoints.background_write import BackgroundWrite, HostCopies
 from torcheer.training.checkpoints.checkpoint_files import (
     Packed,
+    PartMissing,
     leave_part,
     pack_checkpoint,
     read_checkpoint,
@@ -56,6 +57,7 @@ class CheckpointStore:
         self._lock: FolderLock | None = None
         self._copies = HostCopies()
         self._writing: BackgroundWrite | None = None
+        self._has_failed = False  # training, so that another rank's part may never come
         self.is_owed = False  # a checkpoint was asked for that is not on disk (yet)
         self._copy_to, self._uploader = copy_to, None  # type: str, FolderUploader | None
         self.fetched = ""  # what was fetched from there, in words
@@ -77,7 +79,13 @@ class CheckpointStore:
                     for leftover in self.folder.glob(".tmp-*"):
                         shutil.rmtree(leftover)
                 self._uploader = FolderUploader(self.directory, self._copy_to) if self._copy_to else None
+                self._has_failed = False
                 yield
+            except BaseException:
+                self._has_failed = True
+                with suppress(PartMissing):  # a rank was lost, and what is raised says so
+                    self.finish()
+                raise
             finally:
                 try:
                     self.finish()
@@ -141,7 +149,7 @@ class CheckpointStore:
         with explain_write_errors(path, AS_THEY_WERE):
             try:
                 self.log.sync()
-                write_checkpoint(part, packed, others)
+                write_checkpoint(part, packed, others, has_failed=lambda: self._has_failed)
                 self._rename_into_place(part, path)
                 self.is_owed = False
             except BaseException:
