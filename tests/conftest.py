@@ -121,6 +121,15 @@ def one_thread():
 
 
 @pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A working directory with the code and the configs of training_spec_cases."""
+    from training_spec_cases import Project
+
+    monkeypatch.chdir(tmp_path)
+    return Project(tmp_path)
+
+
+@pytest.fixture
 def no_handler_left():
     """A handler of one test is not the first of another."""
     from torcheer.inspector.handler import _Single

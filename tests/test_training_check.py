@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from training_loop_cases import chain, network, points, session, sgd, train
-from training_spec_cases import CODE, SMALL, WHOLE, Project, definition, spec_of
+from training_spec_cases import CODE, SMALL, WHOLE, Project, definition, put, spec_of
 
 from torcheer import cli
 from torcheer.errors import BadArgument, BadConfig
@@ -20,16 +20,6 @@ from torcheer.training.simple_session import check_parts
 from torcheer.training.spec import assemble, begin, check, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
-
-
-def put(name: str, **changes: Any):
-    return lambda data: spec_of(data, name).update({key.rstrip("_"): value for key, value in changes.items()})
 
 
 def stops(**kwargs: Any):

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 from children import run_python
+from training_loop_cases import classifier
 
 from torcheer.runlog.run_tables import logs
-from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training import Session
 from torcheer.training.control import Control
 from torcheer.training.control.requested_tests import run_all
 from torcheer.training.loop.events import CheckpointSaved, EpochDone, StepDone
@@ -28,16 +29,8 @@ STEPS = 6  # of an epoch
 def session(directory: Path, checkpoint_steps: int) -> Session:
     torch.manual_seed(0)
     data = torch.utils.data.TensorDataset(torch.rand(24, 5), torch.randint(0, 3, (24,)))
-    model = torch.nn.Linear(5, 3)
-    return Session(
-        models={"net": model},
-        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
-        loaders={"train": Loader(data, 4), "val": Loader(data, 6, shuffle=False)},
-        losses={"loss": torch.nn.CrossEntropyLoss()},
-        stages=[Stage(("train",), ("val",), EpochsCompleted(3))],
-        options=Options(checkpoint_steps=checkpoint_steps),
-        to=directory,
-    )
+    others = {"to": directory}
+    return classifier(torch.nn.Linear(5, 3), data, (4, 6), epochs=3, others=others, checkpoint_steps=checkpoint_steps)
 
 
 def train(directory: Path, kill: str = "", checkpoint_steps: int = STEPS, tests_at: int = 0) -> None:

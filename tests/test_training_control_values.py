@@ -10,6 +10,7 @@ import pytest
 import torch
 from control_cases import Running
 from training_cases import results, run, session
+from training_loop_cases import classifier
 from waiting import wait_until
 
 import torcheer as tl
@@ -18,7 +19,7 @@ from torcheer.control.control_records import Every
 from torcheer.runlog.log_reader import RunLog
 from torcheer.studio import Table, logs
 from torcheer.studio.sources.log_source import LogSource
-from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training import Session
 from torcheer.training.control import Control
 from torcheer.wire.json_codec import to_json
 
@@ -28,15 +29,7 @@ def small(directory: Path, epochs: int = 2) -> Session:
     torch.manual_seed(0)
     data = torch.utils.data.TensorDataset(torch.rand(24, 5), torch.randint(0, 3, (24,)))
     model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.ReLU(), torch.nn.Linear(7, 3))
-    return Session(
-        models={"net": model},
-        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
-        loaders={"train": Loader(data, 4), "val": Loader(data, 6, shuffle=False)},
-        losses={"loss": torch.nn.CrossEntropyLoss()},
-        stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
-        options=Options(),
-        to=directory,
-    )
+    return classifier(model, data, (4, 6), epochs=epochs, others={"to": directory})
 
 
 def test_the_network_is_known_before_the_first_step(tmp_path: Path, one_thread: None) -> None:

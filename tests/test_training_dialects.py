@@ -14,12 +14,6 @@ from torcheer.errors import BadConfig
 from torcheer.training.spec import check, understand
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
-
-
 def as_the_seed(data: dict[str, Any]) -> dict[str, Any]:
     """Dialect A: `loader_factories`, `input_factories`, `input_aliases`, a device in each processor."""
     data = copy.deepcopy(data)

@@ -212,12 +212,6 @@ def test_the_summary_names_them(tmp_path: Path) -> None:
 # In configs
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
-
-
 CODE = """
 calls = []
 

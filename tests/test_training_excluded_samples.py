@@ -14,6 +14,8 @@ import torch
 from children import Child
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+from training_loop_cases import weights
+from training_spec_cases import definition
 from waiting import wait_until
 
 from torcheer import cli
@@ -58,10 +60,6 @@ def alerts(events: list[Any]) -> list[Alert]:
 
 def sample_alerts(events: list[Any]) -> list[Alert]:
     return [alert for alert in alerts(events) if alert.record is not None and alert.record.variable == "samples"]
-
-
-def weights(of: Session) -> list[Tensor]:
-    return [parameter.detach().clone() for parameter in of.models["net"].parameters()]
 
 
 def equal(one: list[Tensor], other: list[Tensor]) -> bool:
@@ -149,7 +147,7 @@ def test_naming_samples_changes_no_number() -> None:
         for event in trained.run():
             if isinstance(event, Alert):
                 continue
-        results.append(weights(trained))
+        results.append(weights(trained.models["net"]))
     assert equal(*results)
 
 
@@ -318,7 +316,7 @@ def test_leaving_out_in_the_middle_of_an_epoch_is_kept_by_the_checkpoint_bit_for
             stopped_at(tmp_path / name, step, data=points(None), **out)
         last = session(tmp_path / name, data=points(None), **out)
         list(last.run())
-        results.append(weights(last))
+        results.append(weights(last.models["net"]))
     assert equal(*results)
 
 
@@ -329,7 +327,7 @@ def test_with_workers_the_same_is_left_out(tmp_path: Path) -> None:
         feed = trained.feeds["train"]
         object.__setattr__(feed.loader, "options", {"num_workers": workers} if workers else {})
         list(trained.run())
-        results.append(weights(trained))
+        results.append(weights(trained.models["net"]))
     assert equal(*results)
 
 
@@ -379,10 +377,6 @@ class Net(nn.Module):
     def forward(self, x):
         return self.inner(x)
 """
-
-
-def definition(group: str, name: str, **spec: Any) -> dict[str, Any]:
-    return {"group": group, "name": name, "spec": {key.rstrip("_"): value for key, value in spec.items()}}
 
 
 CONFIG = {

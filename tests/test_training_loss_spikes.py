@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
+from training_loop_cases import weights
+from training_spec_cases import definition
 
 from torcheer import cli
 from torcheer.runlog.log_reader import RunLog
@@ -54,10 +56,6 @@ def named(events: list[Any]) -> list[Any]:
     ]
 
 
-def weights(of: Session) -> list[Tensor]:
-    return [parameter.detach().clone() for parameter in of.models["net"].parameters()]
-
-
 WATCHES = [{"rules": ["loss_spike"], "every": 1}, {"rules": ["loss_spike"], "every": 40}, None]
 
 
@@ -92,7 +90,7 @@ def test_looking_at_every_loss_changes_no_number() -> None:
     for rules in (["loss_spike"], []):
         trained = session(watch={"every": 20, "rules": rules})
         list(trained.run())
-        results.append(weights(trained))
+        results.append(weights(trained.models["net"]))
     assert all(torch.equal(*pair) for pair in zip(*results))
 
 
@@ -150,7 +148,7 @@ def test_it_ends_with_the_same_bits_as_one_that_was_interrupted_there(tmp_path: 
             for event in last.run():
                 if isinstance(event, StepDone) and event.step == step:
                     last.stop_reason = "the test"
-        results.append(weights(last))
+        results.append(weights(last.models["net"]))
     assert all(torch.equal(*pair) for pair in zip(*results))
 
 
@@ -171,10 +169,6 @@ class Points(torch.utils.data.Dataset):
         x = torch.randn(4, generator=torch.Generator().manual_seed(index))
         return (-40 * x if index == 300 else x), (x[0] > 0).long()
 """
-
-
-def definition(group: str, name: str, **spec: Any) -> dict[str, Any]:
-    return {"group": group, "name": name, "spec": {key.rstrip("_"): value for key, value in spec.items()}}
 
 
 CONFIG = {

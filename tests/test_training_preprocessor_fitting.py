@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_spec_cases import SMALL, WHOLE, Project, definition, spec_of
+from training_spec_cases import SMALL, WHOLE, Project, add, built, definition, put, spec_of
 
 from torcheer import cli
 from torcheer.errors import BadConfig
-from torcheer.training.spec import Built, assemble, begin, checked, reopen, understand
+from torcheer.training.spec import Built, begin, checked, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PREPROCESSORS = "torcheer.training.preprocessors"
@@ -46,27 +46,14 @@ class Stream:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    found = Project(tmp_path)
-    (tmp_path / "toys.py").write_text((tmp_path / "toys.py").read_text() + STATELESS)
-    return found
-
-
-def add(*definitions: dict[str, Any]):
-    return lambda data: data["initialize"]["definitions"].extend(definitions)
-
-
-def put(name: str, **changes: Any):
-    return lambda data: spec_of(data, name).update({key.rstrip("_"): value for key, value in changes.items()})
+def project(project: Project) -> Project:
+    with open(project.folder / "toys.py", "a") as code:
+        code.write(STATELESS)
+    return project
 
 
 def scale(class_: str = "toys.Scale", **spec: Any):
     return add(definition("preprocessors", "scale", class_=class_, **spec))
-
-
-def built(project: Project, *changes: Any, data: dict[str, Any] = WHOLE) -> Built:
-    return assemble(understand(project.config(data, *changes)))
 
 
 def largest(found: Built, part: str = "train") -> float:

@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
+from training_loop_cases import classifier
 from training_spec_cases import CODE, SMALL
 from webhooks import Webhook
 
 from torcheer import cli
 from torcheer.config import read
-from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training import Session
 from torcheer.training.loop.events import Alert, CheckpointSaved, StepDone
 from torcheer.training.spec import checked
 
@@ -27,16 +28,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def session(directory: Path | None = None, x: torch.Tensor | None = None, **options: Any) -> Session:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3))
-    x = torch.rand(8, 4) if x is None else x
-    return Session(
-        models={"net": model},
-        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
-        loaders={"train": Loader(TensorDataset(x, torch.arange(8) % 3), 4)},
-        losses={"loss": nn.CrossEntropyLoss()},
-        stages=[Stage(("train",), (), EpochsCompleted(2))],
-        to=directory,
-        options=Options(**options),
-    )
+    data = TensorDataset(torch.rand(8, 4) if x is None else x, torch.arange(8) % 3)
+    return classifier(model, data, (4,), others={"to": directory}, **options)
 
 
 def test_the_end_of_a_session_arrives_with_its_last_numbers(tmp_path: Path) -> None:

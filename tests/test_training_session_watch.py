@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
-from training_loop_cases import chain, network, sgd
+from training_loop_cases import chain, classifier, labelled, network, sgd
 from training_loop_cases import session as two_pipelines
 
 import torcheer as tl
@@ -18,29 +17,16 @@ from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.inspector import open_watch
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.run_tables import logs
-from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training import Session
 from torcheer.training.loop.events import Alert, StepDone, Stopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def data(count: int = 40) -> TensorDataset:
-    draw = torch.Generator().manual_seed(0)
-    return TensorDataset(torch.rand(count, 4, generator=draw), torch.randint(0, 3, (count,), generator=draw))
-
-
 def session(directory: Path | None, *, epochs: int = 2, model: nn.Module | None = None, **options: Any) -> Session:
     torch.manual_seed(0)
     model = model or nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    return Session(
-        models={"net": model},
-        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
-        loaders={"train": Loader(data(), 4), "val": Loader(data(), 4, shuffle=False)},
-        losses={"loss": nn.CrossEntropyLoss()},
-        stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
-        to=directory,
-        options=Options(**options),
-    )
+    return classifier(model, labelled(40), epochs=epochs, others={"to": directory}, **options)
 
 
 def test_a_watched_session_trains_to_the_same_bits(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torcheer.errors import BadArgument, BadConfig
 from torcheer.training import Loader, Options, Session
 from torcheer.training.spec import assemble, begin, check, checked, reopen, understand
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "project")
 
 SHORT = """
 session_dir: run
@@ -66,12 +66,6 @@ pipelines:
     losses: [loss]
 epochs: 1
 """
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
 
 
 def config(text: str, name: str = "training.yaml") -> Any:

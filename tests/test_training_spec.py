@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fast_cases import fast_first
-from training_spec_cases import SMALL, WHOLE, Project, changed, definition, spec_of
+from training_spec_cases import SMALL, WHOLE, add, changed, definition, put, spec_of
 
 from torcheer.config import Config, override, read
 from torcheer.errors import BadConfig, TorcheerError
@@ -19,12 +19,6 @@ from torcheer.training.session_parts import Options
 from torcheer.training.spec import assemble, check, understand
 from torcheer.training.spec.read.grammar import GROUPS
 from torcheer.training.spec.read.session_options import OPTIONS, PROFILE
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
 
 
 def stage(data: dict[str, Any]) -> dict[str, Any]:
@@ -39,18 +33,9 @@ def node(data: dict[str, Any]) -> dict[str, Any]:
     return spec_of(data, "processor")["neural_graph"][0]
 
 
-def put(name: str, **changes: Any):
-    """Change the spec of a definition; `class_` is the key `class`."""
-    return lambda data: spec_of(data, name).update({key.rstrip("_"): value for key, value in changes.items()})
-
-
 def give(name: str, **kwargs: Any):
     """Change the kwargs of a definition."""
     return lambda data: spec_of(data, name).setdefault("kwargs", {}).update(kwargs)
-
-
-def add(*definitions: dict[str, Any]):
-    return lambda data: data["initialize"]["definitions"].extend(definitions)
 
 
 # Each: what is changed in a config that is right, and what is said of it.

@@ -11,33 +11,15 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from training_spec_cases import WHOLE, Project, changed, definition, pipeline, spec_of
+from training_spec_cases import WHOLE, Project, add, built, changed, definition, pipeline, put, spec_of
 
 from torcheer.config import override
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training.loop.events import StepDone
-from torcheer.training.spec import Built, assemble, begin, build, reopen, understand
+from torcheer.training.spec import Built, begin, build, reopen, understand
 from torcheer.training.spec.builders.static_state import dataset_fingerprint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
-
-
-def built(project: Project, *changes: Any, data: dict[str, Any] = WHOLE) -> Built:
-    return assemble(understand(project.config(data, *changes)))
-
-
-def put(name: str, **changes: Any):
-    return lambda data: spec_of(data, name).update({key.rstrip("_"): value for key, value in changes.items()})
-
-
-def add(*definitions: dict[str, Any]):
-    return lambda data: data["initialize"]["definitions"].extend(definitions)
 
 
 def toys(found: Built) -> Any:

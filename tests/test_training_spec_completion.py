@@ -8,22 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from training_spec_cases import SMALL, WHOLE, Project, definition, spec_of
+from training_spec_cases import SMALL, WHOLE, add, definition, spec_of
 
 from torcheer.errors import BadConfig
 from torcheer.training.spec import assemble, begin, check, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
-
-
-def add(*definitions: dict[str, Any]):
-    return lambda data: data["initialize"]["definitions"].extend(definitions)
 
 
 def names(data: dict[str, Any]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from training_spec_cases import WHOLE, Change, Project, changed, definition, spec_of
+from training_spec_cases import WHOLE, Change, Project, add, changed, definition, spec_of
 
 from torcheer.cli import main
 from torcheer.config import Config
@@ -29,12 +29,6 @@ STOPS = "torchassistant.stop_conditions"
 BOTH = ["training", "validation"]
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
-
-
 def stage(**keys: Any) -> Change:
     return lambda data: data["train"]["stages"][0].update(keys)
 
@@ -45,10 +39,6 @@ def stop(name: str, **kwargs: Any) -> Change:
 
 def loader(name: str, **kwargs: Any) -> Change:
     return lambda data: spec_of(data, name)["kwargs"].update(kwargs)
-
-
-def add(*definitions: dict[str, Any]) -> Change:
-    return lambda data: data["initialize"]["definitions"].extend(definitions)
 
 
 def also(kind: str, **term: Any) -> Change:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from training_loop_cases import classifier, labelled
 
 from torcheer.errors import BadArgument
-from torcheer.training import EpochsCompleted, Loader, Session, Stage
+from torcheer.training import Session
 from torcheer.training.loop.events import EpochDone, StepDone
 
 pytestmark = [
@@ -36,25 +36,10 @@ def torchmetrics() -> Any:
     return torchmetrics
 
 
-def data(count: int = 50) -> TensorDataset:
-    draw = torch.Generator().manual_seed(0)
-    return TensorDataset(
-        torch.rand(count, 4, generator=draw), torch.randint(0, 3, (count,), generator=draw)
-    )  # batches of 8: the last has 2
-
-
 def session(metrics: dict[str, Any], directory: Path | None = None, epochs: int = 2) -> Session:
     torch.manual_seed(0)
-    model = nn.Linear(4, 3)
-    return Session(
-        models={"m": model},
-        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
-        loaders={"train": Loader(data(), 8), "val": Loader(data(), 8, shuffle=False)},
-        losses={"loss": nn.CrossEntropyLoss()},
-        metrics=metrics,
-        stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
-        to=directory,
-    )
+    others = {"metrics": metrics, "to": directory}
+    return classifier(nn.Linear(4, 3), labelled(50), (8, 8), epochs=epochs, others=others)  # the last batch has 2
 
 
 def test_the_value_is_that_of_the_metric_over_the_whole_epoch(torchmetrics: Any) -> None:
@@ -64,10 +49,10 @@ def test_the_value_is_that_of_the_metric_over_the_whole_epoch(torchmetrics: Any)
     }
     one = session(metrics)
     rows = [event.values for event in one.run() if isinstance(event, EpochDone)]
-    x, y = data().tensors
+    x, y = labelled(50).tensors
     for name, metric in metrics.items():
         with torch.no_grad():
-            expected = float(metric(one.models["m"](x), y))
+            expected = float(metric(one.models["net"](x), y))
         assert rows[-1][f"val {name}"] == pytest.approx(expected, abs=1e-6)
     assert len({row["acc"] for row in rows}) == 2  # reset, and trained on
 

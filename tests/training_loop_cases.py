@@ -109,6 +109,28 @@ def session(
     )
 
 
+def labelled(count: int) -> TensorDataset:
+    """Points and a class of each."""
+    draw = torch.Generator().manual_seed(0)
+    return TensorDataset(torch.rand(count, 4, generator=draw), torch.randint(0, 3, (count,), generator=draw))
+
+
+def classifier(
+    model: nn.Module, data: Any, sizes: tuple[int, ...] = (4, 4), *, epochs: int = 2, others: Any = None, **options: Any
+) -> Session:
+    """A session of one model that learns classes; `sizes`: of a batch, in training and, if given, in validation."""
+    val = {"val": Loader(data, sizes[1], shuffle=False)} if sizes[1:] else {}
+    return Session(
+        models={"net": model},
+        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
+        loaders={"train": Loader(data, sizes[0]), **val},
+        losses={"loss": nn.CrossEntropyLoss()},
+        stages=[Stage(("train",), tuple(val), EpochsCompleted(epochs))],
+        options=Options(**options),
+        **(others or {}),
+    )
+
+
 def train(one: Session) -> list[Any]:
     return list(one.run())
 

@@ -12,7 +12,7 @@ import pytest
 
 from torcheer.config import Config, read
 from torcheer.errors import BadConfig
-from torcheer.training.spec import understand
+from torcheer.training.spec import Built, assemble, understand
 
 CODE = '''
 import torch
@@ -180,6 +180,16 @@ def changed(data: dict[str, Any], *changes: Change) -> dict[str, Any]:
     return data
 
 
+def put(name: str, **changes: Any) -> Change:
+    """Change the spec of a definition; `class_` is the key `class`."""
+    return lambda data: spec_of(data, name).update({key.rstrip("_"): value for key, value in changes.items()})
+
+
+def add(*definitions: dict[str, Any]) -> Change:
+    """Add definitions."""
+    return lambda data: data["initialize"]["definitions"].extend(definitions)
+
+
 def epochs(count: int) -> str:
     """The change on a command line that lets a session end after so many epochs, before or after it has begun."""
     condition = {"class": "torcheer.training.stop_conditions.EpochsCompleted", "args": [count]}
@@ -202,3 +212,8 @@ class Project:
         with pytest.raises(BadConfig) as caught:
             understand(self.config(data, *changes))
         return str(caught.value)
+
+
+def built(project: Project, *changes: Change, data: dict[str, Any] = WHOLE) -> Built:
+    """The session of a config, with what it was built from."""
+    return assemble(understand(project.config(data, *changes)))
