@@ -302,7 +302,7 @@ class Session(metaclass=PublicClass):
         if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
         if not self.has_begun:
-            if is_there(self):  # a new one was judged when it was made
+            if not self.is_main or is_there(self):  # a new one was judged when it was made
                 refuse_wiring(self)
             for text in remarks(self) if self.is_main else ():
                 notice("training", text)

@@ -137,12 +137,15 @@ def check_parts(session: Session) -> None:
             lookup(session.optimizers, node.optimizer, "optimizers")
     for name, optimizer in session.optimizers.items():
         _check_step(name, optimizer)
-    if not is_there(session):
+    if session.is_main and not is_there(session):
         refuse_wiring(session)  # a run that is there can be evaluated as it is; its training refuses
 
 
 def is_there(session: Session) -> bool:
-    """Whether the directory has checkpoints of this run already."""
+    """Whether the directory has checkpoints of this run already.
+
+    For the first rank only: what another looks for before the first has made it, its storage may call missing for long.
+    """
     return session.directory is not None and any((session.directory / "checkpoints").glob("*"))
 
 

@@ -8,13 +8,14 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torcheer.disk import read_json, strict_json, sync_folder, write_file
+from torcheer.disk import patiently, read_json, strict_json, sync_folder, write_file
 from torcheer.errors import ArchiveDamaged, CannotWrite
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest, write_manifest
 from torcheer.training.checkpoints.state_codec import Pieces, pack_shards, unpack
@@ -83,7 +84,8 @@ def leave_part(folder: Path, packed: Packed, rank: int) -> None:
     for name, part in ((MODEL, "models"), (OPTIM, "others")):
         pieces = packed.pieces[part]
         tensors = {key: packed.tensors[part][key] for key, piece in pieces.items() if piece["is_saved"]}
-        files[_part_name(name, rank)] = _write(folder / _part_name(name, rank), tensors)
+        file = folder / _part_name(name, rank)
+        files[file.name] = patiently(partial(_write, file, tensors), folder)  # NFS may remember none there
     facts = {"files": files, "pieces": packed.pieces, "has_nan": has_nan(packed.tensors["models"])}
     write_file(folder / _FACTS.format(rank), json.dumps(facts).encode())
 
