@@ -44,22 +44,9 @@ class GroupSink(SampleSink, Protocol):
         """Count a value as dropped without trying to send it."""
 
 
-def offer(
-    link: SampleSink,
-    tensor: Tensor,
-    *,
-    layer: str,
-    variable: str,
-    step: int,
-    limit_bytes: int = 8 << 20,
-    minus: Tensor | None = None,
-    report: Report | None = None,
-    **extras: Any,
-) -> bool:
+def offer(link: SampleSink, tensor: Tensor, **facts: Any) -> bool:
     """Copy a tensor into the ring, as `record_of` describes; False where it has no room, or there is no record."""
-    record = record_of(
-        tensor, layer=layer, variable=variable, step=step, limit_bytes=limit_bytes, minus=minus, report=report, **extras
-    )
+    record = record_of(tensor, **facts)
     return record is not None and link.offer(*record)
 
 
