@@ -446,3 +446,24 @@ def test_every_changed_bit_and_every_cut_differs_from_the_checksum() -> None:
     flipped = [bytes([*text[:place], text[place] ^ 1 << bit, *text[place + 1 :]])
                for place in range(len(text)) for bit in range(8)]  # fmt: skip
     assert not any(map(has_checksum, [*flipped, *(text[:end] for end in range(len(text))), text + b" "]))
+
+
+def test_json_that_people_may_have_edited_has_a_limit_and_ends_in_a_sentence(tmp_path: Path) -> None:
+    from torcheer.disk import loose_json
+
+    file = tmp_path / "spec.json"
+    file.write_text('{"lr": Infinity}')
+    assert loose_json(file) == {"lr": float("inf")}
+    for text, words in (("[" * 100_000, "recursion"), ("{", "Expecting"), ("\0", "Expecting")):
+        file.write_text(text)
+        with pytest.raises(ArchiveDamaged, match=rf"spec\.json cannot be read: .*{words}"):
+            loose_json(file)
+    with open(file, "wb") as large:
+        large.truncate(1 << 40)
+    for read in (loose_json, read_json):
+        with pytest.raises(ArchiveDamaged, match=r"no file of at most 67,108,864 bytes: it has 1,099,511,627,776"):
+            read(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ArchiveDamaged, match="is no file"):
+        loose_json(file)

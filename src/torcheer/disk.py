@@ -544,6 +544,7 @@ def _mount(folder: Path, mounts: Path) -> tuple[str, str]:
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
+_MOST_JSON_BYTES: Final = 64 << 20
 _CHECKSUM: Final = b',"crc32":'  # the last key of a checked file: the checksum of all bytes before it
 
 
@@ -555,11 +556,29 @@ def strict_json(text: bytes, where: str) -> Any:
         raise ArchiveDamaged(f"{where} cannot be read: {short_repr(str(error))}") from None
 
 
+def loose_json(path: Path) -> Any:
+    """Read JSON from a small file that people may have edited; raises `ArchiveDamaged`, and `OSError` without one."""
+    try:
+        return json.loads(_small_file(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ArchiveDamaged):
+            raise
+        raise ArchiveDamaged(f"{path} cannot be read: {short_repr(str(error))}") from None
+
+
+def _small_file(path: Path) -> bytes:
+    """The bytes of a regular file that is not too large to be parsed."""
+    size = path.stat().st_size
+    if size > _MOST_JSON_BYTES or not path.is_file():
+        raise ArchiveDamaged(f"{path} is no file of at most {_MOST_JSON_BYTES:,} bytes: it has {size:,}")
+    return path.read_bytes()
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object from a file; None where there is no file."""
     if not path.is_file():
         return None
-    contents = strict_json(path.read_bytes(), str(path))
+    contents = strict_json(_small_file(path), str(path))
     if not isinstance(contents, dict):
         raise ArchiveDamaged(f"{path} is not one of ours: it holds no JSON object")
     return contents

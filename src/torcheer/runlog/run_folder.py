@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from torcheer.archive import Archive
-from torcheer.disk import read_json, write_file
+from torcheer.disk import loose_json, read_json, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.public_names import PublicClass
 from torcheer.runlog.log_reader import TRAIN, RunLog
@@ -117,7 +117,7 @@ class RunFolder(metaclass=PublicClass):
         file = self.path / "spec.json"
         if not file.is_file():
             return None
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        config: dict[str, Any] = loose_json(file)
         return config
 
     @property

@@ -18,6 +18,10 @@ def main(command: str, arguments: Sequence[str]) -> int:
         raise BadArgument(
             f"there is nothing at {options.path}; name a run, a folder of runs, a recording or a model's file"
         )
+    if options.path.is_file():
+        from torcheer.foreign.ask_readers import start_reading
+
+        start_reading("safetensors")  # the process that reads model files; it starts while the server is imported
     from torcheer.network.heads.token_names import read_token_names
     from torcheer.studio.server import chosen_address, serve_path
     from torcheer.wire.open_viewer import browse, can_browse

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from torcheer.disk import loose_json
 from torcheer.errors import BadArgument
 from torcheer.runlog.tables.metric_direction import first_best
 from torcheer.terminal import first_names
 
 _MANIFEST, WEIGHTS = "MANIFEST.json", "model.safetensors"
-_MOST_BYTES: Final = 64 << 20  # of a manifest
 LATEST, BEST = "latest", "best"
 
 
@@ -85,7 +84,7 @@ def _keep_best(run: Path) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else {}
-    except (OSError, ValueError, RecursionError):
+        value = loose_json(path)
+    except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from torcheer.disk import loose_json
 from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.studio.connections.messages import NumberSummary, ReportCame
@@ -128,7 +129,7 @@ def _summary_rows(path: Path) -> tuple[tuple[str, ...], ...]:
 
 def _config(path: Path) -> str:
     try:
-        spec = json.loads((path / "spec.json").read_bytes())
+        spec = loose_json(path / "spec.json")
         told = {key: value for key, value in spec.items() if key not in ("session_dir", "source")}
         text = json.dumps(told, indent=2, ensure_ascii=False)
     except (OSError, ValueError, AttributeError, RecursionError):

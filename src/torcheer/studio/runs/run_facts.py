@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.config_form import form_of
-from torcheer.disk import LOCK, lock_holder
+from torcheer.disk import LOCK, lock_holder, loose_json
 from torcheer.errors import TorcheerError
 from torcheer.runlog.follow.run_end import read_end
 from torcheer.runlog.log_frames import METRICS
@@ -156,16 +155,16 @@ def _last(cells: Any) -> float | None:
 def config_at(file: Path) -> dict[str, Cell]:
     """The config of a run, flattened: "adam.lr" → 0.1."""
     try:
-        config = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        config = loose_json(file)
+    except (OSError, ValueError):
         return {}
     return {each.name: each.value for each in form_of(config)[:_MOST_CONFIG]} if isinstance(config, dict) else {}
 
 
 def _made_by(path: Path) -> str:
     try:
-        return str(json.loads((path / "run.json").read_bytes()).get("made_by", ""))[:_MOST_TEXT]
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return str(loose_json(path / "run.json").get("made_by", ""))[:_MOST_TEXT]
+    except (OSError, ValueError, AttributeError):
         return ""
 
 

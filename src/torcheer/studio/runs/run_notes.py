@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.disk import write_file
+from torcheer.disk import loose_json, write_file
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.studio.runs.viewer_folder import place_for
 
@@ -29,8 +29,8 @@ def read_notes(run: Path) -> RunNotes:
     kept = place_for(run, ".notes.json")
     for file in (run / NOTES, *([kept] if kept else [])):
         try:
-            return _parsed(json.loads(file.read_bytes()))
-        except (OSError, ValueError, RecursionError):
+            return _parsed(loose_json(file))
+        except (OSError, ValueError):
             continue
     return RunNotes()
 

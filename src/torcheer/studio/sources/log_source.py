@@ -5,7 +5,6 @@ It shows the run's tables, its watches' statistics and alerts, and captured or r
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from torcheer.archive.format.archive_folder import read_about
 from torcheer.control.config_form import form_of
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import alert_seen
+from torcheer.disk import loose_json
 from torcheer.errors import NotAnArchive, TorcheerError
 from torcheer.network.network_records import Net, Network, full_name
 from torcheer.network.placement import net_of
@@ -247,7 +247,7 @@ def _stamp(folder: Path, pattern: str) -> tuple[Any, ...]:
 def _parameters(spec: Path) -> tuple[Parameter, ...]:
     """The config of a finished run, as read-only parameters."""
     try:
-        config = json.loads(spec.read_bytes())
+        config = loose_json(spec)
         parameters = form_of(config) if isinstance(config, dict) else []
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return ()
