@@ -32,6 +32,7 @@ from torcheer.modelfiles import open_model_file
 from torcheer.modelfiles.model_file import open_apart
 from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.runs.foreign_run import EVENTS, LIGHTNING, read_foreign
+from torcheer.studio.runs.run_table import list_cells
 from torcheer.studio.sources.open_source import open_catalog
 
 DATA = Path(__file__).parent / "data"
@@ -148,6 +149,8 @@ def test_a_hostile_log_costs_its_own_row(tmp_path: Path, name: str) -> None:
     finish(catalog)
     rows = {run.name: run.summary for run in catalog.runs}
     assert rows["good"] == "19 steps"
+    shown = catalog.index is not None and list_cells(catalog.index, ["Problem"])
+    assert shown and ("unreadable: " in str(shown)) == any("unreadable: " in summary for summary in rows.values())
     for run in catalog.runs:  # each page can be opened, and says something or shows nothing
         source = catalog.open_run(run.id)
         wait_until(partial(has_read, source))

@@ -36,7 +36,7 @@ class OpenedFiles:
 
     def _open(self, name: str) -> int:
         if self._named is None or name != self._named.name:
-            return open_beneath(self._within, os.path.join(self._prefix, name))
+            return open_beneath(self._within, name if self._prefix == os.curdir else os.path.join(self._prefix, name))
         descriptor = os.open(self._named, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)

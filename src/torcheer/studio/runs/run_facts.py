@@ -61,8 +61,8 @@ def read_facts(path: Path, kind: str, check: Callable[[Path], object] | None = N
         facts.created_secs, facts.changed_secs = _times(path)
         _READERS.get(kind, _read_run)(path, facts)
     except (TorcheerError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        facts.problem = str(error)[:_MOST_TEXT]
-        facts.summary = f"unreadable: {facts.problem[:100]}"
+        facts.problem = f"unreadable: {str(error).removeprefix(f'{path}: ')}"[:_MOST_TEXT]
+        facts.summary = facts.problem[:100]
     return facts
 
 

@@ -15,6 +15,7 @@ from torcheer.terminal import did_you_mean
 
 _FACTS: Final[dict[str, Callable[[IndexedRun], Any]]] = {
     "Tags": lambda run: " ".join(run.facts.notes.tags),
+    "Problem": lambda run: run.facts.problem,
     "Summary": lambda run: run.facts.summary,
     "Note": lambda run: run.facts.notes.note[:500],
     "Kind": lambda run: run.facts.kind,
@@ -46,6 +47,7 @@ def list_columns(index: RunIndex) -> list[RunColumn]:
         "Name": True,
         "Status": len({index.status_of(number) for number in index.numbers()}) > 1,
         "Folder": True,
+        "Problem": any(run.facts.problem for run in runs),
     }
     types = {name: "time" if name in _TIMES else "text" for name in differing}
     columns = [RunColumn(name, "run", types[name], len(runs), differing[name]) for name in (*_FIXED, *_FACTS)]

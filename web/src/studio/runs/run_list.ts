@@ -46,7 +46,7 @@ export function usualColumns(all: RunColumn[]): string[] {
     (a, b) => Number(USUAL_RESULTS.test(b.name)) - Number(USUAL_RESULTS.test(a.name)),
   );
   const facts = named("run").filter(({ name }) =>
-    ["Status", "Tags", ...(results.length ? [] : ["Summary"])].includes(name),
+    ["Status", "Problem", "Tags", ...(results.length ? [] : ["Summary"])].includes(name),
   );
   return [...[...facts, ...results.slice(0, MOST_USUAL_RESULTS), ...config].map(({ name }) => name), "Changed"];
 }
