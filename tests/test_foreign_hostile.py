@@ -251,6 +251,22 @@ def test_fields_and_nodes_have_an_end(tmp_path: Path, monkeypatch: pytest.Monkey
             open_model_file(path)
 
 
+@pytest.mark.parametrize("name", [".", "..", ".a.b", "a..b", "", " ", "a" * 9_000, "." * 9_000, "a." * 4_000 + "b"])
+def test_a_tensor_of_any_name_is_shown(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(safetensors({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(4)))
+    source = FileSource(path)
+    assert source.net is not None and [placed.layer.name for placed in source.net.layers] == [name]
+    assert source.graph(source.net).drawing
+
+
+def test_a_name_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(safetensors({"a" * 20_000: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(4)))
+    with pytest.raises(ArchiveDamaged, match="is no name of a tensor: it has more than 10,000 characters"):
+        open_apart(path)
+
+
 def test_no_numbers_of_a_huge_shape_take_no_time(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     path.write_bytes(safetensors({"w": {"dtype": "F32", "shape": [2**46, 0], "data_offsets": [0, 0]}}))

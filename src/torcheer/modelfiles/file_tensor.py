@@ -51,7 +51,7 @@ class FileTensor:
         self.name, self.shape, self.type = name, shape, type
         self._data, self._coding = data, coding
         numbers, width = prod(shape), shape[-1] if shape else 1
-        if len(shape) > _MOST_DIMENSIONS or numbers >= 2**48:
+        if len(shape) > _MOST_DIMENSIONS or prod(length or 1 for length in shape) >= 2**48:
             raise ArchiveDamaged(f"{short_repr(name)} would have the shape {human_shape(shape[:8])}")
         if width % coding.elements or len(data) != numbers // coding.elements * coding.bytes:
             raise ArchiveDamaged(
@@ -127,7 +127,8 @@ class FileTensor:
         matrix = self._data.reshape(count, blocks, self._coding.bytes)[start:stop:step]
         if not matrix.size:
             return np.zeros((len(matrix), width), np.float32)
-        decoded = self._coding.decode(np.ascontiguousarray(matrix).reshape(-1, self._coding.bytes))
+        with np.errstate(all="ignore"):  # NaN and infinities are numbers of a file like others
+            decoded = self._coding.decode(np.ascontiguousarray(matrix).reshape(-1, self._coding.bytes))
         return decoded.reshape(len(matrix), width)
 
     def preview(self, most: int) -> Array:
@@ -154,8 +155,9 @@ class FileTensor:
     def statistics(self) -> dict[str, float | int]:
         """Exact statistics of all its numbers, in bounded memory: mean, std, min, max, zeros, nan, inf."""
         moments = Moments()
-        for chunk in self.chunks():
-            moments.add(real_numbers(chunk))
+        with np.errstate(all="ignore"):
+            for chunk in self.chunks():
+                moments.add(real_numbers(chunk))
         extremes = (moments.minimum, moments.maximum) if moments.finite else (np.nan, np.nan)
         return {
             "mean": moments.mean, "std": moments.std, "min": extremes[0], "max": extremes[1], "zeros": moments.zeros,

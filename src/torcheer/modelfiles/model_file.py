@@ -27,6 +27,7 @@ _READERS: Final = {
     ".onnx": "onnx",
 }  # fmt: skip
 ENDINGS: Final = tuple(_READERS)
+_MOST_NAME: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ def _model_file(path: Path, answer: Answer, files: OpenedFiles) -> ModelFile:
 def _tensor(row: Sequence[Any], stored: Sequence[NDArray[np.uint8]]) -> FileTensor:
     name, type, shape, file, begin, end, offset, strides = row
     data = stored[file][slice(*_lengths((begin, end)))]
-    if not isinstance(name, str) or len(data) != end - begin:
+    if not isinstance(name, str) or len(name) > _MOST_NAME:
+        raise ArchiveDamaged(f"{short_repr(name)} is no name of a tensor: it has more than {_MOST_NAME:,} characters")
+    if len(data) != end - begin:
         raise ArchiveDamaged(f"{short_repr(name)} lies outside of its file")
     if strides is not None:
         return placed(name, _lengths(shape), type, data, offset, _lengths(strides))

@@ -94,7 +94,7 @@ def summary_of(tables: Mapping[str, ShownTable]) -> str:
     if table is None or not table.count:
         last = [rows.columns["Step"][-1] for rows in tables.values() if rows.count and "Step" in rows.columns]
         steps = [step for step in last if isinstance(step, int)]
-        return f"{max(steps)} steps" if steps else "no results yet"
+        return plural(max(steps), "step") if steps else "no results yet"
     epochs = plural(table.count, "epoch")
     for name in ("val loss", "loss", *table.columns):
         value = table.columns[name][-1] if name in table.columns else None

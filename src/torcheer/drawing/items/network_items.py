@@ -57,7 +57,7 @@ class _ItemBuilder:
         while path and path not in self.modules:
             path = path.rpartition(".")[0]
         chain: list[ModuleNode] = []
-        while path in self.modules:
+        while path and path in self.modules:
             chain.append(self.modules[path])
             path = self.modules[path].parent
         if chain and chain[0].path == address and not holds:

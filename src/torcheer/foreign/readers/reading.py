@@ -57,7 +57,7 @@ class Reading:
 
     def keep(self, data: Any) -> tuple[int, int]:
         """Add bytes to those that are sent with the answer, and return where they begin and end."""
-        data = memoryview(data).cast("B")
+        data = data.tobytes() if hasattr(data, "tobytes") else data
         self.budget.spend("bytes", len(data), self.name)
         begin = len(self.blob)
         self.blob += data

@@ -58,7 +58,8 @@ def _modules(tensors: list[FileTensor]) -> tuple[ModuleNode, ...]:
     for tensor in tensors:
         parts = tensor.name.split(".")[:-1][:32]
         for depth in range(1, len(parts) + 1):
-            inside.setdefault(".".join(parts[:depth]), []).append(tensor)
+            if path := ".".join(parts[:depth]):  # a name may begin with a dot
+                inside.setdefault(path, []).append(tensor)
     repeats = _repeats(inside)
     return tuple(
         ModuleNode(path, "", path.rpartition(".")[0], repeats=repeats.get(path, 1), output=_largest(held))

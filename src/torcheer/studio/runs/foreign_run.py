@@ -113,9 +113,8 @@ def _described(name: str, cells: Sequence[Any]) -> Column:
 def _scalar_table(tags: Sequence[Any], blob: bytes) -> dict[str, TableRows]:
     """The scalars of all tags, a row for each step at which any was logged."""
     cells = {
-        str(tag): (np.frombuffer(blob, "<i8", count, steps), np.frombuffer(blob, "<f8", count, numbers))
+        _column_name(tag): (np.frombuffer(blob, "<i8", count, steps), np.frombuffer(blob, "<f8", count, numbers))
         for tag, count, steps, numbers in tags
-        if tag != "Step"
     }
     if not cells:
         return {}
@@ -130,6 +129,11 @@ def _scalar_table(tags: Sequence[Any], blob: bytes) -> dict[str, TableRows]:
         columns[tag] = column
     described = (Column("Step", "int", plotted=False), *(Column(tag) for tag in cells))
     return {METRICS: TableRows(TableHead(METRICS, "Metrics", "Step", "", described), columns, len(steps))}
+
+
+def _column_name(tag: Any) -> str:
+    """The column of a tag; the first one is called Step."""
+    return f"{tag} (logged)" if tag == "Step" else str(tag)
 
 
 def _histogram_table(tag: str, rows: Sequence[Any], blob: bytes) -> TableRows:

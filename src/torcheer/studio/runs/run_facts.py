@@ -22,6 +22,7 @@ from torcheer.runlog.tables.metric_columns import last_metrics
 from torcheer.studio.runs.foreign_run import EVENTS, LIGHTNING, read_foreign
 from torcheer.studio.runs.run_notes import RunNotes, read_notes
 from torcheer.studio.sources.recordings import KIND
+from torcheer.terminal import plural
 
 SOCKET: Final = "control.sock"
 _TAIL_ROWS: Final = 200  # of a long log: not every column has a cell in the last row
@@ -60,7 +61,7 @@ def read_facts(path: Path, kind: str, check: Callable[[Path], object] | None = N
         facts.notes = read_notes(path)
         facts.created_secs, facts.changed_secs = _times(path)
         _READERS.get(kind, _read_run)(path, facts)
-    except (TorcheerError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+    except (TorcheerError, OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         facts.problem = f"unreadable: {str(error).removeprefix(f'{path}: ')}"[:_MOST_TEXT]
         facts.summary = facts.problem[:100]
     return facts
@@ -72,7 +73,7 @@ def _read_run(path: Path, facts: RunFacts) -> None:
     metrics = None if (path / "metrics").is_dir() or is_long(path) else last_metrics(path)
     if metrics:
         facts.results = _plain_results(metrics)
-        facts.summary = f"{facts.results['Step']:.0f} steps"
+        facts.summary = plural(int(facts.results["Step"]), "step")
         return
     log = RunLog(path)
     if is_long(path):

@@ -37,7 +37,7 @@ def _picture(encoded: bytes, reading: Reading) -> Any:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
             reading.budget.spend("pixels", image.width * image.height, "the picture")
             return np.asarray(image.convert("RGBA" if "A" in image.mode else "RGB"))
-    except (OSError, ValueError, SyntaxError, OverflowError) as error:
+    except (OSError, ValueError, SyntaxError, OverflowError, RuntimeError, EOFError) as error:
         if isinstance(error, ArchiveDamaged):
             raise
         raise ArchiveDamaged(f"it is no picture that can be decoded: {error}") from None
@@ -53,7 +53,7 @@ def _sound(encoded: bytes, reading: Reading) -> Any:
             data = reader.readframes(min(reader.getnframes(), len(encoded)))
             numbers = np.frombuffer(data, _WAV_TYPES[width]).reshape(-1, channels).T
             return np.ascontiguousarray(numbers.astype(np.int16) - 128 << 8 if width == 1 else numbers)
-    except (wave.Error, EOFError, ValueError) as error:
+    except (wave.Error, EOFError, ValueError, RuntimeError) as error:
         if isinstance(error, ArchiveDamaged):
             raise
         raise ArchiveDamaged(f"it is no sound that can be decoded: {error}") from None
@@ -64,5 +64,5 @@ def sound_rate(encoded: memoryview) -> int:
     try:
         with wave.open(io.BytesIO(bytes(encoded[:4096]))) as reader:
             return int(reader.getframerate())
-    except (wave.Error, EOFError, ValueError):
+    except (wave.Error, EOFError, ValueError, RuntimeError):
         return 0

@@ -67,12 +67,15 @@ def _lines(text: str) -> dict[str, Any]:
 
 def plain_cell(text: str) -> Any:
     """A text as a number, if it is one; None for an empty one."""
-    for parse in (int, float):
-        try:
-            return parse(text)
-        except ValueError:
-            continue
-    return text or None
+    try:
+        whole = int(text)
+        return whole if abs(whole) < 2**63 else float(text)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text or None
 
 
 def _flat(prefix: str, node: Any, budget: Budget, depth: int) -> Iterator[tuple[str, Any]]:

@@ -25,7 +25,8 @@ _TYPES: Final = {
     11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
     17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz",
 }  # fmt: skip
-_LISTS: Final = {4: "float32", 10: "float64"}  # fields of numbers as they lie in memory, besides those of varints
+_LISTS: Final = {4: ("float32", "complex64"), 10: ("float64", "complex128")}  # fields of numbers as in memory
+_VARINTS: Final = (5, 7, 11)  # those of whole numbers
 _STATISTICS: Final = {"BatchNormalization": slice(3, 5)}  # inputs that training updates without gradients
 _MOST_AXES: Final = 32
 _EMPTY: Final = memoryview(b"")
@@ -136,12 +137,15 @@ class _Model:
 
     def _tensor(self, message: Any) -> list[Any] | None:
         shape, facts, external = list[int](), dict[int, Any](), dict[str, str]()
+        pieces: dict[int, list[Any]] = {}  # of the numbers, which may come together or one by one
         for number, value in self._fields(message):
             if number == 1:
                 shape += self._messages.numbers(value)
             elif number == 13:
                 entry = self._messages.last(value)
                 external[text(entry.get(1), 100)] = text(entry.get(2), 4096)
+            elif number in (*_LISTS, *_VARINTS):
+                pieces.setdefault(number, []).append(value)
             else:
                 facts[number] = value
         kind = facts.get(2, 0)
@@ -152,20 +156,26 @@ class _Model:
             raise ArchiveDamaged(f"{short_repr(name)} would have the shape {human_shape(shape[:8])}")
         size = TYPES[type].itemsize
         file, begin, end = (
-            self._external(external, prod(shape) * size) if external else self._embedded(facts, type, size)
+            self._external(external, prod(shape) * size)
+            if external
+            else self._embedded(facts.get(9), pieces, type, size)
         )
         return [name, type, shape, file, begin, end, 0, None]
 
-    def _embedded(self, facts: dict[int, Any], type: str, size: int) -> tuple[int, int, int]:
+    def _embedded(self, raw: Any, pieces: dict[int, list[Any]], type: str, size: int) -> tuple[int, int, int]:
         """Where the bytes of a tensor lie: in the file, or, of a list of numbers, with the answer."""
-        for number in (9, *_LISTS):
-            if isinstance(value := facts.get(number), memoryview) and (number == 9 or type == _LISTS[number]):
-                begin = place_of(value, self._data)
-                return self._number, begin, begin + len(value)
-        for number in (5, 7, 11):
-            if number in facts:
-                words = np.array(self._messages.numbers(facts[number]), "<u8").view(np.uint8)
-                return BLOB, *self._reading.keep(np.ascontiguousarray(words.reshape(-1, 8)[:, :size]))
+        if isinstance(raw, memoryview):
+            begin = place_of(raw, self._data)
+            return self._number, begin, begin + len(raw)
+        for number, listed in _LISTS.items():
+            if number in pieces and type in listed:
+                return BLOB, *self._reading.keep(
+                    b"".join(piece for piece in pieces[number] if not isinstance(piece, int))
+                )
+        for number in _VARINTS:
+            if number in pieces:
+                words = np.array([each for piece in pieces[number] for each in self._messages.numbers(piece)], "<u8")
+                return BLOB, *self._reading.keep(np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8)[:, :size]))
         return BLOB, 0, 0
 
     def _external(self, external: dict[str, str], size: int) -> tuple[int, int, int]:
