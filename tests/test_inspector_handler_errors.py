@@ -214,6 +214,15 @@ def test_a_child_ends_after_its_timeout_counted_from_the_last_data_and_new_data_
     assert handler.accounts[0].handled == sent + 1
 
 
+def test_without_a_timeout_a_child_stays():
+    handler, model = ParallelHandler(None, timeout=0), nn.ReLU()
+    _, queue_to, _, (process,) = handler.track_model(-1, {"model": model})
+    model(torch.ones(1))
+    wait_until(queue_to.empty)
+    time.sleep(1.5)  # it looks twice a second at least whether its time is over
+    assert process.is_alive()
+
+
 def test_a_killed_child_is_started_again_and_the_training_does_not_notice(tmp_path):
     pytest.importorskip("av")
     handler, model = ParallelHandler(*recorder(tmp_path)), nn.Identity()

@@ -12,6 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,55 @@ def test_every_kind_of_model_file_and_log_is_answered_by_the_reading_process(kin
         "{'acc': [0.949999988079071]}",
         "[]",
     ], done.stdout
+
+
+class Evil:
+    """Pickled, it names a function of a module that lies in the folder."""
+
+    def __reduce__(self) -> Any:
+        import canary
+
+        return canary.sing, ()
+
+
+def test_nothing_in_the_folder_is_run_or_changed_by_any_tool(
+    folder: Path, kinds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torcheer.mcp_server.run_tools import RunTools
+
+    served, sung = tmp_path / "served", tmp_path / "sung"
+    monkeypatch.setenv("TORCHEER_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("CANARY", str(sung))
+    shutil.copytree(folder, served)
+    shutil.copytree(kinds, served / "kinds")
+    (served / "canary.py").write_text("import os\nopen(os.environ['CANARY'], 'w').close()\ndef sing(): return 1\n")
+    monkeypatch.syspath_prepend(served)
+    monkeypatch.chdir(served)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    torch.save({"weight": Evil()}, served / "evil.pt")
+    (served / "lightning").mkdir()
+    (served / "lightning" / "metrics.csv").write_text("step,loss\n0,1.5\n")
+    (served / "lightning" / "hparams.yaml").write_text("a: !!python/object/apply:canary.sing []\n")
+    del sys.modules["canary"]
+    sung.unlink()
+
+    def contents() -> dict[str, tuple[int, bytes]]:
+        files = [path for path in served.rglob("*") if path.is_file()]
+        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    before, tools, answered = contents(), RunTools(served), set[str]()
+    assert {"run", "pass", "watched", "lightning"} <= {row["path"] for row in tools.list_runs()["runs"]}
+    assert tools.metrics("lightning")["tables"]
+    for path in ["run", "pass", "watched", "evil.pt", *(f"kinds/{path}" for path, _ in KINDS)]:
+        for tool in (tools.metrics, tools.alerts, tools.layers, tools.picture):
+            with suppress(TorcheerError):
+                tool(path)
+                answered.add(tool.__name__)
+        with suppress(TorcheerError):
+            tools.values(path, dict(KINDS).get(path.removeprefix("kinds/"), "0"))
+            answered.add("values")
+    assert answered == {"metrics", "alerts", "layers", "picture", "values"}
+    assert contents() == before and not sung.exists() and "canary" not in sys.modules
 
 
 @pytest.mark.parametrize("kind", ["onnx", "run", "index", "checkpoint"])

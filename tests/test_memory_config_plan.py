@@ -48,11 +48,12 @@ def _config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_command_plans_the_step_of_a_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", str(config), "--json", "--device", "cpu"]) == 0
+    written = {path.name for path in config.parent.iterdir()} - {"__pycache__"}
+    assert written == {"code_of_plan.py", "training.yaml"}
     told = json.loads(capsys.readouterr().out)
     weights = 4 * (257 * 4096 + 4097 * 4)
     assert told["phases"][0]["kinds"]["parameter"] == weights
     assert told["phases"][0]["kinds"]["state"] == 2 * weights
-    assert not (config.parent / "run").exists()
     assert not any("loss" in text for text in told["assumptions"]), "it is the config's"
 
     def activations(*change: str) -> int:

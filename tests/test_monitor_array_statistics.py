@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -173,6 +174,14 @@ def test_a_histogram_looks_at_some_numbers_of_every_channel() -> None:
 def test_an_even_stride_meets_every_place_of_a_row(size: int) -> None:
     stride = even_stride(size, SUBSAMPLE_SIZE)
     assert -(-size // stride) <= SUBSAMPLE_SIZE and (stride == 1 or math.gcd(stride, size) == 1)
+
+
+@pytest.mark.parametrize("shape", [(7,), (300, 700), (4, 3, 50_001)])
+def test_the_same_array_always_gives_the_same_result(shape: tuple[int, ...]) -> None:
+    array = RANDOM.normal(size=shape).astype(np.float32)
+    first = pickle.dumps(summary_of(array))
+    summary_of(RANDOM.normal(size=shape))  # what came between does not matter, nor where the array lies
+    assert [pickle.dumps(summary_of(other)) for other in (array, array.copy(), array.copy())] == [first] * 3
 
 
 def test_what_a_device_has_summed_up_passes_through() -> None:

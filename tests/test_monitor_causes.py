@@ -82,6 +82,13 @@ def test_a_loss_that_is_scaled_is_named_and_nothing_else_but_the_end(factor: flo
     assert all(alert.values["causes"] == ["loss_scale"] and "loss_scale" in alert.follows for alert in rest)
 
 
+def test_nan_is_told_though_it_follows_from_a_cause() -> None:
+    model = mlp()
+    found = told(model, lambda z, y: F.cross_entropy(z, y) * 1e6, optimizer=SGD(model.parameters(), 0.05))
+    assert not all(weight.isfinite().all() for weight in model.parameters())
+    assert names(found) == ["loss_scale", "nan_inf"] and found[1].values["causes"] == ["loss_scale"]
+
+
 def test_a_cause_is_told_before_what_follows_from_it_between_two_looks() -> None:
     model = mlp()
     found = told(model, lambda z, y: F.cross_entropy(z, y) * 1e6, optimizer=SGD(model.parameters(), 0.05), every=20)

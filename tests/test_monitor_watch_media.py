@@ -70,7 +70,17 @@ def test_a_sample_larger_than_its_share_of_the_ring_is_said_with_a_ring_that_has
     assert "Transport(bytes=2 << 20)" in problem and not tl.load(tmp_path).samples()
 
 
-@pytest.mark.parametrize("value", ["a text", torch.ones(3), np.ones(3), [1, 2], object()])
+class Refuses:
+    """Fails whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"there is no {name} today")
+
+
+ODD = ["a text", torch.ones(3), np.ones(3), [1, 2], object(), pytest.param(Refuses(), id="refuses")]
+
+
+@pytest.mark.parametrize("value", ODD)
 def test_what_is_neither_number_nor_sample_is_reported_as_before(tmp_path: Path, value: Any) -> None:
     (problem,) = watched(tmp_path, {"mine": value}).problems
     assert "'mine'" in problem

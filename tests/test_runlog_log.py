@@ -102,6 +102,14 @@ def test_a_run_that_goes_on_from_an_earlier_step_replaces_what_was_behind_it(tmp
     assert RunLog(tmp_path).tables()["train_step"].columns["loss"] == [3.0] * 3
 
 
+def test_what_stands_in_a_log_is_not_rewritten_when_its_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, range(10), loss=1.0)
+    before = {path: path.read_bytes() for path in (tmp_path / "log" / "live").iterdir()}
+    data = {path: content for path, content in before.items() if path.suffix in (".index", ".data")}
+    write(tmp_path, range(6, 8), loss=2.0)
+    assert data and all(path.read_bytes().startswith(content) for path, content in data.items())
+
+
 def test_alerts_have_ids_of_their_own_also_in_another_opening(tmp_path: Path) -> None:
     alert, written = Alert("", "", "", 3, 3, "it is slow", ""), []
     for _ in range(2):

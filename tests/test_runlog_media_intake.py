@@ -145,6 +145,15 @@ def test_an_object_that_fails_in_its_own_way_is_said_too() -> None:
     assert split(image=Odd())[2] == ["'image' cannot be logged: RuntimeError: no"]
 
 
+def test_an_object_that_refuses_every_question_is_said_too() -> None:
+    class Refuses:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(f"there is no {name} today")
+
+    (problem,) = split(image=Refuses())[2]
+    assert "'image'" in problem
+
+
 def test_all_samples_of_a_step_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(media_intake, "MOST_STEP_BYTES", 1000)
     problems: list[str] = []

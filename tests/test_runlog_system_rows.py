@@ -163,6 +163,28 @@ def test_a_training_session_writes_rows_beside_its_own(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "watch" / "log" / "system").exists(), "once is enough"
 
 
+def test_the_machine_is_read_between_no_two_lines_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a thread, or in the process of the watch: what is patched here is not seen there."""
+    threads, read = list[str](), MachineReader.read
+
+    def noticed(reader: MachineReader) -> dict[str, float]:
+        threads.append(threading.current_thread().name)
+        return read(reader)
+
+    monkeypatch.setattr(MachineReader, "read", noticed)
+    model = nn.Linear(4, 2)
+    with tl.watch(model, every=1, to=tmp_path / "watch", system_secs=0.05, tell=lambda text: None):
+        wait_until(lambda: model(torch.ones(2, 4)).sum().backward() or rows_of(tmp_path / "watch") > 1)
+    assert threads == []
+    with tl.live(model, to=tmp_path / "live", open_server=False, system_secs=0.05):
+        wait_until(lambda: model(torch.ones(2, 4)).sum().backward() or rows_of(tmp_path / "live") > 1)
+    training = session(tmp_path / "session", system_secs=0.05)
+    for _ in training.run():
+        if rows_of(tmp_path / "session") > 1:
+            training.stop_reason = "enough"
+    assert set(threads) == {"torcheer system"}
+
+
 def test_of_two_in_one_run_one_takes_the_rows_and_the_other_goes_on_with_them(tmp_path: Path) -> None:
     def rows() -> SystemRows:
         return SystemRows(tmp_path, 0.03, step_of=lambda: 3, memory=dict)

@@ -262,6 +262,14 @@ def test_the_command_says_what_is_wrong_and_ends_with_1(run: Path, arguments: li
             assert "Traceback" not in command.error_text
 
 
+def test_without_a_host_it_listens_on_loopback_alone(run: Path) -> None:
+    with torcheer(run) as command:
+        port = urlsplit(command.line()).port
+        socket.create_connection(("127.0.0.1", port), 60).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), 60)
+
+
 def test_another_address_is_listened_on_with_a_warning_and_its_name_is_a_host(run: Path) -> None:
     with torcheer(run, "--host", "127.0.0.2") as command:
         url = command.line()

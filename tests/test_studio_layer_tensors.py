@@ -16,6 +16,7 @@ from torch import nn
 import torcheer as tl
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument, ValueUnavailable
+from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import AskSlice, AskStatistics, TensorHead
 from torcheer.studio.sources.log_source import LogSource
 from torcheer.studio.sources.moment_queries import RecordedValue
@@ -23,6 +24,7 @@ from torcheer.studio.sources.open_source import open_source
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.timeline import Timeline
 from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
+from torcheer.studio.tensors.tensor_slices import Window, cut
 
 
 class Small(nn.Module):
@@ -178,6 +180,17 @@ def test_what_is_not_there_is_refused_with_what_is(passed: Any) -> None:
         tensors_of(passed[0], "cnov", -1)
     with pytest.raises(BadArgument, match=r"no parameter 'conv\.wieght'; it has 7\. Did you mean 'conv\.weight'"):
         answer_slice(passed[0], AskSlice(1, "conv", "Wt", "conv.wieght"))
+
+
+def test_of_a_large_tensor_a_page_gets_131072_cells_and_no_more() -> None:
+    question = {"kind": "ask_slice", "question": 1, "layer": "large", "variable": "Wt", "most_cells": 1 << 17}
+    with pytest.raises(InvalidMessage, match="most_cells is 131073"):
+        parse(json.dumps(question | {"most_cells": (1 << 17) + 1}))
+    asked, large = parse(json.dumps(question)), np.ones((2000, 40, 30), np.float32)
+    assert isinstance(asked, AskSlice)
+    whole = [Window(0, 0, -1), Window(1, 0, -1), Window(2, 0, -1)]
+    block = cut(large, whole, [0, 0, 0], asked.most_cells)
+    assert block.cells.size <= 1 << 17 < large.size and len(block.cells) == 1024
 
 
 def test_attention_weights_of_a_pass_stand_as_heads(tmp_path: Path) -> None:

@@ -196,3 +196,24 @@ def test_the_form_shows_the_options_of_a_session_that_python_built() -> None:
     assert (shown["keep_best"].value, shown["keep_best"].editable) == ("loss", False)
     assert (shown["watch.every"].value, shown["watch.every"].editable) == (7, True)
     assert len(shown) == len(form_parameters(small(keep_best="loss", watch={"every": 7})))
+
+
+def test_what_a_page_says_is_data_and_no_code(tmp_path: Path, one_thread: None) -> None:
+    canary = tmp_path / "canary"
+    code = f"__import__('pathlib').Path({str(canary)!r}).write_text('')"
+    running = Running(small(directory=tmp_path / "run"))
+    looker = running.looker
+    looker.paused(0)
+    looker.until(lambda: looker.parameters)
+    texts = [code, f"$(touch {canary})", f"!!python/object/apply:os.system ['touch {canary}']", "os.system"]
+    for name in [*looker.parameters, code, "__class__", "optimizers.sgd.__init__"]:
+        for value in [*texts, texts]:
+            looker.change(name, value)
+    looker.look(variables=tuple(texts))
+    looker.act("train")
+    looker.until(lambda: looker.said_bye)
+    running.join()
+    assert len(looker.parameters) >= 3 and not canary.exists()
+    for _ in small(directory=tmp_path / "alone").run():
+        pass
+    assert results(tmp_path / "run") == results(tmp_path / "alone")

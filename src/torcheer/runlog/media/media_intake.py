@@ -98,10 +98,13 @@ def is_media(name: str, value: Any) -> bool:
 def _is_number(value: Any) -> bool:
     if isinstance(value, Real):
         return True
-    count = getattr(value, "numel", None) or getattr(value, "size", None)
-    if callable(count):
-        return bool(count() == 1)
-    return bool(count == 1) and hasattr(value, "__float__")
+    try:
+        count = getattr(value, "numel", None) or getattr(value, "size", None)
+        if callable(count):
+            return bool(count() == 1)
+        return bool(count == 1) and hasattr(value, "__float__")
+    except Exception:  # it fails in its own way, which is reported where it is read
+        return False
 
 
 def read_media(name: str, value: Any) -> Iterator[Media]:

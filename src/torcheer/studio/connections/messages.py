@@ -415,7 +415,7 @@ class AskSlice:
     index: tuple[int, ...] = ()  # the position on each axis; those of the three do not count
     firsts: tuple[int, int, int] = (0, 0, 0)  # where the tiles, rows and columns begin
     counts: tuple[int, int, int] = (-1, -1, -1)  # how many there are; -1: all that follow
-    most_cells: Annotated[int, Between(64, 1 << 18)] = 1 << 16
+    most_cells: Annotated[int, Between(64, 1 << 17)] = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class LoggedValues:
 
     def send_number(self, name: str, value: Any, step: int) -> float:
         """Send a metric that is no tensor; returns it, 0 where it is no number."""
-        if not isinstance(value, Real) and not hasattr(value, "__float__"):
+        if not isinstance(value, Real) and not hasattr(type(value), "__float__"):  # `float` asks the type
             self._keys.report(f"metric {name!r} is a {type(value).__name__}, not a number{_hint(value)}")
             return 0.0
         header = {"layer": name, "variable": "metric", "item": -1, "type": "float64", "shape": [], "step": step}
