@@ -131,7 +131,7 @@ def test_records_of_an_archive_that_does_not_know_of_written_arguments_are_read(
     ops = history.trace.ops()
     old = json.loads(json.dumps(history_to_json(history.trace.info(), ops, [])))
     del old["ops"]["written"], old["below"]["written"]
-    _, read, *_ = history_from_json(copy.deepcopy(old))
+    _, read, *_ = history_from_json(copy.deepcopy(old), "here")
     assert [op.outputs for op in read] == [op.outputs for op in ops] and not any(op.written for op in read)
 
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 import torcheer as tl
+from torcheer.archive.format.archive_folder import read_about
 from torcheer.encoding import TYPES
 from torcheer.errors import TorcheerError, ValueUnavailable
-from torcheer.studio.sources.open_source import open_source, runs_in
+from torcheer.studio.sources.open_source import kind_of, open_source, runs_in
 from torcheer.studio.sources.sample_index import answer_of
 
 UNKNOWN: Final = "?"  # numbers that a reader does not decode
@@ -106,4 +107,93 @@ def _cell(cell: Any) -> Any:
     return str(cell) if isinstance(cell, float) else cell if isinstance(cell, int | None) else str(cell)[:50]
 
 
-DOORS: Final[dict[str, Callable[[Path], Any]]] = {"model": open_model, "foreign-run": open_foreign_run}
+def open_own(path: Path) -> Any:
+    """Open a folder of ours as `tl.load` and as the studio do, and read all of it."""
+    opened = tl.load(path)
+    repr(opened)
+    _READ[type(opened).__name__](opened)
+    if type(opened).__name__ in ("Archive", "Extraction") and not opened_by_studio(path):
+        return {}
+    source = open_source(path)
+    try:
+        source.poll()
+        for sample in source.samples.all[:20]:
+            _look(sample)
+        for moment in source.moments[:3]:
+            _read_moment(source, moment.id)
+    finally:
+        source.close()
+    runs_in(path.parent)
+    return {}
+
+
+def opened_by_studio(path: Path) -> bool:
+    """Whether the studio shows such a folder: not all archives."""
+    return kind_of(path) == "run" or (kind_of(path) == "archive" and read_about(path).get("kind") == "studio recording")
+
+
+def _read_moment(source: Any, moment: int) -> None:
+    try:
+        source.store.values(moment)
+    except TorcheerError:
+        pass
+
+
+def _read_history(history: Any) -> None:
+    str(history)
+    for op in history:
+        try:
+            str(history[op.label].tensor_contents)
+        except TorcheerError:
+            pass
+
+
+def _read_archive(archive: Any) -> None:
+    for entry in archive.entries:
+        archive.numbers(entry)
+    archive.verify()
+
+
+def _read_run(run: Any) -> None:
+    for table in run.tables.values():
+        str(table)
+    str(run.alerts), str(run.config)
+    for sample in run.samples():
+        _look(sample)
+    for watched in run.watches.values():
+        _read_watched(watched)
+    if run.captures is not None:
+        _read_archive(run.captures)
+
+
+def _read_watched(watched: Any) -> None:
+    str(watched), str(watched.alerts), len(watched.steps)
+    for layer, variable in watched.keys():  # a tensor of statistics each
+        str(watched[layer, variable])
+
+
+def _read_extraction(extraction: Any) -> None:
+    for name in extraction:
+        np.asarray(extraction[name])
+
+
+_READ: Final[dict[str, Callable[[Any], None]]] = {
+    "ModelHistory": _read_history, "Archive": _read_archive, "RunFolder": _read_run, "Watched": _read_watched,
+    "Extraction": _read_extraction,
+}  # fmt: skip
+
+
+def check_config(path: Path) -> Any:
+    """Read a config, and list its mistakes without running its code."""
+    from torcheer.config import read
+    from torcheer.training.spec import checked
+
+    config = read(path)
+    result = checked(config, trusted=(), imports=False)
+    str(result.problems), str(result.notes)
+    return {"data": repr(config.data)}
+
+
+DOORS: Final[dict[str, Callable[[Path], Any]]] = {
+    "model": open_model, "foreign-run": open_foreign_run, "own": open_own, "config": check_config,
+}  # fmt: skip

@@ -125,6 +125,19 @@ def _collect(value: Any, name: str, tensors: dict[str, Any], seen: set[int]) -> 
         _collect(part, f"{name}.{word}" if name else word, tensors, seen)
 
 
+def read_config(path: Path) -> Any:
+    """The values of a config, by Python's own readers and PyYAML."""
+    import json
+    import tomllib
+
+    import yaml
+
+    text = path.read_text("utf-8")
+    parse = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}[path.suffix]
+    return {"data": repr(parse(text))}
+
+
 READERS: Final[dict[str, Callable[[Path], Any]]] = {
-    "torch": read_torch, "safetensors": read_safetensors, "gguf": read_gguf, "onnx": read_onnx, "events": read_events,
+    "config": read_config, "torch": read_torch, "safetensors": read_safetensors, "gguf": read_gguf,
+    "onnx": read_onnx, "events": read_events,
 }  # fmt: skip

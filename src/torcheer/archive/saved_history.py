@@ -236,7 +236,7 @@ class SavedTrace(Trace):
         """`others` have the parts of distributed tensors that other ranks saved."""
         self.archive, self._others = archive, tuple(others)
         about = archive.frames[0]["about"]
-        self._info, self._ops, below, runs = history_from_json(about)
+        self._info, self._ops, below, runs = history_from_json(about, archive.path)
         self._read_runs = cache(runs)
         self._below: dict[int, list[Op]] = {}
         for op in below:

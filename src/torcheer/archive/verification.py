@@ -100,8 +100,8 @@ class TrustedArchive(Archive):
         """Reconstruct the archive's metadata from its frames: possible for a history."""
         about = self.frames[0]["about"] if len(self.frames) == 1 else {}
         try:
-            info, *_ = history_from_json(deepcopy(about))  # parsing modifies its argument
-        except ArchiveDamaged:
+            info, *_ = history_from_json(deepcopy(about), self.path)  # parsing modifies its argument
+        except (ArchiveDamaged, RecursionError):
             return {}
         parameters = any(entry.variable == "stored" for entry in self.frames[0]["entries"])
         return {"kind": "history", "model": info.model, "parameters": parameters}
@@ -140,7 +140,8 @@ class TrustedArchive(Archive):
 
     def _read_step(self, number: int, body: dict[str, Any]) -> None:
         step, entries, about = body.get("step"), body.get("entries"), body.get("about", {})
-        if not isinstance(entries, list) or not isinstance(about, dict) or (type(step) is not int and entries):
+        is_step = type(step) is int or (step is None and entries == [])
+        if not isinstance(entries, list) or not isinstance(about, dict) or not is_step:
             self.lost.append(f"step {short_repr(step)}: its frame cannot be understood")
             return
         unique: dict[tuple[str, str, int], Entry] = {}

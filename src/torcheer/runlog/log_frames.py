@@ -53,6 +53,9 @@ LOSSES: Final = "train_loss/"  # the same for losses that were read a few times 
 UNCUT: Final = frozenset(("changes", "run"))  # tables that a cut leaves alone: they hold until they are cleared
 _COLUMN: Final = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
 _NON_FINITE: Final = "$float"  # JSON has no NaN and no infinities
+_MARKED: Final = ({_NON_FINITE: "nan"}, {_NON_FINITE: "inf"}, {_NON_FINITE: "-inf"})
+_DEEPEST: Final = 64  # a cell in lists and dicts
+_MOST: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +97,20 @@ def encode_column(cells: list[Any]) -> list[Any]:
 def decode_cell(value: Any) -> Any:
     """The value that `encode_cell` was given."""
     if isinstance(value, dict):
-        if len(value) == 1 and _NON_FINITE in value:
+        if value in _MARKED:
             return float(value[_NON_FINITE])
         return {name: decode_cell(part) for name, part in value.items()}
     return [decode_cell(part) for part in value] if isinstance(value, list) else value
+
+
+def is_cell(value: Any, depth: int = _DEEPEST) -> bool:
+    """Whether a value is as `encode_cell` makes it, in at most so many lists and dicts."""
+    if type(value) is int:
+        return -_MOST < value < _MOST
+    if not isinstance(value, dict | list) or value in _MARKED:
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(is_cell(part, depth - 1) for part in parts)
 
 
 def decode_column(cells: list[Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torcheer.archive import Archive
@@ -15,10 +15,6 @@ _LATE = {
     (name, METRICS) for name in ("wait_secs", "step_secs", "forward_secs")
 }  # sent after the next step has begun, for the previous step
 _WHOLE_RUN = ("", "")  # an alert about no layer
-_PARTS = {
-    "values": list, "alerts": list, "heads": dict, "network": dict, "account": dict, "cut": dict, "cleared": list,
-    "rows": dict, "samples": list, "rank": dict, "hashes": list, "ended": dict,
-}  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -101,18 +97,6 @@ def later_openings(openings: Sequence[Opening]) -> list[Later]:
     return later[::-1]
 
 
-def is_understood(frame: Frame, report: Callable[[str], None]) -> bool:
-    """Whether a frame is as this version writes it; reported if not."""
-    about = frame["about"]
-    tables = about.get("rows", {})
-    known = all([isinstance(part, _PARTS[name]) for name, part in about.items() if name in _PARTS])
-    numbers = about.get("cut", {}).values() if known else ()
-    if known and all(is_table(columns) for columns in tables.values()) and all(type(n) is int for n in numbers):
-        return True
-    report(f"step {frame['step']}: what it holds is of another version of torcheer")
-    return False
-
-
 def held_rows(later: Later, table: str, rows: list[Row]) -> Iterator[Row]:
     """Yield the rows of an opening that still hold."""
     if later == Later():
@@ -140,14 +124,6 @@ def _keys(frame: Frame) -> Iterator[tuple[int, Key]]:
         for row in rows_of(columns):
             names = row.cells if table == METRICS else ("",)
             yield from ((row.step, (name, table)) for name in names)
-
-
-def is_table(columns: Any) -> bool:
-    """Whether columns are as a table's in a frame are."""
-    if not isinstance(columns, dict) or not isinstance(columns.get("cells"), dict):
-        return False
-    lists = [columns.get("step"), columns.get("time"), *columns["cells"].values()]
-    return all(isinstance(cells, list) and len(cells) == len(lists[0] or ()) for cells in lists)
 
 
 def rows_of(columns: dict[str, Any]) -> list[Row]:

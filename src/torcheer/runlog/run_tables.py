@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.runlog.tables.long_table import ShownTable
 from torcheer.terminal import NamedItems, plural
+
+_NAMELESS: Final = "(no name)"  # a column's
 
 
 @runtime_checkable
@@ -43,14 +45,25 @@ def logs(run: str | os.PathLike[str] | HostedTables) -> dict[str, Table]:
 
 def _as_table(head: TableHead, columns: Mapping[str, list[Any]]) -> Table:
     described = {column.name: column for column in head.columns}
-    arrays = {name: _column_array(described.get(name, Column(name)), cells) for name, cells in columns.items()}
+    arrays = {
+        name or _NAMELESS: _column_array(described.get(name, Column(name)), cells) for name, cells in columns.items()
+    }
     return Table(arrays, name=head.name, title=head.title, x=head.x, legend=head.legend)
 
 
 def _column_array(column: Column, cells: list[Any]) -> Any:
     """A column of numbers, text or tensors; missing cells become NaN, or empty text."""
-    if column.type == "text":
-        return np.array(["" if cell is None else str(cell) for cell in cells], object)
+    try:
+        return _texts(cells) if column.type == "text" else _numbers(column, cells)
+    except (TypeError, ValueError):  # of several kinds, or of other shapes than was announced
+        return _texts(cells)
+
+
+def _texts(cells: list[Any]) -> Any:
+    return np.array(["" if cell is None else str(cell) for cell in cells], object)
+
+
+def _numbers(column: Column, cells: list[Any]) -> Any:
     if column.type == "tensor":
         missing = np.full(column.shape, np.nan)
         return np.array([missing if cell is None else np.array(cell, float) for cell in cells]).reshape(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-_MOST_CELL: Final = 65_536  # numbers of a tensor in a cell
+MOST_NUMBERS: Final = 65_536  # numbers of a tensor in a cell
 _LARGE: Final = 2**63
 _PLAIN: Final = frozenset((int, float, str, bool, type(None)))  # what nobody can change afterwards
 
@@ -35,7 +35,7 @@ def cell_of(value: Any) -> Any:
         value = value.detach().cpu()
         value = (value.float() if value.is_floating_point() else value).numpy()
     if isinstance(value, list | tuple | np.ndarray | np.generic):
-        return _array_cell(np.asarray(value))
+        return _array_cell(value)
     if isinstance(value, Integral):
         return int(value) if abs(int(value)) < _LARGE else None
     if isinstance(value, Real) or hasattr(value, "__float__"):
@@ -43,9 +43,13 @@ def cell_of(value: Any) -> Any:
     return str(value)
 
 
-def _array_cell(array: Any) -> Any:
+def _array_cell(value: Any) -> Any:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return f"a list of {len(value):,}"
     if array.ndim == 0:
         return cell_of(array.item())
-    if array.dtype.kind not in "biuf" or array.size > _MOST_CELL:
+    if array.dtype.kind not in "biuf" or array.size > MOST_NUMBERS:
         return f"{array.dtype} {array.shape}"
     return array.tolist()

@@ -13,6 +13,7 @@ from torcheer.archive import Archive, Entry
 from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.errors import TorcheerError
 from torcheer.runlog.earlier.old_watch import Frame
+from torcheer.runlog.frame_checks import are_described
 from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS
 from torcheer.runlog.log_openings import Row, rows_of
 from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
@@ -164,7 +165,7 @@ def read_statistics(
     try:
         numbers, counts = (archive.array(entries[name]) for name in ("statistics", "counts"))
         shapes = numbers.shape, counts.shape
-        if isinstance(names, list) and shapes == ((len(names), len(STATISTICS)), (len(names), len(COUNTS))):
+        if are_described(names) and shapes == ((len(names), len(STATISTICS)), (len(names), len(COUNTS))):
             return names, numbers, counts
     except (KeyError, TorcheerError) as error:
         problem = f"step {step}: its statistics cannot be read: {error}"

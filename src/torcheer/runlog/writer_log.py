@@ -14,8 +14,9 @@ from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.records import garbage_collection_off
 from torcheer.runlog.earlier.old_watch import Frame, old_frames
+from torcheer.runlog.frame_checks import is_understood
 from torcheer.runlog.log_frames import METRICS, decode_cell
-from torcheer.runlog.log_openings import Later, Opening, Row, held_rows, is_understood, later_openings, rows_of
+from torcheer.runlog.log_openings import Later, Opening, Row, held_rows, later_openings, rows_of
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.ranks.rank_board import RankBoard
 from torcheer.runlog.ranks.rank_facts import RankFacts
@@ -25,7 +26,8 @@ from torcheer.samples import Account, Alert, Key
 
 _BLOCK_BYTES = 1 << 20
 _LEAST_FRAMES, _MOST_FRAMES = 128, 2048  # of a tail
-_ALERT = {field.name for field in fields(Alert)}
+_COUNTS = ("offered", "handled", "lost", "damaged", "restarts")
+_ALERT = {field.name: {"str": str, "int": int}.get(str(field.type), dict) for field in fields(Alert)}
 
 
 class WriterLog:
@@ -206,7 +208,11 @@ class WriterLog:
         record = next((frame["about"]["account"] for _, frame in frames if "account" in frame["about"]), None)
         try:
             dropped = {(entry[0], entry[1]): int(entry[2]) for entry in record["dropped"]} if record else {}
-            return Account(**{**record, "dropped": dropped}) if record else None
+            account = Account(**{**record, "dropped": dropped}) if record else None
+            counts = (
+                [*(getattr(account, name) for name in _COUNTS), account.written or 0] if account is not None else []
+            )
+            return account if {int}.issuperset(map(type, counts)) else None
         except (TypeError, LookupError, ValueError):
             return None
 
@@ -230,8 +236,9 @@ def read_alerts(records: list[Any], later: Later) -> Iterator[Alert]:
     """Yield the alerts of a frame that still hold."""
     for record in decode_cell(records):
         try:
-            alert = Alert(**{name: record[name] for name in _ALERT & record.keys()})
-            if later.holds(alert.step, (alert.layer, alert.variable)):
+            alert = Alert(**{name: record[name] for name in _ALERT.keys() & record.keys()})
+            is_whole = all(type(getattr(alert, name)) is kind for name, kind in _ALERT.items())
+            if is_whole and later.holds(alert.step, (alert.layer, alert.variable)):
                 yield alert
         except (TypeError, AttributeError):  # half of a record
             continue

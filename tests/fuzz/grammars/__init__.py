@@ -20,7 +20,7 @@ class Grammar:
 
 def grammars() -> dict[str, Grammar]:
     """All grammars, by the name of their format."""
-    from fuzz.grammars import events, exported, gguf, lightning, onnx, pickles, safetensors
+    from fuzz.grammars import archives, configs, events, exported, gguf, lightning, onnx, pickles, safetensors
 
     return {
         "safetensors": Grammar(safetensors.write_file, "model", "safetensors"),
@@ -31,4 +31,9 @@ def grammars() -> dict[str, Grammar]:
         "onnx": Grammar(onnx.write_file, "model", "onnx"),
         "events": Grammar(events.write_folder, "foreign-run", "events"),
         "lightning": Grammar(lightning.write_folder, "foreign-run"),
+        "archive": Grammar(archives.write_archive, "own"),
+        "run": Grammar(archives.write_run, "own"),
+        "config-json": Grammar(configs.write_json, "config", "config"),
+        "config-yaml": Grammar(configs.write_yaml, "config", "config"),
+        "config-toml": Grammar(configs.write_toml, "config", "config"),
     }

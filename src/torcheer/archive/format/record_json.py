@@ -72,9 +72,12 @@ def history_to_json(info: RunInfo, ops: list[Op], below: list[Op], runs: Sequenc
 Runs = Callable[[], list[ModuleRun]]
 
 
-def history_from_json(document: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op], Runs]:
-    """Rebuild the records from a document of `history_to_json`; the runs of modules when they are asked for."""
-    with _damage():
+def history_from_json(document: dict[str, Any], where: object) -> tuple[RunInfo, list[Op], list[Op], Runs]:
+    """Rebuild the records from a document of `history_to_json`; the runs of modules when they are asked for.
+
+    `where`: the archive, for errors.
+    """
+    with _damage(where):
         records = _parse_records(document["records"])
         info_fields = {
             name: value_from_json(value) for name, value in document["info"].items() if name not in _INFO_RECORDS
@@ -89,19 +92,19 @@ def history_from_json(document: dict[str, Any]) -> tuple[RunInfo, list[Op], list
         rows = document.get("runs", [])  # files of 0.1 have none
 
     def runs() -> list[ModuleRun]:
-        with _damage():
+        with _damage(where):
             return [_run_from_json(records["ModuleCall"], row, ops) for row in rows]
 
     return info, ops, below, runs
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def _damage(where: object) -> Iterator[None]:
     """Report what cannot be read as damage."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ArchiveDamaged(f"the records of a history cannot be read: {error!r}") from None
+        raise ArchiveDamaged(f"{where}: the records of a history cannot be read: {error!r}") from None
 
 
 # -- records ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ def old_files(run: Path) -> list[Path]:
 def old_tables(run: Path) -> dict[str, list[Row]]:
     """The rows of an old run, by the names that they have in a log."""
     tests = {name: _tests(run / "tests" / f"{name}.jsonl") for name in ("test_trial", "test_epoch")}
-    steps = {row.cells.get("Epoch"): row.step for row in tests["test_epoch"] if not row.cells.get("Batch")}
+    epochs = [row for row in tests["test_epoch"] if type(row.cells.get("Epoch")) is int]
+    steps = {row.cells["Epoch"]: row.step for row in epochs if not row.cells.get("Batch")}
     changes = [Row(row.pop("step"), 0.0, {"Epoch": row.pop("epoch"), **row}) for row in _counted(run, "changes")]
     runs = [Row(0, 0.0, row) for row in _runs(run)]
     tables = {**_epochs(run, steps), **_steps(run), **tests, "run": runs, "changes": changes}

@@ -16,8 +16,7 @@ def old_frames(home: Path, archive: Archive) -> list[Frame]:
     """The frames of an old watch's archive, its alerts behind those of the same opening, its account at the end."""
     alerts, frames, opened = list(_alerts(home / "alerts.jsonl")), list[Frame](), 0.0
     for frame in archive.frames:
-        if "opened" in frame["about"]:
-            until = float(frame["about"]["opened"])
+        if type(until := frame["about"].get("opened")) is float:
             frames += [_frame({"alerts": [record]}) for when, record in alerts if when < until]
             alerts = [(when, record) for when, record in alerts if when >= until]
             opened = until

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from torcheer.archive.format.archive_folder import list_segments, segment_paths
 from torcheer.archive.format.index_frames import HEADER_BYTES, read_frame
+from torcheer.runlog.frame_checks import is_understood
 from torcheer.runlog.log_frames import METRICS, SYSTEM, decode_column
 from torcheer.runlog.log_reader import writers_in
 
@@ -46,9 +47,12 @@ def last_metrics(run: Path) -> dict[str, dict[str, Any]] | None:
         return None
     last: dict[str, dict[str, Any]] = {}
     for text in reversed(texts):
-        about = json.loads(text).get("about") or {}
+        body = json.loads(text)
+        about = (body.get("about") or {}) if isinstance(body, dict) else None
+        if not isinstance(about, dict) or not is_understood({"step": 0, "about": about}, _ignore):
+            return None
         for table, columns in about.get("rows", {}).items():
-            if table not in (METRICS, SYSTEM):
+            if table not in (METRICS, SYSTEM) or not columns["step"]:
                 return None
             known = last.setdefault(table, {})
             for name, cells in columns["cells"].items():
@@ -56,6 +60,10 @@ def last_metrics(run: Path) -> dict[str, dict[str, Any]] | None:
                     known[name] = decode_column([cell])[0]
             known.setdefault("Step", columns["step"][-1])
     return last
+
+
+def _ignore(_: str) -> None:
+    pass
 
 
 def _is_cell(cell: Any) -> bool:

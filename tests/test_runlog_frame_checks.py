@@ -1,0 +1,131 @@
+"""Frames whose checksums are right and whose parts are not: they are left out with a sentence, the rest is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import torcheer as tl
+from torcheer.archive import Writer
+from torcheer.errors import ArchiveDamaged
+from torcheer.runlog.frame_checks import is_understood
+from torcheer.runlog.log_frames import about_log, decode_cell, encode_cell, is_cell
+from torcheer.runlog.table_cells import cell_of
+from torcheer.studio.runs.run_facts import read_facts
+from torcheer.studio.sources.open_source import open_source
+
+ROWS = {"step": [1], "time": [1.0], "cells": {"loss": [0.5]}}
+
+
+def write_run(path: Path, *abouts: dict[str, Any]) -> Path:
+    """A run with a log of these frames."""
+    path.mkdir()
+    (path / "run.json").write_text("{}")
+    with Writer(path / "log" / "train", about=about_log("train")) as writer:
+        for about in abouts:
+            writer.step([], **about)
+    return path
+
+
+def rows_with(**change: Any) -> dict[str, Any]:
+    return {"rows": {"metric": ROWS | change}}
+
+
+HOSTILE: list[dict[str, Any]] = [
+    rows_with(step=["1"]), rows_with(step=[2**70]), rows_with(step=[None]), rows_with(time=["now"]),
+    rows_with(time=[10**400]), rows_with(cells={"loss": ["a text"]}), rows_with(cells={"loss": [10**400]}),
+    rows_with(cells={"loss": [{"$float": "x"}]}), rows_with(cells={"loss": [[1, [2]]]}), rows_with(cells={"loss": []}),
+    {"rows": {"other": ROWS | {"cells": {"x": [2**63]}}}}, {"heads": {"metric": 1}},
+    {"heads": {"metric": {"title": 1}}},
+    {"heads": {"metric": {"columns": [{"name": 1}]}}}, {"heads": {"metric": {"columns": [{"type": "int"}]}}},
+    {"heads": {"metric": {"columns": [{"name": "x", "type": "tensor", "shape": [2**40]}]}}},
+    {"heads": {"metric": {"columns": [{"name": "x", "fixed": [1]}]}}},
+    {"heads": {"train_epoch": {"tested": {"0": [1]}}}},
+    {"values": [["layer"]]}, {"values": [[1, "output"]]}, {"values": ["text"]}, {"values": [["layer", ""]]},
+    {"hashes": ["x"]}, {"alerts": [1]}, {"alerts": {}}, {"cut": {"step": "1"}}, {"cut": {"step": None}},
+    {"cleared": [1]}, {"rank": {"of": 10**9}}, {"rank": {"of": "2"}}, {"ended": {"status": 1}}, {"opened": "now"},
+    {"network": []}, {"samples": {}}, {"account": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("about", HOSTILE, ids=lambda about: str(about)[:60])
+def test_a_frame_that_is_otherwise_is_left_out_with_a_sentence(about: dict[str, Any], tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", {"rows": {"metric": ROWS}}, about)
+    opened = tl.load(path)
+    assert opened.tables["metric"]["loss"].tolist() == [0.5] and opened.alerts == [] and len(opened.samples()) == 0
+    facts = read_facts(path, "run")
+    assert "another version" in facts.problem and facts.results["loss"] == 0.5
+    source = open_source(path)
+    try:
+        assert any("another version" in problem for problem in source.poll().problems)
+        assert source.tables["metric"].columns["loss"] == [0.5]
+    finally:
+        source.close()
+
+
+def test_a_frame_nested_a_thousand_deep_is_left_out() -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    said: list[str] = []
+    assert not is_understood({"step": 1, "about": {"alerts": [{"what": deep}]}}, said.append)
+    assert said == ["step 1: what it holds is of another version of torcheer"]
+
+
+def test_an_alert_whose_parts_are_of_other_types_is_left_out(tmp_path: Path) -> None:
+    alert = {"rule": "r", "layer": "l", "variable": "v", "step": 1, "since": 1, "what": "w", "advice": "", "values": {}}
+    alerts = [
+        alert,
+        *({**alert, **change} for change in ({"step": "1"}, {"layer": [1]}, {"values": 3}, {"what": None})),
+    ]
+    assert [each.what for each in tl.load(write_run(tmp_path / "run", {"alerts": alerts})).alerts] == ["w"]
+
+
+@pytest.mark.parametrize("value", [1.5, float("inf"), -3, "text", None, True, [1, [2.0]], {"a": [1]}, {"$float": "x"}])
+def test_a_cell_is_read_as_it_was_written(value: Any) -> None:
+    encoded = encode_cell(value)
+    assert is_cell(encoded) and decode_cell(encoded) == value
+
+
+def test_cells_of_several_kinds_are_texts(tmp_path: Path) -> None:
+    head = {"columns": [{"name": "x", "type": "tensor", "shape": [2]}, {"name": "y", "type": "int"}], "title": "T"}
+    cells = {"x": [[1, 2], [[1], [2, 3]]], "y": [1, {"a": 1}], "": [1, 2]}
+    path = write_run(tmp_path / "run", {"heads": {"t": head}}, {"rows": {"t": ROWS | {
+        "step": [1, 2], "time": [1.0, 2.0], "cells": cells}}})  # fmt: skip
+    table = tl.load(path).tables["t"]
+    assert table["x"].tolist() == ["[1, 2]", "[[1], [2, 3]]"] and table["y"].tolist() == ["1", "{'a': 1}"]
+    assert table["(no name)"].tolist() == [1, 2]
+
+
+def test_a_list_of_lists_of_different_lengths_is_a_cell() -> None:
+    assert cell_of([[1], [1, 2]]) == "a list of 2" and cell_of([[1], [2]]) == [[1], [2]]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000])
+def test_a_damaged_config_of_a_run_names_its_file(text: str, tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", {"rows": {"metric": ROWS}})
+    (path / "spec.json").write_text(text)
+    with pytest.raises(ArchiveDamaged, match=r"spec\.json cannot be read"):
+        _ = tl.load(path).config
+
+
+def test_the_statistics_of_a_value_without_a_shape_are_reported(tmp_path: Path) -> None:
+    from torcheer.records import Sample
+    from torcheer.runlog.log_frames import COUNTS, STATISTICS
+    from torcheer.runlog.watch_reader import open_watch
+
+    with Writer(tmp_path / "log" / "watch", about=about_log("watch")) as writer:
+        arrays = {"statistics": np.zeros((1, len(STATISTICS))), "counts": np.zeros((1, len(COUNTS)), np.int64)}
+        samples = [Sample(0, "(watch)", name, array=array) for name, array in arrays.items()]
+        writer.step(samples, values=[["layer", "output", "float32", "shape"]])
+    assert open_watch(tmp_path).problems == ["step 0: its statistics are of another version of torcheer"]
+
+
+def test_a_history_whose_records_are_damaged_names_its_folder(tmp_path: Path) -> None:
+    with Writer(tmp_path / "saved", about={"kind": "history"}) as writer:
+        writer.step([], records={}, info={}, ops={})
+    with pytest.raises(ArchiveDamaged, match=r"saved: the records of a history cannot be read"):
+        str(tl.load(tmp_path / "saved"))
