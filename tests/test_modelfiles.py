@@ -296,6 +296,35 @@ def test_weights_alone_have_no_graph(files: dict[str, Path]) -> None:
         opened(files["m.safetensors"]).history()
 
 
+NUMBERS = {  # a field of three numbers: packed, one by one, in two pieces; its type, and the field in a tensor
+    "packed int64": (7, b"\x3a\x03\x01\x02\x03"),
+    "single int64": (7, b"\x38\x01\x38\x02\x38\x03"),
+    "pieces of int32": (6, b"\x2a\x02\x01\x02\x28\x03"),
+    "single float": (1, b"".join(b"\x25" + struct.pack("<f", number) for number in (1, 2, 3))),
+    "pieces of double": (11, b"\x52\x08" + struct.pack("<d", 1) + b"\x52\x10" + struct.pack("<2d", 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_onnx_are_read_packed_or_one_by_one(name: str, tmp_path: Path) -> None:
+    from onnx import load_model_from_string, numpy_helper
+
+    type, numbers = NUMBERS[name]
+    tensor = b"\x08\x03\x10" + bytes([type]) + numbers + b"\x42\x01w"
+    graph = b"\x2a" + bytes([len(tensor)]) + tensor
+    data = b"\x08\x08\x3a" + bytes([len(graph)]) + graph
+    (tmp_path / "model.onnx").write_bytes(data)
+    theirs = numpy_helper.to_array(load_model_from_string(data).graph.initializer[0])
+    assert tl.load(tmp_path / "model.onnx")["w"].numpy().tolist() == theirs.tolist() == [1, 2, 3]
+
+
+def test_an_onnx_tensor_of_no_numbers_is_read(tmp_path: Path) -> None:
+    tensor = b"\x08\x00\x10\x07\x3a\x00\x42\x01w"  # int64_data, packed, empty
+    graph = b"\x2a" + bytes([len(tensor)]) + tensor
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08\x3a" + bytes([len(graph)]) + graph)
+    assert tl.load(tmp_path / "model.onnx")["w"].numpy().tolist() == []
+
+
 def test_external_data_of_onnx_lie_beside_it_and_nowhere_else(tmp_path: Path) -> None:
     import onnx
 

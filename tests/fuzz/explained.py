@@ -26,15 +26,7 @@ _ON_PURPOSE: Final = (
     ("events", r"^it is read; .*(bad UTF-8|Wire format was corrupt|DType|cannot reshape|OverflowError|MemoryError)",
      "parts that we do not read; texts that are no UTF-8 are shown as far as they can be"),
 )  # fmt: skip
-_MOVING: Final = "to be mended with the move of the readers to a process of their own"
-_OPEN: Final = (
-    ("torch-save", "BadZipFile", _MOVING), ("torch-export", "BadZipFile", _MOVING),
-    ("safetensors-index", "File name too long", _MOVING),
-    ("onnx", "^a good file is refused: .*bytes, which is not what", _MOVING), ("onnx", "unpack requires", _MOVING),
-    ("events", "^[.]rows.* we (read|have no)", _MOVING),
-    ("events", "unpack requires|DecompressionBombError|wave.py:seek|RecursionError|construct_yaml", _MOVING),
-    ("lightning", "field limit|OverflowError|RecursionError|construct_yaml", _MOVING),
-)  # fmt: skip
+_OPEN: Final[tuple[tuple[str, str, str], ...]] = ()  # findings that are known and not mended
 
 
 def explanation(format: str, text: str) -> str:

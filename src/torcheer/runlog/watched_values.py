@@ -13,8 +13,7 @@ from torcheer.archive import Archive, Entry
 from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.errors import TorcheerError
 from torcheer.runlog.earlier.old_watch import Frame
-from torcheer.runlog.frame_checks import are_described
-from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS
+from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS, are_described
 from torcheer.runlog.log_openings import Row, rows_of
 from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
 from torcheer.samples import BINS, PERCENTILES, Key

@@ -14,8 +14,7 @@ from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.records import garbage_collection_off
 from torcheer.runlog.earlier.old_watch import Frame, old_frames
-from torcheer.runlog.frame_checks import is_understood
-from torcheer.runlog.log_frames import METRICS, decode_cell
+from torcheer.runlog.log_frames import METRICS, decode_cell, is_understood
 from torcheer.runlog.log_openings import Later, Opening, Row, held_rows, later_openings, rows_of
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.ranks.rank_board import RankBoard

@@ -38,6 +38,7 @@ def write_yaml(dice: Dice, folder: Path) -> Path:
 def write_toml(dice: Dice, folder: Path) -> Path:
     """Write a config in TOML."""
     lines = (_EXAMPLES / "two_heads" / "classifier_only.toml").read_text().splitlines()
+    lines = [line.replace("seed = 7", f"seed = {dice.randrange(10_000)}") for line in lines]
     while dice.turns():
         lines.insert(dice.randint(0, len(lines)), dice.choice(_HOSTILE_TOML))
         if dice.random() < 0.5:

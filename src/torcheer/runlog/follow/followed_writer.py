@@ -9,7 +9,7 @@ from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.runlog.earlier.old_watch import Frame, old_frames
-from torcheer.runlog.frame_checks import is_understood
+from torcheer.runlog.log_frames import is_understood
 from torcheer.runlog.log_openings import Later, Opening, later_openings
 from torcheer.runlog.log_reader import Place
 from torcheer.runlog.volume.log_chunks import Chunk, chunk_after

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from torcheer.archive.format.archive_folder import list_segments, segment_paths
 from torcheer.archive.format.index_frames import HEADER_BYTES, read_frame
-from torcheer.runlog.frame_checks import is_understood
-from torcheer.runlog.log_frames import METRICS, SYSTEM, decode_column
+from torcheer.runlog.log_frames import METRICS, SYSTEM, decode_column, is_understood
 from torcheer.runlog.log_reader import writers_in
 
 Curve = tuple[list[int], list[Any]]  # steps, and what was logged then

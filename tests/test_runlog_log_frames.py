@@ -11,8 +11,7 @@ import pytest
 import torcheer as tl
 from torcheer.archive import Writer
 from torcheer.errors import ArchiveDamaged
-from torcheer.runlog.frame_checks import is_understood
-from torcheer.runlog.log_frames import about_log, decode_cell, encode_cell, is_cell
+from torcheer.runlog.log_frames import about_log, decode_cell, encode_cell, is_cell, is_understood
 from torcheer.runlog.table_cells import cell_of
 from torcheer.studio.runs.run_facts import read_facts
 from torcheer.studio.sources.open_source import open_source
