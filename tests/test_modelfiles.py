@@ -325,6 +325,18 @@ def test_an_onnx_tensor_of_no_numbers_is_read(tmp_path: Path) -> None:
     assert tl.load(tmp_path / "model.onnx")["w"].numpy().tolist() == []
 
 
+def test_a_value_of_a_shape_that_no_memory_holds_has_an_unknown_one(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "net", [info("x", TensorProto.FLOAT, [2**39] * 30)],
+        [info("y", TensorProto.FLOAT, [2**39] * 30)],
+    )  # fmt: skip
+    save(helper.make_model(graph), tmp_path / "model.onnx")
+    assert "relu" in str(tl.load(tmp_path / "model.onnx").history())
+
+
 def test_external_data_of_onnx_lie_beside_it_and_nowhere_else(tmp_path: Path) -> None:
     import onnx
 

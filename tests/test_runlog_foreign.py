@@ -234,3 +234,11 @@ def test_an_event_file_that_grows_is_followed(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert source.tables["metric"].count == 20 > before
+
+
+def test_whole_numbers_of_a_csv_that_no_float_holds_are_infinite(tmp_path: Path) -> None:
+    folder = tmp_path / "version_0"
+    folder.mkdir()
+    (folder / "metrics.csv").write_text(f"step,loss\n0,{'9' * 400}\n1,{2**63}\n2,{'9' * 5000}\n")
+    facts = read_facts(folder, "lightning")
+    assert facts.problem == "" and facts.results == {"Step": 2.0, "loss": float("inf")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from torcheer.studio.sources.sample_index import answer_of
 
 UNKNOWN: Final = "?"  # numbers that a reader does not decode
 _MOST_READ: Final = 1 << 24  # numbers of a tensor: larger ones are sampled
+_MOST_WAIT_SECS: Final = 60.0  # for the reading process, on a busy machine
 _DRAWN: Final = 10  # one graph of so many is drawn
 
 
@@ -80,6 +82,10 @@ def open_foreign_run(path: Path) -> Any:
     source = open_source(path)
     try:
         problems = list(source.poll().problems)
+        until = time.monotonic() + _MOST_WAIT_SECS
+        while source.state.message == "its log is being read" and time.monotonic() < until:  # another process reads it
+            time.sleep(0.005)
+            problems += source.poll().problems
         tables = {name: table for name, table in source.tables.items()}
         for sample in source.samples.all[:20]:
             _look(sample)

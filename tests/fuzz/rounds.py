@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fuzz.driver import Fuzzer, Report
 
-_BATCH: Final = 100  # files
+_BATCH: Final = 25  # files
 
 
 def run_rounds(formats: list[str], seed: str, secs: float, saved: Path, jobs: int) -> dict[str, Report]:

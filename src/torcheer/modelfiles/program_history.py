@@ -125,11 +125,14 @@ class _Ops:
 
     def _meta(self, name: str) -> TensorMeta:
         known = self._program.shapes.get(name, ValueShape((UNKNOWN,)))
+        if prod(known.shape) >= _MOST_NUMBERS:  # a file may say anything
+            known = ValueShape((UNKNOWN,), known.type)
         type = known.type if known.type in TYPES else "float32"
         size = 0 if UNKNOWN in known.shape else prod(known.shape)
         return TensorMeta(known.shape, f"torch.{type}", "", size * TYPES[type].itemsize)
 
 
+_MOST_NUMBERS: Final = 2**60
 _MOST_ARGUMENTS: Final = 16
 _FIELDS = ("name", "kind", "shape", "dtype", "bytes", "trainable")
 

@@ -55,7 +55,7 @@ def _column_array(column: Column, cells: list[Any]) -> Any:
     """A column of numbers, text or tensors; missing cells become NaN, or empty text."""
     try:
         return _texts(cells) if column.type == "text" else _numbers(column, cells)
-    except (TypeError, ValueError):  # of several kinds, or of other shapes than was announced
+    except (TypeError, ValueError, OverflowError):  # of several kinds, or of other shapes than was announced
         return _texts(cells)
 
 

@@ -108,7 +108,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def _cell(text: str) -> Any:
     """Parse a cell: an integer, a float, or text; None if empty."""
     try:
-        return int(text)
+        return cell_of(int(text))
     except ValueError:
         pass
     try:
