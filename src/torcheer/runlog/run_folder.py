@@ -117,7 +117,9 @@ class RunFolder(metaclass=PublicClass):
         file = self.path / "spec.json"
         if not file.is_file():
             return None
-        config: dict[str, Any] = loose_json(file)
+        config = loose_json(file)
+        if not isinstance(config, dict):
+            raise ArchiveDamaged(f"{file} cannot be read: it holds no object")
         return config
 
     @property
