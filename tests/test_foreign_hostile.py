@@ -444,6 +444,35 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
+def test_it_ends_with_its_parent_while_it_reads(tmp_path: Path) -> None:
+    """Reading this file to its limit takes seconds of processor time; the parent is killed once that has begun."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(part(7, b"\x30\x01" * 30_000_000))
+    code = "import os, threading, time; from torcheer.modelfiles.model_file import open_apart\n"
+    code += "from torcheer.foreign import ask_readers\n"
+    code += f"threading.Thread(target=open_apart, args=({str(path)!r},), daemon=True).start()\n"
+    code += "while (child := ask_readers._PROCESSES[0]._child) is None: time.sleep(0.001)\n"
+    code += "def spent(): return int(open(f'/proc/{child.popen.pid}/stat').read().split()[13])\n"
+    code += "before = 0\n"
+    code += "while not (before and spent() > before): before = before or ('m.onnx' in\n"
+    code += "    open(f'/proc/{child.popen.pid}/maps').read() and spent() + 5); time.sleep(0.01)\n"
+    code += "print(child.popen.pid, flush=True); os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    stat, spent = Path(f"/proc/{int(done.stdout)}/stat"), [0]
+    wait_until(lambda: not keep_last(stat, spent))
+    assert spent[-1] < 2.5 * os.sysconf("SC_CLK_TCK"), spent[-1]
+
+
+def keep_last(stat: Path, spent: list[int]) -> bool:
+    """Whether a process lives; its processor time is kept."""
+    try:
+        fields = stat.read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return False
+    spent.append(int(fields[11]))
+    return fields[0] != "Z"
+
+
 def test_the_page_is_there_before_a_file_that_takes_long_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import codecs
 import json
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
@@ -39,12 +40,9 @@ def main(arguments: Sequence[str], parent: Parent) -> int:
                     continue
     for name in _CODECS:
         codecs.lookup(name)
+    parent.exit_when_gone()  # whatever is being read then
     _Service(parent).serve(limit_this_process())
     return 0
-
-
-class _ParentEnded(BaseException):
-    """Nobody waits for an answer any more."""
 
 
 class _Service:
@@ -55,19 +53,15 @@ class _Service:
         self._inbox: list[tuple[dict[str, Any], int | None]] = []
 
     def serve(self, limits: list[str]) -> None:
-        """Say which limits hold, then answer until the parent ends."""
+        """Say which limits hold, then answer for ever: the process ends with its parent."""
         self._wire.send({"kind": "ready", "limits": limits})
-        try:
-            while True:
-                message, _ = self._next()
-                self._answer(message)
-        except _ParentEnded:
-            return
+        while True:
+            self._answer(self._next()[0])
 
     def _next(self) -> tuple[dict[str, Any], int | None]:
         while not self._inbox:
             if self._parent.is_gone:
-                raise _ParentEnded
+                sys.exit()
             self._inbox += self._wire.receive_within(_POLL_SECS)
         return self._inbox.pop(0)
 
