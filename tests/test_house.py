@@ -369,6 +369,7 @@ ELSEWHERE = {
     "torch.Tensor._make_subclass": {"autograd"},
     "torch._C._storage_Use_Count": {"extraction"},
     "torch._C._nn": {"autograd"},  # the pooling and resampling kernels that rules call
+    "torch._C._distributed_c10d._dump_fr_trace_json": {"training"},  # of a rank that hangs
     "torch._foreach_copy_": {"tap"},
     "torch._foreach_norm": {"tap"},
     "torch._foreach_sub": {"tap"},

@@ -37,7 +37,7 @@ def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] |
     if sys.stdout is None:  # closed by the parent process on purpose: discard the output
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     parser = make_parser(command)
-    parser.set_defaults(then=then, arguments=_without(arguments, "--nproc", "--max-restarts"))
+    parser.set_defaults(then=then, arguments=_without(arguments, "--nproc", "--max-restarts", "--hang-timeout"))
     return COMMANDS[command][0](parser.parse_intermixed_args(arguments))
 
 
@@ -162,7 +162,7 @@ def train(chosen: argparse.Namespace) -> int:
         from torcheer.training.parallel.launch import launch
 
         _check_before_launch(chosen)
-        return launch(chosen.nproc, chosen.arguments, restarts=chosen.max_restarts)
+        return launch(chosen.nproc, chosen.arguments, restarts=chosen.max_restarts, hang_secs=chosen.hang_timeout)
     from torcheer.training.parallel.launch import take_over_slurm
 
     take_over_slurm()
@@ -180,7 +180,9 @@ def _check_before_launch(chosen: argparse.Namespace) -> None:
 def _train_as_rank(chosen: argparse.Namespace) -> int:
     """Train as one of several ranks: the first owns the run directory, the others follow it."""
     from torcheer.training.parallel.follower import end_after_loss, follow, is_lost_rank
-    from torcheer.training.parallel.launch import tell_launcher
+    from torcheer.training.parallel.launch import join_launcher, tell_launcher
+
+    join_launcher()
     from torcheer.training.parallel.process_group import join_ranks, leave
 
     ranks = join_ranks(chosen.device or "auto")
@@ -668,6 +670,7 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
             "--notify": {"metavar": "TARGET", "help": "command or URL to notify of alerts, a crash, the end"},
             "--nproc": {"type": _count, "default": 0, "metavar": "N", "help": "train on N processes (torchrun)"},
             "--max-restarts": {"type": int, "default": 0, "metavar": "N", "help": "restarts on failure; with --nproc"},
+            "--hang-timeout": {"type": _secs, "metavar": "SECS", "help": "end a job that hangs so long; with --nproc"},
             "--overfit-one-batch": {"action": "store_true", "help": "can it overfit one batch? saves nothing"},
             "--plain": {"action": "store_true", "help": "plain progress lines instead of the live view"},
             **_STUDIO,

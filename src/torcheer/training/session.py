@@ -42,6 +42,7 @@ from torcheer.training.observe.progress_lines import say_resumed, show_with_summ
 from torcheer.training.observe.session_log import SessionLog
 from torcheer.training.observe.session_notices import notify_of_events
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
+from torcheer.training.parallel.heartbeats import CHECKPOINT, EVALUATION, HEARTBEAT
 from torcheer.training.parallel.model_layout import freeze, lay_out, read_layout, recompute
 from torcheer.training.parallel.process_group import join_ranks
 from torcheer.training.parallel.sharded_tensors import is_sharded
@@ -533,7 +534,7 @@ class Session(metaclass=PublicClass):
             lookup(self._eval_runners, name, "pipelines")
         if self.ranks is not None:
             self.ranks.share_buffers(self.models)
-        with self.reading(), self.evaluation_mode() if names else nullcontext():
+        with HEARTBEAT.during(EVALUATION), self.reading(), self.evaluation_mode() if names else nullcontext():
             for name in names:
                 runner, share = self._eval_runners[name], None if self.ranks is None else self.ranks.share
                 count = batch_limit(batches, runner)
@@ -579,7 +580,7 @@ class Session(metaclass=PublicClass):
         debug = [self.debug_pipelines[name] for name in stage.debug]
         due = [(pipeline, runner) for pipeline, runner in debug if self.place.epoch % pipeline.interval == 0]
         if due:
-            with self.evaluation_mode():
+            with HEARTBEAT.during(EVALUATION), self.evaluation_mode():
                 for pipeline, runner in due:
                     run_debug_pipeline(pipeline, runner, self.precision(), is_shown=self.is_main)
 
@@ -601,12 +602,13 @@ class Session(metaclass=PublicClass):
         if self.has_pending_gradients():
             raise BadArgument("gradients are half gathered, and no checkpoint holds them: save after the next update")
         if self.checkpoints is not None:
-            try:
-                yield from self.finish_save()
-            except CannotWrite:
-                self.checkpoints.save(self)  # what was trained since then is not to be lost, too
-                raise
-            path = self.checkpoints.save(self, waits=waits)
+            with HEARTBEAT.during(CHECKPOINT):
+                try:
+                    yield from self.finish_save()
+                except CannotWrite:
+                    self.checkpoints.save(self)  # what was trained since then is not to be lost, too
+                    raise
+                path = self.checkpoints.save(self, waits=waits)
             if path is not None and waits:
                 yield CheckpointSaved(self.place.step, path)
 

@@ -31,6 +31,7 @@ from torcheer.training.control.session_values import ValueProbes
 from torcheer.training.loop.events import Alert, Continued, EpochDone, Event, Events, Paused, StepDone, Stopped
 from torcheer.training.loop.stop_signals import RESTART
 from torcheer.training.observe.progress_lines import rounds_of
+from torcheer.training.parallel.heartbeats import EVALUATION, HEARTBEAT, PAUSE
 
 if TYPE_CHECKING:
     from torcheer.samples import Alert as WatchAlert
@@ -173,10 +174,11 @@ class Control:
         self._began_waiting, before = time.monotonic(), self.idle_secs
         yield Paused(self.session.place.step)
         reason = ""
-        while self.buttons.is_paused and not self._is_stopping():
-            reason = self.buttons.wait(WAIT_SECS)
-            self._describe_network()
-            yield from self._execute_orders()
+        with HEARTBEAT.during(PAUSE):
+            while self.buttons.is_paused and not self._is_stopping():
+                reason = self.buttons.wait(WAIT_SECS)
+                self._describe_network()
+                yield from self._execute_orders()
         self.idle_secs = before + time.monotonic() - self._began_waiting
         yield Continued(self.idle_secs - before, reason)
         self._send_state("running")
@@ -228,7 +230,8 @@ class Control:
         began, status = time.monotonic(), self.host.state.status
         self._send_state("testing")
         try:
-            run()
+            with HEARTBEAT.during(EVALUATION):
+                run()
         except TorcheerError:
             raise
         except Exception as error:  # user code of data or model

@@ -22,6 +22,7 @@ from torcheer.training.loop.optimizer_step import WeightAverage
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.parallel.batch_shares import Share, StandInBatches
+from torcheer.training.parallel.heartbeats import CALLBACKS, HEARTBEAT
 from torcheer.training.parallel.sharded_tensors import forget_gathered
 from torcheer.training.session_parts import DebugPipeline, Stage
 
@@ -83,6 +84,7 @@ def evaluate_pipeline(
         except Exception as error:
             explain_step(error, runner, batch, **{"evaluation, batch": number})
             raise
+        HEARTBEAT.beat()
         on_progress(1)
 
 
@@ -109,13 +111,13 @@ def prepare_epoch(session: Session, stage: Stage) -> None:
     """Run what a stage has before an epoch; of several ranks, all wait for each other after each part."""
     epoch, is_resumed = session.place.epoch + 1, session.place.round > 0
     for part in stage.before_epoch:
-        if isinstance(part, str):
-            if not is_resumed:
+        with HEARTBEAT.during(CALLBACKS):
+            if not isinstance(part, str):
+                _call(session, part, epoch, is_resumed=is_resumed)
+            elif not is_resumed:
                 _run_pipeline(session, part)
-        else:
-            _call(session, part, epoch, is_resumed=is_resumed)
-        if session.ranks is not None:
-            session.ranks.wait()
+            if session.ranks is not None:
+                session.ranks.wait()
     for feed in session.feeds.values():
         feed.end_workers()  # they have copies of the data as it was
     _check_samples(session, stage, is_resumed=is_resumed)

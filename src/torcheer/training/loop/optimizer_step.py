@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
+from torcheer.training.parallel.heartbeats import BACKWARD, FORWARD, HEARTBEAT, OPTIMIZER
 from torcheer.training.parallel.sharded_tensors import is_sharded, like_live, local_part
 from torcheer.training.session_parts import Clip, Schedule
 from torcheer.training.simple_session import lookup
@@ -59,6 +60,7 @@ class Update:
 
     def begin(self) -> None:
         """Prepare a forward pass: free old gradients before new activations need memory."""
+        HEARTBEAT.enter(FORWARD)
         if self._plain:
             for optimizer in self._optimizers:
                 if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:  # overridden
@@ -70,6 +72,7 @@ class Update:
 
     def backward(self, loss: Tensor, items: float) -> bool:
         """Backpropagate one batch's loss; return whether the weights were updated."""
+        HEARTBEAT.enter(BACKWARD)
         if self._plain:
             loss.backward(inputs=self._only)
             self._step()
@@ -112,6 +115,7 @@ class Update:
             parameter.grad = gradient
 
     def _step(self) -> None:
+        HEARTBEAT.enter(OPTIMIZER)
         scaler = self._scaler
         if self._clips and scaler is not None:
             for optimizer in self._optimizers:

@@ -21,6 +21,7 @@ from torcheer.training.loop.graph_forward import (
 from torcheer.training.loop.optimizer_step import Update
 from torcheer.training.loop.sample_means import Mean, StatefulMeter, WholeBatchMeter
 from torcheer.training.parallel.batch_shares import Share, mark_stand_ins
+from torcheer.training.parallel.heartbeats import HEARTBEAT, METRICS
 from torcheer.training.session_parts import DebugPipeline, Frame, Graph, Pipeline, Term
 from torcheer.training.simple_session import lookup
 
@@ -105,6 +106,8 @@ class PipelineRunner:
 
     def measure(self, frames: Mapping[str, Frame], samples: int) -> None:
         """Update the metrics with a batch."""
+        if self.update is not None:
+            HEARTBEAT.enter(METRICS)
         with torch.no_grad():
             for term, measure, meter in self.metrics:
                 frame = frames[term.node]

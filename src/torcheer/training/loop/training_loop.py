@@ -16,6 +16,7 @@ from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.parallel.agreement import Agreement
 from torcheer.training.parallel.batch_shares import StandInBatches
+from torcheer.training.parallel.heartbeats import BETWEEN, DATA, END, HEARTBEAT
 from torcheer.training.parallel.shared_update import SharedUpdate
 from torcheer.training.session_parts import Stage
 
@@ -46,6 +47,7 @@ class TrainingLoop:
         session, place = self.session, self.place
         with ExitStack() as run:
             yield from session.begin_run(run)
+            run.callback(HEARTBEAT.enter, END)
             self._begin()
             if session.ranks is None and session.checkpoints is not None and session.checkpoints.is_owed:
                 yield from self._save()  # the last run ended because it could not; its work may be all there is to do
@@ -69,6 +71,7 @@ class TrainingLoop:
 
     def _begin(self) -> None:
         """Start the clocks: the session is at the place where this run begins."""
+        HEARTBEAT.begin(self.place.step)
         self._started = self._epoch_began = self._saved_at = time.monotonic()
         self._set_due(self._started)
 
@@ -120,12 +123,8 @@ class TrainingLoop:
 
     def _running(self, runners: list[PipelineRunner]) -> Running:
         """Return the pipelines that this epoch has batches of, each with them."""
-        place = self.place
-        return [
-            (runner, runner.batches(place.epoch, place.round, self._share))
-            for runner in runners
-            if runner.name not in place.ended
-        ]
+        kept = [runner for runner in runners if runner.name not in self.place.ended]
+        return [(runner, runner.batches(self.place.epoch, self.place.round, self._share)) for runner in kept]
 
     def _round(self, running: Running) -> list[StepDone]:
         """Train the next batch of each pipeline; one that is exhausted is no longer running."""
@@ -137,14 +136,13 @@ class TrainingLoop:
             if batch is None:
                 running.remove(entry)
                 place.ended.append(runner.name)
-                if runner.update is not None and runner.update.flush():
+                if (update := runner.update) is not None and update.flush():
                     place.step += 1
-                    steps.append(
-                        StepDone(place.step, place.epoch + 1, place.round, runner.name, runner.update.last_loss)
-                    )
+                    steps.append(StepDone(place.step, place.epoch + 1, place.round, runner.name, update.last_loss))
                 continue
             steps.append(StepDone(place.step, place.epoch + 1, place.round + 1, runner.name, loss))
         place.round, session.is_mid_round = place.round + 1, False
+        HEARTBEAT.enter(BETWEEN, place.step)
         if self._notes_steps and session.run_log is not None:
             session.run_log.add_steps(steps)
         return steps
@@ -211,6 +209,7 @@ class TrainingLoop:
         batch, update = None, runner.update
         assert update is not None
         try:
+            HEARTBEAT.enter(DATA, self.place.step)
             batch = next(batches, None)
             if batch is None:
                 return None, None

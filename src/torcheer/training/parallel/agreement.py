@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torcheer.training.loop.events import Alert, Event
+from torcheer.training.parallel.hang_watch import watch_each_other
 from torcheer.training.parallel.session_ranks import Decision, SessionRanks
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class Agreement:
 
     def __init__(self, session: Session, ranks: SessionRanks) -> None:
         self._session, self._ranks = session, ranks
+        watch_each_other()
         # Where ranks split layers, gradients are not those of all; on a GPU, reading them would wait for it.
         ranks.begin_votes(carried=session.device.type == "cpu" and ranks.share.count == ranks.count)
         self._decision = Decision(is_stop=False, is_work=False)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument
 from torcheer.training.loop.optimizer_step import Update, make_update
+from torcheer.training.parallel.heartbeats import BACKWARD, HEARTBEAT
 from torcheer.training.parallel.session_ranks import SessionRanks
 from torcheer.training.parallel.sharded_tensors import is_sharded, local_part, whole
 
@@ -116,6 +117,7 @@ class SharedUpdate(Update):
 
     def backward(self, loss: Tensor, items: float) -> bool:
         """Backpropagate this rank's part of a batch; return whether the weights were updated."""
+        HEARTBEAT.enter(BACKWARD)
         told = None if self._replica is not None and self._is_last else self._tell(loss, items)
         scaled = loss * (items * self._means / self._usual)
         self._restore_gradients()

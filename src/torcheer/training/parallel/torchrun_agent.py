@@ -14,6 +14,7 @@ from torcheer.terminal import folded
 from torcheer.training.checkpoints.saved_steps import newest_text
 
 STATUS_FILE = "TORCHEER_STATUS_FILE"  # where rank 0 leaves its process number, and its exit status at the end
+HANG = "hang"  # the file beside it in which the launcher says why it has ended the ranks
 LOST_STATUS = 75  # exit status of a rank that ends because another has ended
 STOPPED_BY = 128  # plus the number of a signal: the exit status of a process that it ended
 
@@ -36,7 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     except ChildFailedError as error:
         first, _ = error.get_first_failure()
         statuses = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        text = f"torcheer train: all ranks have ended: {describe_cause(statuses, first)}{describe_saved()}"
+        cause = describe_hang() or describe_cause(statuses, first)
+        text = f"torcheer train: all ranks have ended: {cause}{describe_saved()}"
         print(folded(text), file=sys.stderr)
         return 1
     return 0
@@ -49,6 +51,12 @@ def describe_saved() -> str:
         return ""
     newest = newest_text(Path(home) / "checkpoints", noted_number(Path(home)))
     return f". {newest} Go on with: torcheer train {home}"
+
+
+def describe_hang() -> str:
+    """Say who hung, where the launcher has ended the ranks of the last attempt because of that; else ""."""
+    file = Path(os.environ[STATUS_FILE]).with_name(HANG) if STATUS_FILE in os.environ else None
+    return file.read_text("utf-8") if file is not None and file.exists() else ""
 
 
 def describe_cause(statuses: Mapping[int, int], first: int) -> str:
