@@ -251,6 +251,10 @@ def test_every_kind_of_model_file_and_log_is_answered_by_the_reading_process(kin
     code += "for p in ('w.safetensors', 'w.pt', 'w.pt2', 'w.onnx', 'quantised.gguf'): print(t.layers(p)['count'])\n"
     code += "for r in ('board', 'lightning'): print(list(t.metrics(r)['tables']))\n"
     code += "print(t.metrics('board', 'metric', ['acc'], 1)['columns'])\n"
+    code += "for tool in (t.layers, t.alerts, lambda p: t.values(p, 'acc'), t.picture):\n"
+    code += "    try: tool('board')\n"
+    code += "    except ValueError as e: print(e)\n"
+    code += "    except LookupError as e: print(e)\n"
     code += "print([m for m in sys.modules if m.startswith('torcheer.foreign.readers')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -264,6 +268,10 @@ def test_every_kind_of_model_file_and_log_is_answered_by_the_reading_process(kin
         "['metric', 'weights histogram']",
         "['metric']",
         "{'acc': [0.949999988079071]}",
+        "board is a log of another program, which has metrics and no layers",
+        "board is a log of another program, which has no alerts; runs and watches have",
+        "board is a log of another program, which has metrics and no layers",
+        "board is a log of another program, which has metrics and no layers",
         "[]",
     ], done.stdout
 

@@ -67,7 +67,7 @@ class RunTools:
             raise BadArgument(f"last={last}: it is how many rows are returned, from the end")
         opened = self._open(run)
         if not isinstance(opened, RunFolder | ForeignRun):
-            raise BadArgument(f"{run} is a {_kind(opened)}, which has no metrics; runs have")
+            raise BadArgument(f"{run} is {_kind(opened)}, which has no metrics; runs have")
         tables = (
             opened.tables if isinstance(opened, ForeignRun) else RunLog(opened.path).tables()
         )  # None: an empty cell
@@ -91,7 +91,7 @@ class RunTools:
         """
         opened = self._open(run)
         if not isinstance(opened, RunFolder | Watched):
-            raise BadArgument(f"{run} is a {_kind(opened)}, which has no alerts; runs and watches have")
+            raise BadArgument(f"{run} is {_kind(opened)}, which has no alerts; runs and watches have")
         keys = ("rule", "layer", "variable", "step", "since", "severity", "what", "advice", "follows", "place")
         return {"alerts": [{key: getattr(alert, key) for key in keys} for alert in opened.alerts[:MOST_ROWS]]}
 
@@ -101,8 +101,9 @@ class RunTools:
         pattern: a text that the name must contain, in which * stands for any text and ? for any character.
         """
         opened = self._open(path)
+        _check_layers(opened, path)
         rows = [row for row in _layers(opened) if _fits(pattern, row["name"])]
-        return {"kind": _kind(opened), "layers": rows[:MOST_NAMES], "count": len(rows)}
+        return {"kind": type(opened).__name__, "layers": rows[:MOST_NAMES], "count": len(rows)}
 
     def values(
         self, path: str, layer: str, variable: str = "", step: int = -1, index: Sequence[int] = ()
@@ -122,8 +123,9 @@ class RunTools:
         """Return a PNG: a value of a layer, bright for large numbers; without a layer, the graph of a history."""
         if not layer:
             opened = self._open(path)
+            _check_layers(opened, path)
             if not isinstance(opened, ModelHistory):
-                raise BadArgument(f"{path} is a {_kind(opened)}, which has no graph; name a layer of it")
+                raise BadArgument(f"{path} is {_kind(opened)}, which has no graph; name a layer of it")
             return opened.draw().png()
         array, _ = self._array(path, layer, variable, step)
         while array.ndim > 2:
@@ -163,8 +165,7 @@ class RunTools:
         if isinstance(opened, ModelHistory):
             value = opened[layer].tensor_contents
             return _part(np.asarray(value[0] if isinstance(value, tuple) else value), index, layer), {}
-        if isinstance(opened, ForeignRun):
-            raise ValueUnavailable(f"{path} is a log of another program, which has metrics and no layers")
+        _check_layers(opened, path)
         if isinstance(opened, RunFolder):
             opened = next((watch for watch in opened.watches.values() if _has(watch, layer)), opened.captures)
         if isinstance(opened, Watched):
@@ -197,6 +198,11 @@ def _part(stored: Any, index: Sequence[int], layer: str) -> np.ndarray[Any, Any]
     for place in index[1:]:
         array = array[place]
     return np.asarray(array)
+
+
+def _check_layers(opened: Any, path: str) -> None:
+    if isinstance(opened, ForeignRun):
+        raise ValueUnavailable(f"{path} is {_kind(opened)}, which has metrics and no layers")
 
 
 def _fits(pattern: str, name: str) -> bool:
@@ -289,7 +295,15 @@ def _cell(cell: Any) -> Any:
 
 
 def _kind(opened: Any) -> str:
-    return type(opened).__name__
+    """What something is, with its article."""
+    return _KINDS.get(type(opened).__name__, f"a {type(opened).__name__}")
+
+
+_KINDS = {
+    "ModelHistory": "a saved history", "RunFolder": "a run", "Watched": "the log of a watch",
+    "Archive": "an archive of captured values", "Extraction": "an extraction", "ModelFile": "a model file",
+    "ForeignRun": "a log of another program",
+}  # fmt: skip
 
 
 def _there_are(name: str, names: Any) -> str:
