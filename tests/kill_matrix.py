@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,8 +144,8 @@ def end_of(program: str, folder: Path) -> dict[str, Any]:
         states = [json.loads(file.read_text()) for file in sorted((folder / "run-sweep" / ".sweep").glob("*.json"))]
         ends = {f"{home.name}/{name}": data for home in homes for name, data in _end_of_run(home).items()}
         return ends | {"states": [(state["status"], state["values"]) for state in states]}
-    told = {file.name: file.read_bytes() for file in folder.glob("told*.json")}
-    return _end_of_run(run) | told
+    told = {file.name: json.loads(file.read_text()) for file in folder.glob("told*.json")}  # of each rank
+    return _end_of_run(run) | {name: (facts["weights"], facts["step"]) for name, facts in told.items()}
 
 
 def _end_of_run(run: Path) -> dict[str, Any]:
@@ -372,6 +372,13 @@ def landing(folder: Path, pid: int, status: int) -> dict[str, Any] | None:
     return here
 
 
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for the names of sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="kills-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def _look_on(folder: Path) -> None:
     """Be the page of a studio, until it is gone."""
 
@@ -397,8 +404,8 @@ def matrix(kills: int, *, only: str = "", seed: int = 0, jobs: int = 2) -> Itera
     lock = threading.Condition()
 
     def work() -> None:
-        with tempfile.TemporaryDirectory(prefix="kills-", dir="/tmp") as folder:
-            trials = Trials(Path(folder), seed)
+        with short_folder() as folder:
+            trials = Trials(folder, seed)
             try:
                 while True:
                     with lock:

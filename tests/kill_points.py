@@ -3,7 +3,7 @@
 A place is a function of the program. While it runs, the lines of our code that run within it are counted. Armed to
 count, a process writes after each call how many there were. Armed to kill, it writes at a line of a call, with its
 stack, that it is here, and kills itself there; or, so that the kill comes from outside, it goes on slowly, and writes
-when it has left the call, in which case the kill came too late.
+when it has left the call, in which case the kill came too late. Armed to wait, it stands there until it may go on.
 
 All processes of a program append to one file, whose bytes a kill does not take back. Nothing but the standard library
 is imported here: `kill_hook/sitecustomize.py` does it in every process that a program starts.
@@ -30,7 +30,7 @@ _armed: dict[str, Any] = {}
 
 
 def arm(order: dict[str, Any], *, is_main: bool) -> None:
-    """Follow an order: {"file", "mode": "count" | "inside" | "outside" | "", "places": […], "call", "line"}.
+    """Follow an order: {"file", "mode": one of count, inside, outside, wait or "", "places": […], "call", "line"}.
 
     A place: "function", as "module:Class.name" where it is looked up; "process", what stands in the command line of the
     process, "main" for the program itself, "fork" for those that it forks; "environment", variables that it must have.
@@ -151,11 +151,13 @@ class _Visit:
     def line(self, frame: Any) -> None:
         self._lines += 1
         if self._is_held:
-            time.sleep(SLOW_SECS)
+            time.sleep(SLOW_SECS if _armed["mode"] == "outside" else 0.0)
         elif _armed["mode"] != "count" and self._lines == _armed["line"] and _is_first():
             note(here=self._function, call=self._call, line=self._lines, stack=_stack_of(frame))
             if _armed["mode"] == "inside":
                 os.kill(os.getpid(), signal.SIGKILL)
+            while _armed["mode"] == "wait" and not os.path.exists(_armed["file"] + ".go"):
+                time.sleep(SLOW_SECS)
             self._is_held = True
 
 

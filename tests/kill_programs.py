@@ -29,7 +29,7 @@ from training_cases import run_hosted, session
 import torcheer as tl
 from torcheer import cli
 from torcheer.training.control import Control
-from torcheer.training.loop.events import CheckpointSaved
+from torcheer.training.loop.events import Alert, CheckpointSaved, Resumed
 
 END_SECS = 40.0  # for what a killed program has started to end by itself: a worker of torch asks every 5 s
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -79,6 +79,8 @@ def trainer(folder: Path, case: str = "workers") -> int:
     for event in session(case, folder / "run").run():
         if isinstance(event, CheckpointSaved):
             kill_points.note(saved=event.step)
+        elif isinstance(event, Alert | Resumed):
+            print(event, flush=True)
     return 0
 
 

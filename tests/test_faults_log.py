@@ -1,23 +1,18 @@
-"""The log of a session with a watch and a host: a full disk, a stopped child; kills: kill_matrix.py."""
+"""The log of a session whose watch has a stopped child; full disks: test_faults_system.py; kills: kill_matrix.py."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_checks import disk
 from children import children_of
 from training_cases import Nursery, results
 from waiting import wait_until
 
-from torcheer.errors import TorcheerError
-from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.run_tables import logs
 
 WATCH = {"every": 1, "models": ["body"], "what": "output", "rules": "none", "transport": {"drain_secs": 5.0}}
@@ -55,17 +50,3 @@ def test_a_stopped_child_holds_up_neither_training_nor_its_log(nursery: Nursery,
     assert nursery.wait() == 0
     assert results(tmp_path) == results(whole)
     assert all(logs(tmp_path)[name] == logs(whole)[name] for name in TABLES)
-
-
-@pytest.mark.faults
-def test_a_full_disk_ends_a_run_that_goes_on_once_there_is_space(nursery: Nursery, tmp_path: Path, whole: Path) -> None:
-    with disk(tmp_path / "disk", "160k") as folder:
-        run = folder / "run"
-        nursery.start("plain", run, **CASE)
-        assert nursery.wait() == 1
-        with suppress(TorcheerError):  # a watch's log may be cut
-            RunLog(run).tables()
-        subprocess.run(["mount", "-o", "remount,size=8m", folder], check=True)
-        nursery.finish("plain", run, **CASE)
-        assert results(run) == results(whole)
-        assert all(logs(run)[name] == logs(whole)[name] for name in TABLES)

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kill_matrix import PLACES, Trials, landing
+from kill_matrix import PLACES, Trials, landing, short_folder
 from kill_programs import PROGRAMS
 
 BRIEFLY = [("trainer", "in its rename"), ("trainer", "in a data worker")]  # they share the two undisturbed runs
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
-    trials = Trials(tmp_path_factory.mktemp("k"))
-    yield trials
-    trials.close()
+def trials() -> Iterator[Trials]:
+    with short_folder() as folder:
+        trials = Trials(folder)
+        yield trials
+        trials.close()
 
 
 @pytest.mark.parametrize(("program", "name"), BRIEFLY)

@@ -28,7 +28,7 @@ GROUP_SIGNALS = tuple(
     number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
 )
 _PR_SET_PDEATHSIG = 1  # Linux's PR_SET_PDEATHSIG
-_SOCKET_BYTES: Final = 103  # of the path of a socket, at most, on macOS; Linux takes 107
+_SOCKET_BYTES: Final = 107 if sys.platform == "linux" else 103  # of the path of a socket, at most
 _IN_FOLDER: Final = "/pymp-12345678/listener-12345678"  # where multiprocessing puts one
 _REMOVED_AFTER: Final = -101  # finalizers of less priority run later: multiprocessing removes its own at -100
 
