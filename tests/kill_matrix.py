@@ -42,7 +42,7 @@ from torcheer.terminal import format_table
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 
 RUN_SECS = 300.0  # for a program of two seconds, on the busiest of machines
-MISSES = 10  # in a row, after which a place cannot be hit
+MISSES = 40  # in a row, after which a place cannot be hit
 OUTSIDE = 0.3  # of the kills come from another process
 _CHECKPOINTS, _LOOP = "torcheer.training.checkpoints", "torcheer.training.loop.training_loop:TrainingLoop._round"
 _WRITE, _STORE = f"{_CHECKPOINTS}.checkpoint_files:write_tensors", f"{_CHECKPOINTS}.checkpoint_folders:CheckpointStore"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from archive_checks import disk
 from children import has_ended, run_python
 from kill_matrix import PLACES, RUN_SECS, Place, differences, end_of, facts_of, left_in, short_folder
 from kill_programs import Keeper
+from training_cases import results
 from waiting import wait_until
 
 from torcheer.disk import write_file
@@ -337,3 +339,16 @@ def test_a_cut_newest_checkpoint_is_named_and_the_one_before_it_goes_on(
     assert f"checkpoint {file.parent} cannot be used: " in held.output
     assert f"resumed from checkpoint {steps[-2]} " in held.output
     programs.assert_equal("trainer", held.folder)
+
+
+def test_a_log_cut_before_the_last_checkpoint_is_named_and_costs_no_step(programs: Programs, short: Path) -> None:
+    held = programs.held(place_of("trainer", "in its rename"), short / "x", call=7, line=1)
+    os.kill(held.pid, signal.SIGKILL)
+    assert held.go() == -signal.SIGKILL
+    file = held.folder / "run" / "log" / "train" / "000000.index"
+    os.truncate(file, file.stat().st_size // 5)
+    assert programs.run("trainer", held.folder) == 0, held.output
+    assert re.search("log/train was cut: of the rows that it lost, [0-9]+ come from the CSV files", held.output)
+    assert "resumed from checkpoint " in held.output
+    assert programs.run("trainer", short / "whole") == 0
+    assert results(held.folder / "run") == results(short / "whole" / "run")

@@ -10,7 +10,7 @@ import pytest
 from kill_matrix import PLACES, Trials, landing, short_folder
 from kill_programs import PROGRAMS
 
-BRIEFLY = [("trainer", "in its rename"), ("trainer", "in a data worker")]  # they share the two undisturbed runs
+BRIEFLY = [("trainer", "in its rename")]
 
 
 @pytest.fixture(scope="module")

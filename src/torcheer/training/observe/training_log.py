@@ -60,7 +60,7 @@ class TrainingLog:
         if not (self._path / "archive.json").is_file():
             return old_tables(self.directory)
         log = WriterLog(self._path)
-        return _joined(log.tables, self._lost(log))
+        return _joined(log.tables, self._lost(log) if log.problems else {})
 
     def tail(self, count: int) -> Tables:
         """The last rows of the tables that were written to lately; empty if that end of the log is damaged."""
@@ -94,14 +94,19 @@ class TrainingLog:
     def begin(self, place: Mapping[str, Any], stages: Stages) -> None:
         """Go on from a place with these rows of epochs: what came after it is cut off, here and in the files."""
         is_old = not (self._path / "archive.json").is_file()
-        before, lost = self.tables(), {} if is_old else self._lost(WriterLog(self._path))
+        log = None if is_old else WriterLog(self._path)
+        lost = {} if log is None else tables_at(self._lost(log), place["step"], place["epoch"])
+        before = old_tables(self.directory) if log is None else _joined(log.tables, lost)
         held = tables_at(before, place["step"], place["epoch"])
+        if log is not None and not log.problems and (count := sum(map(len, lost.values()))):
+            text = f"the log in {self._path} was cut: of the rows that it lost, {count} come from the CSV files"
+            self.problems.append(text)
         writer = self._open()
         writer.cut(step=place["step"], epoch=place["epoch"])
         self._write_heads(writer)
         if is_old:
             self._take_over(writer, held)
-        for name, rows in tables_at(lost, place["step"], place["epoch"]).items():
+        for name, rows in lost.items():
             for row in rows:
                 writer.row(name, row.cells, row.step)
         runs = [dict(result) for result in earlier_results(self.directory)]
@@ -122,8 +127,11 @@ class TrainingLog:
         self._step_csv.rewrite(steps)
 
     def _lost(self, log: WriterLog) -> Tables:
-        """The rows that a damaged log has lost and the CSV files still have; those of epochs are in the checkpoint."""
-        if not log.problems:
+        """The rows that a damaged log has lost and the CSV files still have; those of epochs are in the checkpoint.
+
+        One that was not ended may have been cut where a frame ends, and then seems intact.
+        """
+        if log.sealed and not log.problems:
             return {}
         files = {name: rows for name, rows in old_tables(self.directory).items() if name.startswith((STEPS, "changes"))}
         known = {name: {row.step for row in log.tables.get(name, ())} for name in files}
