@@ -20,7 +20,7 @@ from torcheer.training.loop.events import CheckpointSaved, EpochDone, StepDone
 
 KILLS = {  # when the first process ends, as steps done and what has happened
     "behind the row of an epoch, its checkpoint being older": lambda event, step: type(event) is EpochDone,
-    "behind the checkpoint of the last round": lambda event, step: type(event) is CheckpointSaved and step == 6,
+    "behind the checkpoint of the last round": lambda event, step: type(event) is CheckpointSaved and event.step == 6,
     "in the middle of the second epoch": lambda event, step: type(event) is StepDone and step == 9,
 }
 STEPS = 6  # of an epoch
