@@ -176,9 +176,11 @@ def seen(folder: Path) -> Counter[int]:
 def fork_ranks(count: int, folder: Path, settings: dict[str, Any]) -> None:
     """Fork so many ranks, that have imported torch already; end as they do.
 
-    With the setting `machines`, a mount for each rank, they find that at `folder`.
+    With the setting `machines`, a mount for each rank, they find that at `folder`. With `ends_together` the others are
+    killed where one has failed, as torchrun does in the end.
     """
     machines = settings.pop("machines", ())
+    ends_together = settings.pop("ends_together", False)
     with socket.socket() as free:  # a port that nobody has
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -200,8 +202,14 @@ def fork_ranks(count: int, folder: Path, settings: dict[str, Any]) -> None:
                 traceback.print_exc()
                 os._exit(1)
         numbers.append(number)
-    failed = [os.waitpid(number, 0)[1] for number in numbers]
-    sys.exit(any(failed))
+    failed = False
+    while numbers:
+        number, status = os.wait()
+        numbers.remove(number)
+        failed = failed or bool(status)
+        for other in numbers if status and ends_together else ():
+            os.kill(other, signal.SIGKILL)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
