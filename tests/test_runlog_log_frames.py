@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,36 @@ def test_a_frame_that_is_otherwise_is_left_out_with_a_sentence(about: dict[str, 
         assert source.tables["metric"].columns["loss"] == [0.5]
     finally:
         source.close()
+
+
+def test_a_curve_leaves_out_a_number_that_no_float_holds(tmp_path: Path) -> None:
+    from torcheer.studio.runs.run_curves import read_curves
+
+    path = write_run(tmp_path / "run", {"rows": {"metric": ROWS}}, rows_with(step=[2], cells={"loss": [10**400]}))
+    assert read_curves(path, "run", ["loss"])["loss"].y.tolist() == [0.5]
+
+
+def test_alerts_of_0_1_whose_time_no_float_holds_are_left_out(tmp_path: Path) -> None:
+    import shutil
+
+    watch = shutil.copytree(Path(__file__).parent / "data" / "0.1" / "watch", tmp_path / "watch")
+    before = len(tl.load(watch).alerts)
+    with open(watch / "alerts.jsonl", "a") as file:
+        file.write(json.dumps({"rule": "r", "opened": 10**400}) + "\n")
+    assert len(tl.load(watch).alerts) == before
+
+
+def test_operations_whose_numbers_are_others_are_damage(tmp_path: Path) -> None:
+    from torcheer.archive import Archive
+
+    saved = Archive(Path(__file__).parent / "data" / "fuzz" / "history").frames[0]["about"]
+    for number in (2**70, -1, 1.5):
+        about = json.loads(json.dumps(saved))
+        about["ops"]["index"][-1] = number
+        with Writer(tmp_path / str(number), about={"kind": "history"}) as writer:
+            writer.step([], **about)
+        with pytest.raises(ArchiveDamaged, match="cannot be read"):
+            str(tl.load(tmp_path / str(number)))
 
 
 def test_a_frame_nested_a_thousand_deep_is_left_out() -> None:

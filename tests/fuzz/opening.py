@@ -15,6 +15,8 @@ import torcheer as tl
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.encoding import TYPES
 from torcheer.errors import TorcheerError, ValueUnavailable
+from torcheer.studio.runs.run_curves import read_curves
+from torcheer.studio.runs.run_facts import read_facts
 from torcheer.studio.sources.open_source import kind_of, open_source, runs_in
 from torcheer.studio.sources.sample_index import answer_of
 
@@ -92,6 +94,7 @@ def open_foreign_run(path: Path) -> Any:
     finally:
         source.close()
     runs_in(path.parent)
+    read_curves(path, kind_of(path), [name for table in tables.values() for name in table.columns])
     rows: dict[str, Any] = {}
     for name, table in tables.items():
         assert all(len(cells) == table.count for cells in table.columns.values()), (
@@ -130,6 +133,8 @@ def open_own(path: Path) -> Any:
     finally:
         source.close()
     runs_in(path.parent)
+    if kind_of(path) == "run":
+        read_curves(path, "run", list(read_facts(path, "run").results))
     return {}
 
 

@@ -134,7 +134,16 @@ def read_config(path: Path) -> Any:
 
     text = path.read_text("utf-8")
     parse = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}[path.suffix]
-    return {"data": repr(parse(text))}
+    return {"data": repr(_with_dates_as_texts(parse(text)))}
+
+
+def _with_dates_as_texts(value: Any) -> Any:
+    """A config as JSON would have it, in which dates are texts."""
+    if isinstance(value, dict):
+        return {key: _with_dates_as_texts(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_dates_as_texts(part) for part in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 READERS: Final[dict[str, Callable[[Path], Any]]] = {

@@ -88,6 +88,8 @@ def history_from_json(document: dict[str, Any], where: object) -> tuple[RunInfo,
                 for record in _lookup_records(records[kind.__name__], document["info"][name])
             }
         ops = _ops_from_columns(document["ops"], records)
+        if [op.index for op in ops] != [*range(len(ops))]:
+            raise ValueError("operations are numbered from 0 on, in their order")
         info, below = RunInfo(**info_fields), _ops_from_columns(document["below"], records)
         rows = document.get("runs", [])  # files of 0.1 have none
 

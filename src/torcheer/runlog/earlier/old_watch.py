@@ -43,7 +43,7 @@ def _alerts(file: Path) -> Iterator[tuple[float, dict[str, Any]]]:
         try:
             record = json.loads(line)
             yield float(record.pop("opened", 0.0)), record
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
 
 
@@ -52,5 +52,5 @@ def _account(file: Path) -> tuple[float, dict[str, Any]] | None:
     try:
         record = json.loads(file.read_bytes())
         return float(record.pop("time_secs")), record
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         return None

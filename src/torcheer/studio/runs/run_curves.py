@@ -20,6 +20,7 @@ from torcheer.studio.runs.run_facts import series_of
 from torcheer.studio.runs.run_index import RunIndex
 from torcheer.studio.runs.run_table import check_series, indexed_run
 
+_LARGE: Final = 2**63  # of whole numbers
 MOST_POINTS: Final = 1000  # of a curve; fewer where many are asked for
 _ALL_POINTS: Final = 100_000  # of one answer
 _LEAST_POINTS: Final = 100
@@ -113,7 +114,7 @@ def _curve(x_name: str, x: Sequence[Any], cells: Sequence[Any]) -> Curve:
 
 
 def _is_number(cell: Any) -> bool:
-    return type(cell) in (int, float)
+    return type(cell) is float or (type(cell) is int and -_LARGE < cell < _LARGE)
 
 
 def thinned(x: Array, y: Array, most: int) -> tuple[Array, Array]:
