@@ -96,6 +96,16 @@ def test_operations_whose_numbers_are_others_are_damage(tmp_path: Path) -> None:
             str(tl.load(tmp_path / str(number)))
 
 
+@pytest.mark.parametrize("change", [{"written": ""}, {"written": "1"}, {"handled": None}, {"lost": [1]}])
+def test_an_account_whose_counts_are_no_numbers_is_none(change: dict[str, Any], tmp_path: Path) -> None:
+    from torcheer.runlog.writer_log import WriterLog
+
+    account = {"offered": 2, "handled": 1, "lost": 0, "damaged": 0, "restarts": 0, "dropped": [], "written": 1}
+    log = write_run(tmp_path / "good", {"account": account}) / "log" / "train"
+    assert WriterLog(log).account is not None
+    assert WriterLog(write_run(tmp_path / "run", {"account": account | change}) / "log" / "train").account is None
+
+
 def test_a_frame_nested_a_thousand_deep_is_left_out() -> None:
     deep: Any = 1
     for _ in range(5000):

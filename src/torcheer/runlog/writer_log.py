@@ -209,7 +209,9 @@ class WriterLog:
             dropped = {(entry[0], entry[1]): int(entry[2]) for entry in record["dropped"]} if record else {}
             account = Account(**{**record, "dropped": dropped}) if record else None
             counts = (
-                [*(getattr(account, name) for name in _COUNTS), account.written or 0] if account is not None else []
+                [*(getattr(account, name) for name in _COUNTS), 0 if account.written is None else account.written]
+                if account is not None
+                else []
             )
             return account if {int}.issuperset(map(type, counts)) else None
         except (TypeError, LookupError, ValueError):
