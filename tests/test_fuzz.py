@@ -106,3 +106,11 @@ def test_every_explanation_names_a_format() -> None:
 
     names = {name for name, _, _ in (*explained._ON_PURPOSE, *explained._OPEN)}
     assert names <= grammars().keys() and not explanation("gguf", "crash")
+
+
+def test_a_config_whose_folder_has_too_long_a_name_is_checked(tmp_path: Path) -> None:
+    from fuzz.opening import check_config
+
+    path = tmp_path / "training.json"
+    path.write_text(json.dumps({"session_dir": "a" * 5000, "seed": 1}))
+    assert check_config(path)["data"].startswith("{'session_dir'")

@@ -9,6 +9,7 @@ the old items with the same keys, and appends the others; `"replace_strategy": "
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from torcheer.training.spec.read.value_kinds import Fault, describe_value, quote
 def is_later(config: Config) -> bool:
     """Return whether a config is for evaluation or inference, over a saved description."""
     directory = config.data.get("session_dir")
-    has_session = isinstance(directory, str) and (Path(directory) / FILE).is_file()
+    has_session = isinstance(directory, str) and os.path.isfile(f"{directory}/{FILE}")
     # batch_size is also a key of training configs.
     says_later = any(key in config.data for key in LATER if key != "batch_size")
     is_short = all(key in config.data or SINGULAR[key] in config.data for key in ("dataset", "model", "optimizer"))
