@@ -124,7 +124,7 @@ PLACES = [
           _half_written),
     Place("sharded", "in rank 0's rename", f"{_STORE}._rename_into_place", 4, "fork", {"RANK": "0"}, _written),
     Place("launcher", "in rank 1's step", _LOOP, 4, "train training.yaml", RANK),
-    Place("launcher", "waiting for ranks", "torcheer.training.parallel.launch:_run_agent", 2, delay_secs=5.0),
+    Place("launcher", "waiting for ranks", "torcheer.training.parallel.launch:_Job.run", 2, delay_secs=5.0),
 ]  # fmt: skip
 
 

@@ -175,6 +175,15 @@ def test_every_type_of_torch_is_read_from_safetensors_and_pt(tmp_path: Path) -> 
             assert tensor[:].astype(float).tolist() == [[0, 1, float(tensors[tensor.name].float().max())]]
 
 
+def test_a_truth_value_of_any_byte_is_true_or_false(tmp_path: Path) -> None:
+    header = json.dumps({"b": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes([0, 1, 2, 255]))
+    tensor = opened(tmp_path / "a.safetensors")["b"]
+    for array in (tensor.numpy(), tensor.mapped(), tensor[:]):
+        assert array.view(np.uint8).tolist() == [0, 1, 1, 1]
+    assert tensor.statistics()["mean"] == 0.75
+
+
 def test_nested_checkpoints_and_views_are_read(tmp_path: Path) -> None:
     weight = torch.arange(12.0).reshape(3, 4)
     torch.save({"model": {"w": weight.T, "part": weight[1]}, "step": 7, "list": [weight]}, tmp_path / "a.ckpt")

@@ -23,6 +23,9 @@ _ON_PURPOSE: Final = (
      "types and messages that nothing we show depends on; ours are read field by field, without a schema"),
     ("safetensors", r"^it is read; .*invalid type: .* expected a string",
      "metadata that are no texts are shown as texts"),
+    ("safetensors", r"^it is read; .*floating point `-0.0`", "-0 is a whole number to Python's JSON"),
+    ("config-yaml", r"^it is read; .*expected a mapping node, but found sequence",
+     "a tag that says what a value is not is left out; the value is what it looks like"),
     ("events", r"^it is read; .*(bad UTF-8|Wire format was corrupt|DType|cannot reshape|OverflowError|MemoryError)",
      "parts that we do not read; texts that are no UTF-8 are shown as far as they can be"),
 )  # fmt: skip

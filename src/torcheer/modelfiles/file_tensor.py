@@ -38,6 +38,8 @@ def plain_coding(type: str) -> Coding:
     size = TYPES[type].itemsize
 
     def decode(blocks: Bytes) -> Array:
+        if type == "bool":  # numpy does not know a truth value of another byte than 0 and 1
+            return blocks != 0
         return numbers_of(type, from_bytes(type, (len(blocks), 1), np.ascontiguousarray(blocks)))
 
     return Coding(1, size, decode)
@@ -100,7 +102,7 @@ class FileTensor:
 
     def mapped(self) -> Array:
         """All of it; of an ordinary type a view of the file, of which only what is read comes into memory."""
-        if self.type not in TYPES:
+        if self.type not in TYPES or self.type == "bool":
             return self.numpy()
         return numbers_of(self.type, from_bytes(self.type, self.shape, self._data))  # a copy where ml_dtypes is missing
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from torcheer.training.parallel.hang_watch import HangWatch, Process, say
 from torcheer.training.parallel.heartbeats import HEARTBEAT
 from torcheer.training.parallel.torchrun_agent import HANG, STATUS_FILE
 from torcheer.wire.child_process import start_command
+from torcheer.wire.temporary_folders import TemporaryFolder
 
 _LOOK_SECS = 0.5  # between two looks at the heartbeats
 _LATE_SECS = 10.0  # after the first signal
@@ -45,8 +45,9 @@ def launch(count: int, arguments: Sequence[str], *, restarts: int = 0, hang_secs
         raise BadArgument("--nproc starts ranks, and this process is one already: give it to torcheer, not to torchrun")
     require_unix("--nproc, which starts a process for each rank,")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with tempfile.TemporaryDirectory(prefix="torcheer-ranks-") as name:
-        folder = Path(name)
+    temporary = TemporaryFolder("ranks")  # of a launcher that was killed, the next start removes it
+    try:
+        folder = temporary.path
         file = folder / "status.json"
         environment = {
             "OMP_NUM_THREADS": str(max(cores // count, 1)),
@@ -64,6 +65,8 @@ def launch(count: int, arguments: Sequence[str], *, restarts: int = 0, hang_secs
             _say_end(job, facts)
         status = int(STOPPED if job.end else facts.get("status", STOPPED if job.received else status) or 0)
         return status if status >= 0 else 128 - status
+    finally:
+        temporary.remove()
 
 
 class _Job:
