@@ -174,6 +174,17 @@ def wait_until(is_done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def test_a_run_of_more_event_files_than_a_process_may_open_is_read(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    write_run(tmp_path, {f"e.tfevents.{each:04}": event(scalar("x", each), step=each) for each in range(600)})
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 300), hard))
+    try:
+        run = read_foreign(tmp_path, EVENTS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert run.tables["metric"].columns["x"] == list(range(600)) and run.problems == []
+
+
 def test_what_is_wrong_is_said_with_the_number_that_was_exceeded(tmp_path: Path) -> None:
     write_run(tmp_path / "tags", RUNS["20,000 tags"]())
     with pytest.raises(

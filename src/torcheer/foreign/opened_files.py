@@ -28,8 +28,12 @@ class OpenedFiles:
         self._named = named
         self._descriptors: dict[str, int] = {}
 
+    def open_once(self, name: str) -> int:
+        """A descriptor of a file that is not mapped here, which the caller closes."""
+        return self._open(name)
+
     def open(self, name: str) -> int:
-        """A descriptor of a file, which the caller closes."""
+        """A descriptor of a file, which the caller closes; another stays open, so that it can be mapped."""
         if name not in self._descriptors:
             self._descriptors[name] = self._open(name)
         return os.dup(self._descriptors[name])

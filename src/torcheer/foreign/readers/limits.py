@@ -13,7 +13,7 @@ import sys
 from typing import Final
 
 MOST_MEMORY_BYTES: Final = 1 << 30  # of its own; what it maps of files does not count
-_MOST_FILES: Final = 256
+_MOST_FILES: Final = 10_000  # shards of one model: each is mapped
 _MOST_ANSWER_BYTES: Final = 2 << 30
 
 # Every other call of the system fails with EPERM. A descriptor comes from the parent or not at all: nothing is opened.

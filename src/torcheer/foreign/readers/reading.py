@@ -45,6 +45,10 @@ class Reading:
             self._maps.append(memoryview(mapped))
         return self.files.index(name)
 
+    def release(self, number: int) -> None:
+        """Let a file go that has been read: a run may have thousands."""
+        self._maps[number] = memoryview(b"")
+
     def data(self, number: int) -> memoryview:
         """The bytes of a file; only what is looked at comes into memory."""
         return self._maps[number]

@@ -52,14 +52,10 @@ def read_foreign(path: Path, kind: str, within: Path | None = None) -> ForeignRu
 
     - `within`: a folder around it that no link may lead out of.
     """
-    files = OpenedFiles(path, within)
     names = _event_files(path) if kind == EVENTS else (LIGHTNING_FILE,)
-    try:
-        with naming(path):
-            answer = read_apart(Request(kind, path.name, names), files.open)
-            return _checked_run(path, kind, answer, within)
-    finally:
-        files.close()
+    with naming(path):
+        answer = read_apart(Request(kind, path.name, names), OpenedFiles(path, within).open_once)
+        return _checked_run(path, kind, answer, within)
 
 
 def _event_files(path: Path) -> tuple[str, ...]:
@@ -160,14 +156,10 @@ class _ForeignArray:
         if said["kind"] == "text":
             return np.frombuffer(said["text"].encode("utf-8", "replace"), np.uint8)
         name = str(said["file"])
-        files = OpenedFiles(self._path, self._within)
-        try:
-            with naming(self._path / name):
-                part = (str(said["kind"]), int(said["begin"]), int(said["end"]))
-                answer = read_apart(Request("media", name, (name,), part), files.open)
-                return _checked_array(answer)
-        finally:
-            files.close()
+        part = (str(said["kind"]), int(said["begin"]), int(said["end"]))
+        with naming(self._path / name):
+            request = Request("media", name, (name,), part)
+            return _checked_array(read_apart(request, OpenedFiles(self._path, self._within).open_once))
 
 
 def _checked_array(answer: Answer) -> Any:

@@ -34,7 +34,7 @@ class _Run:
         self._reading = reading
         self._scalars: dict[str, dict[int, float]] = {}
         self._histograms: dict[str, dict[int, Histogram]] = {}
-        self._samples: list[tuple[EventValue, int]] = []  # and its file
+        self._samples: list[dict[str, Any]] = []
         self._config, self._problems = read_settings(reading)
 
     def read_file(self, name: str) -> None:
@@ -55,6 +55,7 @@ class _Run:
             self._problems.append(f"{why}; and {bad - 1:,} more" if bad > 1 else why)
         if records.problem:
             self._problems.append(records.problem)
+        self._reading.release(number)
 
     def _add(self, value: EventValue, file: int) -> None:
         if value.kind == "scalar":
@@ -65,13 +66,13 @@ class _Run:
         elif value.kind == "hparams":
             self._config |= value.value
         elif isinstance(value.value, memoryview | str):
-            self._samples.append((value, file))
+            self._samples.append(self._sample(value, file))
             if len(self._samples) > 2 * _MOST_SAMPLES:
                 self._drop_samples()
 
     def _drop_samples(self) -> None:
         """Keep those of the last steps."""
-        self._samples = sorted(self._samples, key=lambda each: each[0].step)[-_MOST_SAMPLES:]
+        self._samples = sorted(self._samples, key=lambda each: each["step"])[-_MOST_SAMPLES:]
 
     def answer(self) -> dict[str, Any]:
         """What is sent: of a scalar its steps and numbers, of a histogram its limits and counts, among the bytes."""
@@ -87,7 +88,7 @@ class _Run:
                 [tag, [self._histogram(step, rows[step]) for step in sorted(rows)]]
                 for tag, rows in self._histograms.items()
             ],
-            "samples": [self._sample(value, file) for value, file in self._samples],
+            "samples": self._samples,
             "config": self._config,
             "problems": self._problems,
         }
