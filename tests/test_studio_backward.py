@@ -131,6 +131,7 @@ def test_a_pass_opens_on_its_first_step_and_keys_walk_through_it(page: Any) -> N
 
 def test_a_reload_comes_back_to_the_step(page: Any) -> None:
     go(page, 5)
+    expect(page.locator(".backward-bar .when")).to_have_text("forward 6 of 8")
     page.reload()
     page.wait_for_selector(f".backward-graph {READY}")
     expect(page.locator(".backward-bar .when")).to_have_text("forward 6 of 8")

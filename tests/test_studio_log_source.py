@@ -323,7 +323,7 @@ def test_of_a_long_log_the_last_rows_are_there_at_once_and_the_others_soon(
     assert "train_step" in source.poll().tables
     assert source.tables["train_step"].columns["Step"] == list(range(1200))
     assert source.tables["train_step"].restarts != before
-    assert source.state.message == "1199 steps"
+    assert source.state.message == "1,199 steps"
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from playwright.sync_api import expect
 from studio_pages import Pages, opened  # noqa: F401
 from studio_serving import serving
 from test_runlog_logged_samples import log_to, put
@@ -60,9 +61,9 @@ def test_a_finished_run_shows_every_kind_and_one_slider_moves_them_all(open_page
         page = open_page(url, tab="samples")
         page.wait_for_selector(".sample-image.crisp")
         wait_until(lambda: pixel(page) == [20, 100, 200, 255], page=page)
-        assert card(page, "text").locator("pre").inner_text() == f"step 20 {MARKUP}"
-        assert card(page, "table").locator("td").all_inner_texts() == [MARKUP, "0.25", "dog", "NaN"]
-        assert card(page, "confusion").locator("td").all_inner_texts() == ["28", "2", "0", "5"]
+        expect(card(page, "text").locator("pre")).to_have_text(f"step 20 {MARKUP}")  # each comes when it is read
+        expect(card(page, "table").locator("td")).to_have_text([MARKUP, "0.25", "dog", "NaN"])
+        expect(card(page, "confusion").locator("td")).to_have_text(["28", "2", "0", "5"])
         assert "94.3% on the diagonal" in card(page, "confusion").inner_text()
         assert not page.locator(".sample-card b, .sample-card img").count()  # text is never HTML
 
@@ -71,7 +72,7 @@ def test_a_finished_run_shows_every_kind_and_one_slider_moves_them_all(open_page
         wait_until(lambda: card(page, "text").locator("pre").inner_text().startswith("step 0 "), page=page)
         assert page.locator(".step-bar .when").inner_text().startswith("step 0 ")
         card(page, "confusion").get_by_label("Percent of each row").check()
-        assert card(page, "confusion").locator("td").all_inner_texts() == ["80", "20", "0", "100"]
+        expect(card(page, "confusion").locator("td")).to_have_text(["80", "20", "0", "100"])
 
         page.get_by_role("button", name="1 step on").click()
         wait_until(lambda: pixel(page) == [10, 100, 200, 255], page=page)
