@@ -39,7 +39,7 @@ def plain_coding(type: str) -> Coding:
 
     def decode(blocks: Bytes) -> Array:
         if type == "bool":  # numpy does not know a truth value of another byte than 0 and 1
-            return blocks != 0
+            return np.asarray(blocks != 0)
         return numbers_of(type, from_bytes(type, (len(blocks), 1), np.ascontiguousarray(blocks)))
 
     return Coding(1, size, decode)
