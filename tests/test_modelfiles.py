@@ -19,7 +19,7 @@ from torch import nn
 import torcheer as tl
 from torcheer import cli
 from torcheer.drawing.items.history_items import items_of
-from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.modelfiles import ModelFile, open_model_file
 from torcheer.studio.files.file_source import FileSource
 from torcheer.studio.sources.open_source import open_source
@@ -173,6 +173,17 @@ def test_every_type_of_torch_is_read_from_safetensors_and_pt(tmp_path: Path) -> 
     for name in ("a.safetensors", "a.pt"):
         for tensor in opened(tmp_path / name).values():
             assert tensor[:].astype(float).tolist() == [[0, 1, float(tensors[tensor.name].float().max())]]
+
+
+def test_two_values_of_a_name_in_the_metadata_of_gguf_and_a_shape_that_is_no_list_are_refused(tmp_path: Path) -> None:
+    entry = struct.pack("<Q", 1) + b"k" + struct.pack("<II", 4, 7)
+    (tmp_path / "a.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + entry * 2)
+    with pytest.raises(ArchiveDamaged, match="two values of the same name"):
+        opened(tmp_path / "a.gguf")
+    header = b'{"b":{"dtype":"U8","shape":{},"data_offsets":[0,1]}}'
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"a")
+    with pytest.raises(ArchiveDamaged, match="'b' cannot be read"):
+        opened(tmp_path / "a.safetensors")
 
 
 def test_a_truth_value_of_any_byte_is_true_or_false(tmp_path: Path) -> None:

@@ -82,7 +82,9 @@ def read_header(read: Callable[[int], bytes], size: int, path: Path) -> tuple[li
 def _parse_entry(name: str, entry: Any, body: int, path: Path) -> Entry:
     try:
         kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        is_valid = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, end))
+        is_valid = isinstance(entry["shape"], list) and all(
+            type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, end)
+        )
         is_valid = is_valid and isinstance(kind, str) and math.prod(length or 1 for length in shape) < 2**60
     except (LookupError, TypeError, ValueError):
         is_valid = False

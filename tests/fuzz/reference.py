@@ -25,6 +25,8 @@ def _torch_tensor(tensor: Any) -> Any:
 
     tensor = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
     data = ctypes.string_at(tensor.data_ptr(), tensor.nbytes) if tensor.nbytes else b""
+    if tensor.dtype == torch.bool:  # of any byte
+        data = bytes(byte != 0 for byte in data)
     return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), digest(np.frombuffer(data, np.uint8))]
 
 

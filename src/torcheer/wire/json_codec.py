@@ -21,6 +21,7 @@ from torcheer.terminal import did_you_mean
 T = TypeVar("T")
 
 _MOST_TEXT, _MOST_LIST, _MOST_INTEGER = 4096, 1024, 2**53 - 1
+_LARGEST = 10**300  # of integers that a float holds
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _TYPE_NAMES = {str: "text", int: "a whole number", bool: "true or false", float: "a number"}
 
@@ -203,7 +204,7 @@ class _Parser:
         return tuple(self._value(kind, part, where) for kind, part in zip(inner, value))
 
     def _scalar(self, kind: Any, value: Any, where: str) -> Any:
-        if kind is float and type(value) is int:
+        if kind is float and type(value) is int and abs(value) < _LARGEST:
             return float(value)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             _refuse(where, value, _TYPE_NAMES.get(kind, kind.__name__))

@@ -190,7 +190,7 @@ def read_recording(path: Path, moments: StoredMoments) -> Recorded:
     try:
         _read_moments(archive, moments)
         recorded = _read_facts(path, archive)
-    except (BadArgument, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (BadArgument, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ArchiveDamaged(f"{path} is not a whole recording: {str(error)[:200] or error!r}") from None
     problems, count, states = problems[:20], len(moments.moments), archive.about.get("states")
     if states != count:

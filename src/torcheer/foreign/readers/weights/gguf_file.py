@@ -30,7 +30,10 @@ def read(reading: Reading) -> dict[str, Any]:
     if version not in (2, 3):
         raise BadArgument(f"it is GGUF of version {version}; 2 and 3 are read, of little-endian machines")
     tensors, entries = header.count(24), header.count(13)
-    metadata = dict(header.entries(entries))
+    pairs = list(header.entries(entries))
+    metadata = dict(pairs)
+    if len(metadata) < len(pairs):
+        raise ArchiveDamaged("its metadata has two values of the same name")
     table = [header.tensor() for _ in range(tensors)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:

@@ -20,8 +20,11 @@ def matches(schema: JsonSchema, value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Return whether a value is a finite number that a float holds; true and false are none."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
