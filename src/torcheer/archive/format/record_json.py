@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 from torcheer.errors import ArchiveDamaged
@@ -111,11 +111,11 @@ def _damage(where: object) -> Iterator[None]:
 
 # -- records ---------------------------------------------------------------------------------------------------------
 
-_FIELD_TYPES: dict[Any, tuple[type, ...]] = {  # the types of their fields
-    TensorMeta: (tuple, str, str, int, bool),
+_FIELD_TYPES: dict[Any, tuple[Any, ...]] = {  # the types of their fields; {int}: a tuple of whole numbers
+    TensorMeta: ({int}, str, str, int, bool),
     ModuleCall: (str, int, str),
-    Stored: (str, str, tuple, str, int, bool, tuple),
-    ModuleInfo: (str, str, tuple),
+    Stored: (str, str, {int}, str, int, bool, {int, str}),
+    ModuleInfo: (str, str, {str}),
     Source: (str, int, str),
     BackwardStep: (str, str, tuple, tuple, bool, str),
 }
@@ -147,15 +147,18 @@ def _parse_records(rows: dict[str, list[list[Any]]]) -> dict[str, list[Any]]:
     return {kind.__name__: _parse_kind(kind, types, rows[kind.__name__]) for kind, types in _FIELD_TYPES.items()}
 
 
-def _parse_kind(kind: Any, types: tuple[type, ...], rows: list[list[Any]]) -> list[Any]:
+def _parse_kind(kind: Any, types: tuple[Any, ...], rows: list[list[Any]]) -> list[Any]:
     """Rebuild the records of one kind, field by field: there may be a hundred thousand."""
     if not set(map(len, rows)) <= {len(types)}:
         raise ValueError(f"a {kind.__name__} has {len(types)} fields")
     columns: list[Sequence[Any]] = []
     for values, wanted in zip(zip(*rows), types):
-        columns.append(list(map(tuple, values)) if wanted is tuple else values)
-        if not set(map(type, values)) <= {list if wanted is tuple else wanted}:
-            raise ValueError(f"a field of a {kind.__name__} is not a {wanted.__name__}")
+        is_tuple = wanted is tuple or isinstance(wanted, set)
+        columns.append(list(map(tuple, values)) if is_tuple else values)
+        if not set(map(type, values)) <= {list if is_tuple else wanted}:
+            raise ValueError(f"a field of a {kind.__name__} is not as torcheer writes it")
+        if isinstance(wanted, set) and not set(map(type, chain.from_iterable(values))) <= wanted:
+            raise ValueError(f"a part of a field of a {kind.__name__} is not as torcheer writes it")
     return _build(kind, columns) if rows else []
 
 
