@@ -207,6 +207,7 @@ def change(about: Any, way: list[Any], value: Any) -> None:
         (["ops", "parents", "of"], [[[99, 0, [0]]]]),
         (["ops", "parents", "of"], [[[1, -1, [0]]]]),
         (["ops", "parents", "of"], [["x"]]),
+        (["ops", "parents", "of"], [[[1.0, 0, [0]]]]),
         (["ops", "settings", "of"], [{"$": "os.system", "v": "true"}]),
         (["ops", "settings", "of"], [{"$": "tuple"}]),
         (["ops", "settings", "of"], [{"v": []}]),

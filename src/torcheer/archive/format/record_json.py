@@ -264,7 +264,7 @@ def _field_from_json(name: str, value: Any, records: dict[str, list[Any]]) -> An
 
 def _check_edges(index: int, edges: tuple[Any, ...]) -> tuple[Edge, ...]:
     for distance, output, _ in edges:
-        if not (0 < distance <= index and output >= 0):
+        if not (type(distance) is type(output) is int and 0 < distance <= index and output >= 0):
             raise ValueError(f"operation {index} cannot read output {output} of operation {index - distance}")
     return tuple([Edge(index - distance, output, where) for distance, output, where in edges])
 
