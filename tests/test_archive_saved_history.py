@@ -196,6 +196,7 @@ def change(about: Any, way: list[Any], value: Any) -> None:
         (["ops", "index"], []),
         (["ops", "index", 3], "3"),
         (["ops", "index", 3], None),
+        (["ops", "index", 3], 3.0),
         (["ops", "name", "at", 3], 99),
         (["ops", "name", "at", 3], -1),
         (["ops", "name", "at", 3], "x"),

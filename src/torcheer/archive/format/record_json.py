@@ -179,7 +179,10 @@ def _lookup_records(records: Sequence[Any], numbers: Iterable[Any]) -> list[Any]
 
 # -- operations, field by field --------------------------------------------------------------------------------------
 
-_NUMBER_FIELDS = ("index", "elapsed_secs")  # nearly all distinct: stored as they are
+_NUMBER_FIELDS: dict[str, set[type]] = {
+    "index": {int},
+    "elapsed_secs": {int, float},
+}  # as they are
 _RECORD_FIELDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "ModuleCall", "output_of": "ModuleCall"}
 _RECORD_FIELDS["written"] = "TensorMeta"
 _OPTIONAL_RECORDS = {"source": "Source", "backward": "BackwardStep"}
@@ -227,7 +230,7 @@ def _ops_from_columns(stored: dict[str, Any], records: dict[str, list[Any]]) -> 
     for field in fields(Op):
         values = stored[field.name]
         if field.name in _NUMBER_FIELDS:
-            if not set(map(type, values)) <= {int, float}:
+            if not set(map(type, values)) <= _NUMBER_FIELDS[field.name]:
                 raise ValueError(f"{field.name} of an operation is a number")
             columns.append(values)
         else:
