@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_python
+from seams import CODECS, to_bytes
+from seams import pack_value as pack
+from seams import unpack_value as unpack
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format.value_codecs import CODECS, pack, unpack
-from torcheer.encoding import to_bytes
 from torcheer.records import Sample
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from autograd_recipes import Fixed, Fresh, S, Sample, exactly, floats, ints, mask, matrix, p, places, signs, u, x
+from seams import put_at, put_back
 from torch import Tensor
-
-from torcheer.autograd.rules.indexing import put_at, put_back
 
 nn, aten, linalg = torch._C._nn, torch.ops.aten, torch.linalg
 

@@ -15,12 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from seams import aten_level, higher_order, torch_probes, torch_state  # noqa: F401 (loaded late: names are bound in it)
 from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer import autograd
-from torcheer.capture import torch_probes, torch_state
-from torcheer.capture.special_cases import aten_level, higher_order  # noqa: F401 (loaded late: names are bound in it)
 from torcheer.errors import UnsupportedTorch
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from folder_runs import logged
 from safetensors.numpy import save_file
-
-from torcheer.training.checkpoints.checkpoint_manifest import write_manifest
+from seams import write_manifest
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -132,7 +132,7 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def no_handler_left():
     """A handler of one test is not the first of another."""
-    from torcheer.inspector.handler import _Single
+    from seams import _Single
 
     yield
     for handler in list(_Single.first.values()):

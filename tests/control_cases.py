@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from host_viewer import connected
+from seams import Event, FollowedLog, RingReader, Wants, to_json
 from waiting import wait_until
 
-from torcheer.control.control_records import Wants
-from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.samples import Alert
+from torcheer.training import Session
 from torcheer.training.control import Control
-from torcheer.training.loop.events import Event
-from torcheer.training.session import Session
-from torcheer.wire.json_codec import to_json
-from torcheer.wire.ring import RingReader
 
 DEADLINE_SECS = 120.0  # of a machine with much else to do
 

@@ -6,8 +6,9 @@ import xml.etree.ElementTree as xml
 from collections.abc import Iterator
 from itertools import pairwise
 
+from seams import METRICS, BoxView, Picture, title_of, walk
+
 from torcheer.drawing import Drawing
-from torcheer.drawing.layout.picture import METRICS, BoxView, Picture, title_of, walk
 
 Rect = tuple[float, float, float, float]
 SLACK = 0.01

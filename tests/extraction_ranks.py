@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from seams import rank_of
 from torch import nn
 from torch.utils.data import Dataset
 
 import torcheer as tl
-from torcheer.ranks import rank_of
 
 BATCH, SHARD, SAMPLES = 4, 8, 80
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from seams import Trace
 
 from torcheer.errors import ValueUnavailable
 from torcheer.history import ModelHistory
-from torcheer.history.trace_protocol import Trace
 from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seams import LogWriter
 from studio_serving import serving
 
 from torcheer.archive import Writer
-from torcheer.runlog.log_writer import LogWriter
 
 
 def logged(run: Path, *, steps: int = 5, rate: float = 0.5, config: dict[str, Any] | None = None) -> Path:
@@ -50,7 +50,7 @@ def sweep(folder: Path, count: int = 6) -> Path:
 @contextmanager
 def served_folder(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
     """The studio's server on a folder of runs, in this process; what it keeps of them lies beside the folder."""
-    from torcheer.studio.sources.open_source import open_catalog
+    from seams import open_catalog
 
     patch.setenv("TORCHEER_STATE", str(folder.parent / "state"))
     with serving(open_catalog(folder)) as (url, _, _):

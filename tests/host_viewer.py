@@ -8,15 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from seams import EACH_TRIAL, FollowedLog, Host, RingReader, Wants, alert_seen, connect, to_json
 from waiting import wait_until
-
-from torcheer.control.control_records import EACH_TRIAL, Wants
-from torcheer.control.loop_messages import alert_seen
-from torcheer.host.host import Host
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.wire.json_codec import to_json
-from torcheer.wire.ring import RingReader
-from torcheer.wire.socket_lines import connect
 
 ALL = Wants(("Act", "Net", "Grad"), weights=True, train=EACH_TRIAL)
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from seams import Rules, resolve_rules, summarise
 from torch import nn
 
-from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.records import Sample
 from torcheer.samples import Alert, Delivery
 

@@ -9,15 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import Link, Plan, Ring, RingReader, encode, packed, shared_memory
 
-import torcheer.wire.shared_memory
-from torcheer.encoding import encode
-from torcheer.monitor.callbacks import packed
-from torcheer.monitor.child_link import Link
-from torcheer.monitor.child_plan import Plan
 from torcheer.records import Sample
 from torcheer.samples import Account
-from torcheer.wire.ring import Ring, RingReader
 
 SCRIPTS = Path(__file__).parent / "inspector_scripts"
 QUIET = Plan(statistics=False)
@@ -87,4 +82,4 @@ def balanced(account: Account) -> bool:
 def checksums(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to check a record."""
     if request.param == "without isal":
-        monkeypatch.setattr(torcheer.wire.shared_memory, "_has_isal", lambda: False)
+        monkeypatch.setattr(shared_memory, "_has_isal", lambda: False)

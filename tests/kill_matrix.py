@@ -30,16 +30,14 @@ from typing import Any
 
 from children import has_ended
 from kill_programs import Keeper
+from seams import CheckpointStore, RunLog, format_table
 from studio_socket import Page
 from training_cases import results
 from waiting import WAIT_SECS, wait_until
 
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.run_tables import logs
-from torcheer.terminal import format_table
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
+from torcheer.studio import logs
 
 RUN_SECS = 300.0  # for a program of two seconds, on the busiest of machines
 MISSES = 40  # in a row, after which a place cannot be hit

@@ -23,13 +23,13 @@ import kill_points
 import torch
 from children import Child
 from rank_cases import fork_ranks
+from seams import Alert, CheckpointSaved, Resumed
 from torch import nn
 from training_cases import run_hosted, session
 
 import torcheer as tl
 from torcheer import cli
 from torcheer.training.control import Control
-from torcheer.training.loop.events import Alert, CheckpointSaved, Resumed
 
 END_SECS = 40.0  # for what a killed program has started to end by itself: a worker of torch asks every 5 s
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER

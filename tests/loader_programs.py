@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from seams import StepDone
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from waiting import wait_until
 
 import torcheer as tl
 from torcheer.training import Loader, Options, Session
-from torcheer.training.loop.events import StepDone
 
 COUNT = 400
 

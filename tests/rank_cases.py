@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from children import RUN_SECS, run_python
 from faulty_mounts import see_through
+from seams import EpochDone, Replica, StepDone
 from torch import nn
 
 from torcheer.training import Clip, EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.loop.events import EpochDone, StepDone
 from torcheer.training.metrics import Accuracy
-from torcheer.training.parallel.shared_update import Replica
 
 SAMPLES, EPOCHS, BATCH = 41, 3, 8
 
@@ -119,7 +118,7 @@ def main(folder: Path, settings: dict[str, Any]) -> None:
         facts["unsynced"] = len(unsynced)
     (folder / f"told{rank}.json").write_text(json.dumps(facts))
     if session.ranks is not None:
-        from torcheer.training.parallel.process_group import leave
+        from seams import leave
 
         session.ranks.wait()
         leave(0)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from seams import LogWriter, bits_hash, summary_of
 
-from torcheer.monitor.array_statistics import bits_hash, summary_of
 from torcheer.records import Sample
-from torcheer.runlog.log_writer import LogWriter
 from torcheer.samples import Delivery
 
 

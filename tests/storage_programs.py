@@ -7,9 +7,9 @@ import sys
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from seams import copy_on_write
 
 import torcheer as tl
-from torcheer.capture.values import copy_on_write
 from torcheer.errors import ValueUnavailable
 
 

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from seams import Act, Change, LiveSource, Wants
 from waiting import wait_until
-
-from torcheer.control.control_records import Act, Change, Wants
-from torcheer.studio.sources.live_source import LiveSource
 
 ALL = Wants(variables=("Act", "Net", "Grad"), weights=True)
 

@@ -12,12 +12,8 @@ from typing import Any
 
 import numpy as np
 from children import Child
+from seams import Host, Layer, Network, Parameter, Projection, State, Variable, Wire
 from waiting import wait_until
-
-from torcheer.control.control_records import Parameter, State
-from torcheer.host.host import Host
-from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.wire.socket_lines import Wire
 
 NETWORK = Network(
     "pair",

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from browser import _awake
 from PIL import Image
+from seams import Keys
 from studio_serving import serving
 from studio_stage import Stage, StagePlace, stage
 from waiting import WAIT_SECS
-
-from torcheer.studio.connections.auth import Keys
 
 OPEN = ".connection.open"
 FILLED = {"plots": ".readout b", "tables": ".grid"}  # what a tab has when its first rows are drawn

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from seams import Layer, Network, Projection, Variable, net_of
 from studio_pages import Pages, pixels
 from studio_stage import Stage
 from waiting import wait_until
-
-from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.network.placement import net_of
 
 COLD_HOT = ("00ffff", "0a3cff", "7f7f7f", "ff2010", "ffff00")
 VIRIDIS = ("440154", "482878", "3e4989", "31688e", "26828e", "1f9e89", "35b779", "6ece58", "b5de2b", "fde725")

@@ -14,7 +14,7 @@ from waiting import wait_until
 @contextmanager
 def serving(catalog: Any, keys: Any = None, port: int = 0) -> Iterator[tuple[str, Any, Any]]:
     """The URL with its token, the keys, and uvicorn's server; keys that are given outlive it."""
-    from torcheer.studio.server import listen, server_of, url_of  # needs uvicorn, as not every importer does
+    from seams import listen, server_of, url_of  # needs uvicorn, as not every importer does
 
     listener, made = listen(port=port)
     keys = keys or made

@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
+from seams import parse_frame
 from waiting import WAIT_SECS
 from websockets.sync.client import ClientConnection, connect
-
-from torcheer.studio.sources.layer_frames import parse_frame
 
 
 def cookie_of(url: str) -> str:

@@ -18,21 +18,38 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from seams import (
+    ACTIONS,
+    GAP,
+    AlertSeen,
+    Change,
+    Changes,
+    Column,
+    GraphText,
+    Layer,
+    Moment,
+    Net,
+    Network,
+    Opening,
+    Order,
+    Parameter,
+    Projection,
+    RecordedValue,
+    Recording,
+    Run,
+    SampleIndex,
+    Source,
+    State,
+    TableHead,
+    TableRows,
+    Unit,
+    Variable,
+    Wants,
+    net_of,
+)
 from studio_serving import serving
 
-from torcheer.control.control_records import ACTIONS, Change, Order, Parameter, State, Wants
-from torcheer.control.loop_messages import AlertSeen, Moment
-from torcheer.drawing.writers.graph_text import GraphText
 from torcheer.errors import BadArgument
-from torcheer.network.network_records import Layer, Net, Network, Projection, Variable
-from torcheer.network.placement import net_of
-from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.connections.messages import Recording, Run
-from torcheer.studio.sources.layer_frames import GAP
-from torcheer.studio.sources.moment_queries import RecordedValue, Unit
-from torcheer.studio.sources.sample_index import SampleIndex
-from torcheer.studio.sources.source import Changes, Source
-from torcheer.studio.tensors.numpy_code import Opening
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
 MARKUP = "<img src=x onerror=window.hacked=1>"

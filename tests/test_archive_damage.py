@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from archive_checks import assert_holds, written
+from seams import index_header
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format.index_frames import index_header
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 
 

@@ -26,12 +26,10 @@ import safetensors.torch
 import torch
 import zarr
 from children import run_python
+from seams import FORMATS, TYPES, array_names
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer, export, import_from
-from torcheer.archive.exchange.convert import FORMATS
-from torcheer.archive.value_names import array_names
-from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError
 from torcheer.records import Sample
 

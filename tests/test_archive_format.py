@@ -14,10 +14,9 @@ import pytest
 import torch
 from archive_checks import assert_holds, values, written
 from children import Child
+from seams import TYPES, examine
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.verification import examine
-from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.records import Sample
 

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import LogWriter, RunLog, read_backwards
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format.index_tail import read_backwards
 from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.records import Sample
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.log_writer import LogWriter
 
 
 def write(path: Path, count: int, first: int = 0, *, seal: bool = True, **settings: Any) -> None:

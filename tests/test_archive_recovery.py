@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from seams import RepairReport, index_header
 
 import torcheer as tl
-from torcheer.archive import Archive, Writer
-from torcheer.archive.format.index_frames import index_header
-from torcheer.archive.recovery import RepairReport, repair
+from torcheer.archive import Archive, Writer, repair
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.records import Sample
 

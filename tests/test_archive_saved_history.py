@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from children import run_python
+from seams import SavedTrace
 from torch import nn
 
 import torcheer as tl
 from torcheer import autograd
 from torcheer.archive import Archive
-from torcheer.archive.saved_history import SavedTrace
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotReplay, NotAnArchive, ValueUnavailable
 
 
@@ -298,8 +298,7 @@ def test_nothing_is_overwritten_unasked(history: tl.ModelHistory, tmp_path: Path
 
 
 def test_a_file_names_nothing_that_is_imported(history: tl.ModelHistory, tmp_path: Path) -> None:
-    from torcheer.archive.format import seals
-    from torcheer.archive.format.index_frames import encode_frame, index_header
+    from seams import encode_frame, index_header, seals
 
     path = history.save(tmp_path / "net")
     evil = {"step": 0, "entries": [], "about": {"info": {"$": "os.system", "v": ["echo evil"]}, "ops": []}}

@@ -12,16 +12,15 @@ import pytest
 import torch
 from archive_checks import assert_holds, values, written
 from children import run_python
+from seams import LogSource, examine
 
 import torcheer as tl
 from torcheer import cli
 from torcheer.archive import Archive, Writer, repair
-from torcheer.archive.verification import examine
 from torcheer.errors import TorcheerError
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.studio.sources.log_source import LogSource
 
 OLD = Path(__file__).parent / "data" / "0.1"
 

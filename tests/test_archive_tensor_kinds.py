@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from children import run_python, run_ranks
+from seams import rebuild_tensor, split_tensor
 from torch import nn
 
 import torcheer as tl
-from torcheer.archive.format.tensor_kinds import rebuild_tensor, split_tensor
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(prototype|MaskedTensor|nested tensors|CSR|quantiz).*")

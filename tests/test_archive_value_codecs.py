@@ -14,12 +14,12 @@ from children import run_python
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from seams import CODECS, TYPES, encode_frame, from_bytes, index_header, parse_codec, to_bytes
+from seams import pack_value as pack
+from seams import unpack_value as unpack
 
 import torcheer as tl
 from torcheer.archive import Archive, Entry, Writer
-from torcheer.archive.format.index_frames import encode_frame, index_header
-from torcheer.archive.format.value_codecs import CODECS, pack, parse_codec, unpack
-from torcheer.encoding import TYPES, from_bytes, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.records import Sample
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from archive_checks import assert_holds, child, values, written
+from seams import index_frames
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format import index_frames
 from torcheer.errors import ArchiveBusy, ArchiveClosed, BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample
 

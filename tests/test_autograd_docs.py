@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from seams import BACKWARD_RULES as RULES
+from seams import COMPOSITES
 from torch import Tensor
 
 import torcheer.autograd
-from torcheer.autograd.rules import COMPOSITES, RULES
 
 ROOM = Path(torcheer.autograd.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "rules.md"

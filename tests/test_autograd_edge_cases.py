@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from autograd_checks import asking
+from seams import node_of
 from torch import Tensor, nn
 
 from torcheer import autograd
-from torcheer.autograd.tape.nodes import node_of
 from torcheer.errors import BadArgument, GraphFreed, NotTraced, RuleMistake, SavedValueChanged
 
 # Hooks

@@ -7,12 +7,11 @@ import copy
 import pytest
 import torch
 from autograd_checks import close
+from seams import node_of
 
-from torcheer.autograd import nn, optim
+from torcheer.autograd import nn, optim, tracer
 from torcheer.autograd.base import Operator
 from torcheer.autograd.nn import Conv2d, Linear, Model, ReLU, Sequential
-from torcheer.autograd.tape.nodes import node_of
-from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument, WrongInputs
 
 # Layers

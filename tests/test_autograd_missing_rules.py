@@ -48,7 +48,8 @@ def test_several_results_are_borrowed_together() -> None:
 
 
 def test_a_user_adds_a_rule_and_a_composite(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, notify_listeners
+    from seams import BACKWARD_RULES as RULES
+    from seams import COMPOSITES, notify_listeners
 
     rules, composites = dict(RULES), dict(COMPOSITES)
     try:

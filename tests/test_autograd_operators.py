@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from autograd_checks import close
+from seams import node_of
 
 import torcheer.autograd as torchtrace
-from torcheer.autograd import base, nn, optim, record
+from torcheer.autograd import base, nn, optim, record, tracer
 from torcheer.autograd.base import Back, End, Input, Operator, Pass
 from torcheer.autograd.nn import Linear, ReLU, Sequential
-from torcheer.autograd.tape.nodes import node_of
-from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import GraphFreed, MissingRule, RuleMistake
 
 # Operators of one's own, with forward and backward

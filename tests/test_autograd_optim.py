@@ -7,9 +7,8 @@ import copy
 import pytest
 import torch
 
-from torcheer.autograd import optim, record
+from torcheer.autograd import optim, record, tracer
 from torcheer.autograd.nn import MSE, Linear, ReLU, Sequential
-from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument
 
 OPTIONS = [

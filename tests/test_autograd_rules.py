@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 from autograd_samples import SAMPLES, Sample
+from seams import BACKWARD_RULES as RULES
+from seams import COMPOSITES, leaves, node_of, reachable_nodes
+from seams import parse_rule as parse
 from torch import Tensor
 
 from torcheer import autograd
-from torcheer.autograd.gradients.backward_pass import reachable_nodes
-from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, parse
-from torcheer.autograd.tape.nodes import node_of
-from torcheer.capture.record.tensor_trees import leaves
 
 NAMES = [*RULES, *COMPOSITES]
 

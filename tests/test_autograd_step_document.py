@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from seams import BACKWARD_RULES as RULES
+from seams import notify_listeners, rule_checks
 from torch import Tensor, nn
 
 import torcheer as tl
 import torcheer.autograd as autograd
-from torcheer.autograd.explanation import rule_checks
-from torcheer.autograd.rules import RULES
-from torcheer.autograd.rules.rule_table import notify_listeners
 
 Facts = dict[str, Any]
 

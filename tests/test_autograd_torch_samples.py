@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from seams import leaves
 from torch import Tensor
 
 from torcheer import autograd
-from torcheer.capture.record.tensor_trees import leaves
 from torcheer.errors import BadArgument, MissingRule
 
 MOST = 4  # samples of one operation, spread over all it has

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 import torcheer.autograd as torchtrace
-from torcheer.autograd import base, nn, optim, record
+from torcheer.autograd import base, nn, optim, record, tracer
 from torcheer.autograd.base import Pass
 from torcheer.autograd.nn import Linear, ReLU, Sequential
-from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument, GraphFreed, NotTraced
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

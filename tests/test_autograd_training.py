@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from fast_cases import fast_first
 from models import CASES, AlexNet, images, labels
+from seams import leaves
 from torch import Tensor, nn
 
 from torcheer import autograd
-from torcheer.capture.record.tensor_trees import leaves
 
 STEPS = 50
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 import torcheer.autograd as torchtrace
-from torcheer.autograd import init, nn
+from torcheer.autograd import init, nn, tracer
 from torcheer.autograd.nn import Conv2d, Linear, ReLU, Sequential
-from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

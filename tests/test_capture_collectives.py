@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from children import run_ranks
+from seams import process_groups
 from torch import distributed as dist
 
 import torcheer as tl
-from torcheer.capture import process_groups
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch without distributed"),

@@ -5,11 +5,11 @@ import gc
 
 import pytest
 import torch
+from seams import deferred_inside
 from test_capture_fused_attention import CASES, WAYS, X, attention, encoder, layer
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture.special_cases import deferred_inside
 from torcheer.errors import ValueUnavailable
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 from fake_trace import FakeTrace
+from seams import DeviceTimes, Recorder
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture.record.device_times import DeviceTimes
-from torcheer.capture.record.recorder import Recorder
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.records import TensorMeta

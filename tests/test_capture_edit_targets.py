@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import columns_before_call, torch_state
 from tiny_decoders import HEADS, WIDTH, Decoder, built, ids
 from torch import Tensor, nn
 
 import torcheer as tl
-from torcheer.capture import torch_state
-from torcheer.capture.head_columns import columns_before_call
 from torcheer.errors import BadArgument
 
 X = ids()

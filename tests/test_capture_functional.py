@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as functional
 from models import Does
+from seams import leaves
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture.record.tensor_trees import leaves
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from seams import leaves
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 import torcheer as tl
-from torcheer.capture.record.tensor_trees import leaves
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import gathered_weights, torch_state
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torcheer as tl
-from torcheer.capture import torch_state
-from torcheer.capture.special_cases import gathered_weights
 from torcheer.errors import ValueUnavailable
 
 if not torch.distributed.is_available():

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seams import copy_on_write
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture.values import copy_on_write
 
 
 class Block(nn.Module):
@@ -225,7 +225,7 @@ def test_gradients_that_are_listened_for_arrive_when_backward_starts_at_such_a_v
 
 
 def test_a_value_whose_graph_could_not_be_kept_says_so_in_backward():
-    from torcheer.capture.values.value_copies import cut_off
+    from seams import cut_off
 
     value = cut_off(torch.ones(3))
     assert value.requires_grad

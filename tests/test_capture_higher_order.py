@@ -7,6 +7,7 @@ import pytest
 import torch
 from children import run_python
 from fast_cases import fast_first
+from seams import PROBES, failed
 from torch import nn
 from torch._higher_order_ops import associative_scan, hints_wrapper, out_dtype, scan, while_loop
 from torch._higher_order_ops import map as map_
@@ -15,7 +16,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torcheer as tl
-from torcheer.capture.torch_probes import PROBES, failed
 from torcheer.records import BESIDE, KERNEL
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from seams import torch_state
 from tiny_decoders import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
 import torcheer as tl
-from torcheer.capture import torch_state
 from torcheer.errors import BadArgument
 
 X = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(3))

@@ -16,11 +16,11 @@ from fast_cases import fast_first
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import TanhLoop
+from seams import LabelPattern
 from test_capture_random_programs import STEP, Program
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture.label_patterns import LabelPattern
 from torcheer.selection import Selector
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))

@@ -5,10 +5,10 @@ from unittest import mock
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from seams import copy_on_write
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture.values import copy_on_write
 
 # Each step takes the list of live tensors and two numbers that choose among them.
 STEPS = {

@@ -317,7 +317,7 @@ def test_values_in_freed_memory_say_so_and_are_never_read():
 
 @pytest.mark.parametrize("how", ["sparse", "wrapped"])
 def test_the_parts_of_tensors_made_of_tensors_may_be_freed(how):
-    from torcheer.capture.values.memory_layout import is_freed
+    from seams import is_freed
 
     if how == "sparse":
         whole = torch.eye(100).to_sparse()

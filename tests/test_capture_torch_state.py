@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 import torch
 from children import run_python
+from seams import NAMES, PROBES, SWAPS, Swaps, failed, torch_state
 from torch import nn
 
 import torcheer as tl
 from torcheer import autograd
-from torcheer.capture import torch_state
-from torcheer.capture.torch_probes import PROBES, failed
-from torcheer.capture.torch_state import NAMES, SWAPS, Swaps
 from torcheer.errors import UnsupportedTorch
 
 HERE = Path(__file__).parent

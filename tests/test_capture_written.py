@@ -125,7 +125,7 @@ def test_an_archive_keeps_both(tmp_path):
 
 
 def test_records_of_an_archive_that_does_not_know_of_written_arguments_are_read():
-    from torcheer.archive.format.record_json import history_from_json, history_to_json
+    from seams import history_from_json, history_to_json
 
     history = tl.log_forward_pass(conv_net(), IMAGE)
     ops = history.trace.ops()

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 import torch
+from seams import byte_history, copy_on_write, memory_layout
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import torcheer as tl
-from torcheer.capture.values import byte_history, copy_on_write, memory_layout
 
 
 @pytest.fixture(autouse=True)

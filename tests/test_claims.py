@@ -42,7 +42,7 @@ def test_what_is_to_be_imported_is_there(system: str) -> None:
 
 
 def test_torchassistants_names_are_understood_in_configs() -> None:
-    from torcheer.config.code_names import current_name
+    from seams import current_name
 
     assert current_name("torchassistant.collators.BatchDivide") == "torcheer.training.collators.BatchDivide"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seams import run_as_json, terminal
 
-from torcheer import cli, terminal
-from torcheer.commands.json_results import run_as_json
+from torcheer import cli
 from torcheer.errors import ConfigWarning, TorcheerWarning
 
 

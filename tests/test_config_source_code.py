@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Unclear
 from torch import nn
 
 from torcheer import cli
 from torcheer.config import bind, find, read_source
-from torcheer.config.source_code import Unclear
 from torcheer.errors import BadConfig, NotTrusted
 
 CODE = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torcheer.control.config_form import form_of
+from seams import form_of
 
 NODE = {"model_name": "net", "inputs": ["image"], "optimizer_name": "adam"}
 STOP = {"class": "torcheer.training.stop_conditions.EpochsCompleted", "kwargs": {"num_epochs": 8}}

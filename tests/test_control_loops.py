@@ -12,16 +12,12 @@ from typing import Any
 import pytest
 import torch
 from host_viewer import Viewer
+from seams import Act, Host, LoopControl, Parameter, check_change, loop_control
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.control import loop_control
-from torcheer.control.control_records import Act, Parameter
-from torcheer.control.loop_control import LoopControl
-from torcheer.control.parameter_form import check_change
 from torcheer.errors import BadArgument
-from torcheer.host.host import Host
 from torcheer.studio import Simulation
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.control import Control

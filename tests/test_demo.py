@@ -17,11 +17,11 @@ import pytest
 from children import Child, run_python
 from control_cases import page_at
 from packages import NEEDS_PAGE, installed_package  # noqa: F401
+from seams import Digits, new_folder
+from seams import DigitsNet as Net
 from waiting import wait_until
 
 from torcheer.archive import Archive
-from torcheer.demo.cli import new_folder
-from torcheer.demo.project.digits import Digits, Net
 from torcheer.inspector import open_watch
 
 pytestmark = NEEDS_PAGE

@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 from archive_checks import disk as small_disk
-
-from torcheer import disk
-from torcheer.disk import (
+from seams import (
     FolderLock,
     append,
+    disk,
     explain_write_errors,
     has_checksum,
     lock_folder,
@@ -34,6 +33,7 @@ from torcheer.disk import (
     write_file,
     write_once,
 )
+
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite
 
 
@@ -449,7 +449,7 @@ def test_every_changed_bit_and_every_cut_differs_from_the_checksum() -> None:
 
 
 def test_json_that_people_may_have_edited_has_a_limit_and_ends_in_a_sentence(tmp_path: Path) -> None:
-    from torcheer.disk import loose_json
+    from seams import loose_json
 
     file = tmp_path / "spec.json"
     file.write_text('{"lr": Infinity}')

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 import torch
 from children import RUN_SECS, run_python
+from seams import CheckpointStore
 from training_spec_cases import WHOLE, Project, epochs
 from waiting import wait_until
-
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 MISSING = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]

@@ -12,11 +12,11 @@ import pytest
 import torch
 from children import RUN_SECS, Child, children_of, has_ended, run_python
 from rank_cases import BATCH, EPOCHS, SAMPLES, seen, train, train_until_killed
+from seams import CheckpointStore
 from training_spec_cases import WHOLE, Project, epochs
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 
 pytestmark = [
     pytest.mark.dist,

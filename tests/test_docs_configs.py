@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from seams import assemble, check, understand
 
 from torcheer import cli
 from torcheer.config import override, read
 from torcheer.training.datasets import ImageFolder
-from torcheer.training.spec import assemble, check, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAGE = (Path(__file__).parents[1] / "docs" / "configs.md").read_text()

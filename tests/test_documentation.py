@@ -18,16 +18,11 @@ import pytest
 import torch
 from children import run_python
 from document_blocks import FIRST_PAGES
+from seams import PARTS, SINGLE, Comparison, Difference, ModuleRow, ModuleSummary, Watched, op_table
 
 import torcheer as tl
 from torcheer import cli
-from torcheer.history import op_table
-from torcheer.history.alignment.array_difference import Difference
-from torcheer.history.compare import Comparison
-from torcheer.monitor.rules import RULES
-from torcheer.network.module_summary import ModuleRow, ModuleSummary
-from torcheer.roles.role_table import PARTS, SINGLE
-from torcheer.runlog.watch_reader import Watched
+from torcheer.inspector.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -14,13 +14,11 @@ import torch
 from drawing_checks import faults, leaves, words
 from fake_trace import FakeTrace
 from models import LinearRelu, Swap
+from seams import STRANGE, overlays_of, walk
 from torch import nn
 
 import torcheer as tl
 from torcheer.drawing import Style, draw_history
-from torcheer.drawing.items.item_details import overlays_of
-from torcheer.drawing.layout.picture import walk
-from torcheer.drawing.looks.colours import STRANGE
 from torcheer.errors import BadArgument
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))

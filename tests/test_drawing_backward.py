@@ -14,6 +14,22 @@ import hand_steps
 import pytest
 import torch
 from drawing_checks import faults, leaves, overlaps, words
+from seams import (
+    CHARACTERS,
+    DARK,
+    GRADIENT,
+    KEPT,
+    LIGHT,
+    BackwardFlow,
+    BoxView,
+    Theme,
+    draw_face,
+    family_colours,
+    gradient_fill,
+    latex_to_text,
+    typeset,
+    walk,
+)
 from test_drawing_colours import contrast
 from test_drawing_html_page import Page
 from torch import nn
@@ -21,16 +37,8 @@ from torch import nn
 import torcheer as tl
 from torcheer import autograd
 from torcheer.drawing import Drawing, draw_history
-from torcheer.drawing.items.item import GRADIENT, KEPT
-from torcheer.drawing.layout.picture import BoxView, walk
-from torcheer.drawing.looks.colours import DARK, LIGHT, Theme, family_colours, gradient_fill
-from torcheer.drawing.looks.faces import draw_face
-from torcheer.drawing.looks.font_metrics import CHARACTERS
-from torcheer.drawing.looks.formula_typesetting import typeset
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
-from torcheer.history.backward_flow import BackwardFlow
-from torcheer.history.text.latex_text import latex_to_text
 
 GOLDEN = Path(__file__).parent / "golden"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,8 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-
-from torcheer.drawing.looks.colours import DARK, FAMILIES, LIGHT, RAMP, Theme, family_colours, ramp
+from seams import DARK, FAMILIES, LIGHT, RAMP, Theme, family_colours, ramp
 
 # How linear red, green and blue are seen (Viénot, Brettel and Mollon 1999).
 EYES = {

@@ -12,14 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from fake_trace import FakeTrace
 from fast_cases import fast_first
+from seams import METRICS, Box, BoxPlan, Scene, compose, draw_face, number, title_of
 
-from torcheer.drawing.draw import Drawing, draw_history
-from torcheer.drawing.layout.box_sizes import Box
-from torcheer.drawing.layout.compose import compose
-from torcheer.drawing.layout.picture import METRICS, title_of
-from torcheer.drawing.layout.plans import BoxPlan, Scene
-from torcheer.drawing.looks.faces import draw_face
-from torcheer.drawing.writers.svg import number
+from torcheer.drawing import Drawing, draw_history
 
 Rects = dict[str, tuple[str, str]]  # path -> place of a box, as it is written
 SVG = "{http://www.w3.org/2000/svg}"

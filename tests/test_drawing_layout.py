@@ -9,13 +9,9 @@ from drawing_checks import faults
 from fast_cases import fast_first
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seams import Item, Scene, picture, place_shapes, plan_scene, write_svg
 
-from torcheer.drawing.items.item import Item
-from torcheer.drawing.layout.picture import picture
-from torcheer.drawing.layout.plans import Scene, plan_scene
-from torcheer.drawing.looks.sheet import place_shapes
-from torcheer.drawing.looks.style import Style
-from torcheer.drawing.writers.svg import write_svg
+from torcheer.drawing import Style
 from torcheer.records import ModuleCall
 
 LOOKS = ("op", "op", "pill", "merge", "module")

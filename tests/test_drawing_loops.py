@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from drawing_checks import faults, leaves, words
+from seams import walk
 from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer.drawing import Drawing
-from torcheer.drawing.layout.picture import walk
 from torcheer.history import ModelHistory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

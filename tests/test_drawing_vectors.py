@@ -9,15 +9,26 @@ from random import Random
 from typing import Any
 
 import pytest
+from seams import (
+    METRICS,
+    Box,
+    BoxView,
+    ComposedBox,
+    Title,
+    arrow_path,
+    arrowhead,
+    box_data,
+    compose,
+    layout_data,
+    line_path,
+    number,
+    picture,
+    title_of,
+    walk,
+)
 from test_drawing_layout import random_items, scene_of
 
-from torcheer.drawing.layout.box_sizes import Box, ComposedBox, Title
-from torcheer.drawing.layout.compose import compose
-from torcheer.drawing.layout.picture import METRICS, BoxView, picture, title_of, walk
-from torcheer.drawing.looks.style import Style
-from torcheer.drawing.looks.vector_shapes import arrowhead
-from torcheer.drawing.writers.html_page import box_data, layout_data
-from torcheer.drawing.writers.svg import arrow_path, line_path, number
+from torcheer.drawing import Style
 
 VECTORS = Path(__file__).with_name("data") / "compose.json"
 SEEDS, LARGEST = 40, 34  # and so many routes at most

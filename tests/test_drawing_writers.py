@@ -12,17 +12,30 @@ from base64 import a85decode
 import pytest
 import torch
 from children import run_python
+from seams import (
+    FOLDER,
+    Arrowheads,
+    Group,
+    Line,
+    LineSample,
+    Plus,
+    Rect,
+    Shape,
+    Sheet,
+    Strip,
+    Text,
+    font_face_css,
+    font_files,
+    text_width,
+    write_pdf,
+    write_png,
+    write_svg,
+)
+from seams import pdf as pdf_writer
+from seams import png as png_writer
 from torch import nn
 
 import torcheer as tl
-from torcheer.drawing.looks.font_metrics import FOLDER, font_face_css, font_files, text_width
-from torcheer.drawing.looks.sheet import Sheet
-from torcheer.drawing.looks.vector_shapes import Arrowheads, Group, Line, LineSample, Plus, Rect, Shape, Strip, Text
-from torcheer.drawing.writers import pdf as pdf_writer
-from torcheer.drawing.writers import png as png_writer
-from torcheer.drawing.writers.pdf import write_pdf
-from torcheer.drawing.writers.png import write_png
-from torcheer.drawing.writers.svg import write_svg
 from torcheer.errors import BadArgument, TorcheerError
 
 SHIPPED: str = json.loads((FOLDER / "advances.json").read_text(encoding="utf-8"))["characters"]

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from seams import TYPES, decode, encode, refusal
 
-from torcheer.encoding import TYPES, decode, encode, refusal
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
 

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from seams import numbers_of, summarise
 from torch import nn
 
 import torcheer as tl
-from torcheer.encoding import numbers_of
 from torcheer.inspector import DataRecorder, ParallelHandler, open_watch
-from torcheer.monitor.array_statistics import summarise
 from torcheer.records import Sample
 from torcheer.samples import Delivery
 

@@ -4,14 +4,14 @@ import traceback
 
 import pytest
 import torch
+from seams import NOTE_HEAD as HEAD
+from seams import annotate, explain, is_out_of_memory, shard_name
 from torch import nn
 from training_loop_cases import network, session, train
 from training_loop_cases import points as batches_of
 
 import torcheer as tl
 from torcheer.errors import TorcheerError, WrongInputs
-from torcheer.extraction.extraction_plan import shard_name
-from torcheer.history.error_notes import HEAD, annotate, explain, is_out_of_memory
 from torcheer.training import Measure
 
 

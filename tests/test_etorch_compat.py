@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import counters_of, net_of
 
 from torcheer.errors import BadArgument, TorcheerWarning
 from torcheer.etorch.compat import (
@@ -36,8 +37,6 @@ from torcheer.etorch.compat import (
     relpos,
     split,
 )  # fmt: skip
-from torcheer.etorch.netview import counters_of
-from torcheer.network.placement import net_of
 
 SOURCE = Path(__file__).parents[1] / "src" / "torcheer"
 

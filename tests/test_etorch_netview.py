@@ -11,13 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from seams import Every, Host, Wants
 from studio_client import ALL, Client
 from torch import nn
 from waiting import wait_until
 
-from torcheer.control.control_records import Every, Wants
 from torcheer.errors import BadArgument
-from torcheer.host.host import Host
 from torcheer.studio import NetView, Network, State
 
 EACH = Wants(variables=("Act", "Net", "Grad"), weights=True, train=Every("trial"))

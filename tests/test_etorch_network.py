@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from children import run_python
+from seams import net_of, network_records
 
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
-from torcheer.network import network_records
-from torcheer.network.placement import net_of
 from torcheer.studio import Network
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from fast_cases import fast_first
+from seams import Every, Wants
 from studio_client import Client
 
-from torcheer.control.control_records import Every, Wants
 from torcheer.errors import BadArgument
 from torcheer.studio import Simulation, State, Table
 

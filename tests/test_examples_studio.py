@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from children import Child, children_of, has_ended, run_python
 from fast_cases import fast_first
+from seams import Every, Wants
 from studio_client import Client
 from waiting import wait_until
-
-from torcheer.control.control_records import Every, Wants
 
 ROOT = Path(__file__).parents[1]
 ASSOCIATOR = ROOT / "examples" / "random_associator" / "main.py"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from children import RUN_SECS, Child, children_of, has_ended, run_python
+from seams import ExtractionPlan
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from waiting import wait_until
@@ -30,7 +31,6 @@ from torcheer.errors import (
     ValueUnavailable,
 )
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction.extraction_plan import ExtractionPlan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Batches, Collate, _few_threads
 from torch import Tensor
 from torch.utils.data import default_collate
-
-from torcheer.extraction.batches import Batches
-from torcheer.extraction.collation import Collate
-from torcheer.extraction.values.batch_values import _few_threads
 
 LARGE = (3, 300, 300)
 

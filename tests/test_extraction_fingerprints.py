@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from seams import fingerprint, fingerprints
 from torch import Tensor
-
-from torcheer.extraction import fingerprints
-from torcheer.extraction.fingerprints import fingerprint
 
 SIZES = [1, 7, 8, 4096, 32_768, 32_769, 100_003]
 

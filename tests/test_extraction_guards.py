@@ -18,15 +18,14 @@ import pytest
 import torch
 from archive_checks import disk
 from children import run_python
+from seams import ShardWriter, write_once
+from seams import extraction_plan as plans
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 import torcheer as tl
-from torcheer.disk import write_once
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction import extraction_plan as plans
-from torcheer.extraction.writers.shard_writer import ShardWriter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -379,7 +378,7 @@ def test_a_loader_that_fills_its_batch_again_changes_nothing(tmp_path: Path) -> 
 
 
 def test_a_value_that_is_nobody_elses_is_not_copied() -> None:
-    from torcheer.extraction.values.batch_values import _copy_shared
+    from seams import _copy_shared
 
     alone, shared = torch.rand(9), torch.rand(9)
     held = shared.view(3, 3)
@@ -405,7 +404,7 @@ def test_a_shard_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: 
 
 
 def test_the_generators_of_a_gpu_are_left_alone_by_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.values.batch_values import _seed_generators
+    from seams import _seed_generators
 
     def seeded(*_: Any) -> None:
         raise AssertionError

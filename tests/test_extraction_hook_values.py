@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import batch_values as taking
 from torch import Tensor, nn
 
 import torcheer as tl
-from torcheer.extraction.values import batch_values as taking
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import RowStream, Segment, archive_writer
 from torch import Tensor, nn
 from waiting import WAIT_SECS, wait_until
 
 import torcheer as tl
-from torcheer.archive.format import archive_writer
-from torcheer.archive.format.archive_folder import Segment
-from torcheer.extraction.readers.row_stream import RowStream
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -54,7 +52,7 @@ def test_a_batch_is_summed_and_written_while_the_next_one_runs(
 
 
 def test_a_batch_is_copied_to_memory_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction import extracted_tensors
+    from seams import extracted_tensors
 
     layer, waited, original = Signalling(), list[bool](), extracted_tensors.copy_to
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import row_blocks, row_stream
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import torcheer as tl
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction.readers import row_blocks, row_stream
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import Strongest, _numbers
 from torch import nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.extraction.readers.top_gallery import _numbers
-from torcheer.extraction.readers.top_units import Strongest
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -128,7 +127,7 @@ def test_what_was_gathered_is_what_reading_finds(tmp_path: Path, shape: tuple[in
 
 
 def test_the_layer_is_not_read_where_peaks_were_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.extraction_reader import ExtractedLayer
+    from torcheer.extraction import ExtractedLayer
 
     features = stored(tmp_path / "x", torch.rand(9, 6, 5), top=True)
     monkeypatch.setattr(ExtractedLayer, "batch", lambda *arguments: pytest.fail("the layer was read"))

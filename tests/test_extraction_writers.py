@@ -12,20 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import (
+    BatchValues,
+    ExtractionPlan,
+    ParallelChecksum,
+    StreamedValue,
+    WriterThreads,
+    _count_lanes,
+    combine,
+    parallel_checksums,
+)
 from torch import nn
 from torch.utils.data import DataLoader
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format import parallel_checksums
-from torcheer.archive.format.archive_writer import StreamedValue
-from torcheer.archive.format.parallel_checksums import ParallelChecksum, combine
 from torcheer.errors import BadArgument, CannotWrite, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction.extraction_plan import ExtractionPlan
-from torcheer.extraction.extraction_run import _count_lanes
-from torcheer.extraction.values.value_rows import BatchValues
-from torcheer.extraction.writers.writer_threads import WriterThreads
 from torcheer.records import Sample
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -205,7 +208,7 @@ def test_two_checksums_make_one(first: bytes, second: bytes) -> None:
 
 
 def test_without_isal_the_same_bytes_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.writers import shard_writer
+    from seams import shard_writer
 
     rows = torch.rand(40, 1 << 13, generator=torch.Generator().manual_seed(0))  # values of 128 kB: written at once
     whole = run(tmp_path / "whole", rows)
@@ -223,7 +226,7 @@ def test_without_isal_the_same_bytes_are_written(tmp_path: Path, monkeypatch: py
 
 
 def test_values_go_to_the_disk_while_their_shard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.writers import shard_writer
+    from seams import shard_writer
 
     synced: list[int] = []
     monkeypatch.setattr(shard_writer, "_SYNC_BYTES", 3 * 4 * 8)
@@ -233,8 +236,7 @@ def test_values_go_to_the_disk_while_their_shard_is_written(tmp_path: Path, monk
 
 
 def test_a_disk_that_fails_meanwhile_ends_the_extraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.archive.format.archive_folder import Segment
-    from torcheer.extraction.writers import shard_writer
+    from seams import Segment, shard_writer
 
     def fail(segment: Segment) -> None:
         raise OSError(5, "Input/output error")

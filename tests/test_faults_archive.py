@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from archive_checks import assert_holds_patterns, disk, held, mixed, patterns
 from children import Child
+from seams import CODECS
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format.value_codecs import CODECS
 from torcheer.errors import ArchiveDamaged, CannotWrite, NotAnArchive, TorcheerError
 
 pytestmark = pytest.mark.faults

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from inspector_spine import Diary, all_of, balanced, offer, reader_of, watched
 from leftovers import nothing_added, traces
+from seams import Ring
 
 from torcheer.samples import Account
-from torcheer.wire.ring import Ring
 
 pytestmark = pytest.mark.faults
 

@@ -13,7 +13,7 @@ from children import children_of
 from training_cases import Nursery, results
 from waiting import wait_until
 
-from torcheer.runlog.run_tables import logs
+from torcheer.studio import logs
 
 WATCH = {"every": 1, "models": ["body"], "what": "output", "rules": "none", "transport": {"drain_secs": 5.0}}
 TABLES = ("train_epoch", "train_step", "test_epoch")

@@ -20,11 +20,9 @@ from archive_checks import disk
 from children import has_ended, run_python
 from kill_matrix import PLACES, RUN_SECS, Place, differences, end_of, facts_of, left_in, short_folder
 from kill_programs import Keeper
+from seams import read_checkpoint, write_file
 from training_cases import results
 from waiting import wait_until
-
-from torcheer.disk import write_file
-from torcheer.training.checkpoints.checkpoint_files import read_checkpoint
 
 pytestmark = pytest.mark.faults
 NOTHING: dict[str, Any] = {"mode": "", "places": []}

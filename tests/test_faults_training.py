@@ -7,11 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
+from seams import MANIFEST, MODEL, OPTIM, STATE, read_checkpoint
 from training_cases import run
 
 from torcheer.errors import TorcheerError
-from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
-from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("one_thread")]
 FLIPS = 10_000

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from seams import open_catalog, open_source, recordings_in
 from studio_socket import Page
 
 import torcheer as tl
@@ -26,8 +27,6 @@ from torcheer import cli
 from torcheer.archive import Archive, export, import_from
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
-from torcheer.studio.sources.open_source import open_catalog, open_source
-from torcheer.studio.sources.recordings import recordings_in
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WRITTEN = Path(__file__).parent / "data" / "0.1"

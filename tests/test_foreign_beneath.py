@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from seams import LeadsOut, beneath, home_of, open_apart, open_beneath
 
 from torcheer.errors import BadArgument
-from torcheer.foreign import beneath
-from torcheer.foreign.beneath import LeadsOut, home_of, open_beneath
-from torcheer.modelfiles.model_file import open_apart
 
 
 @pytest.fixture(params=["openat2", "walk"])

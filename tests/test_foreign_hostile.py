@@ -21,19 +21,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import (
+    EVENTS,
+    LIGHTNING,
+    FileSource,
+    ReadingProcess,
+    Request,
+    ask_readers,
+    list_cells,
+    masked_sums,
+    open_apart,
+    open_catalog,
+    read_foreign,
+    reading_process,
+)
+from seams import MOST_READ as MOST
 
 from torcheer.errors import ArchiveDamaged, TorcheerError
-from torcheer.foreign import ask_readers, reading_process
-from torcheer.foreign.readers.budget import MOST
-from torcheer.foreign.readers.logs.event_records import masked_sums
-from torcheer.foreign.reading_process import ReadingProcess
-from torcheer.foreign.request import Request
 from torcheer.modelfiles import open_model_file
-from torcheer.modelfiles.model_file import open_apart
-from torcheer.studio.files.file_source import FileSource
-from torcheer.studio.runs.foreign_run import EVENTS, LIGHTNING, read_foreign
-from torcheer.studio.runs.run_table import list_cells
-from torcheer.studio.sources.open_source import open_catalog
 
 DATA = Path(__file__).parent / "data"
 

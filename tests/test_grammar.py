@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from models import NamedLayers
+from seams import Places, call_arguments
 from tiny_decoders import Decoder, ids
 from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer import selection
 from torcheer.errors import BadArgument, UnknownLayer, WrongInputs
-from torcheer.inputs import call_arguments
-from torcheer.interpret.place_hooks import Places
 
 A, B = torch.ones(2, 3), torch.full((2, 3), 2.0)
 
@@ -110,7 +109,7 @@ def drawn(form: Form, tmp_path: Path) -> Tensor:
 
 
 def shown(form: Form, tmp_path: Path) -> Tensor:
-    from torcheer.host.show import capture_for_show
+    from seams import capture_for_show
 
     history = capture_for_show(form.model(), *(given(form) or ((),)), form.input_kwargs)
     return history["relu_1"].tensor_contents

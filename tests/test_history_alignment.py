@@ -20,12 +20,12 @@ import comparison_vision_ports as vision
 import pytest
 import torch
 from fast_cases import fast_first
+from seams import Comparison
 from tiny_decoders import transformers
 from torch import nn
 
 import torcheer as tl
 from torcheer.history import ModelHistory
-from torcheer.history.compare import Comparison
 
 FILES = [Path(module.__file__ or "") for module in (ports, language, unseen, vision, sequence, further)]
 MOST_LINES = 13  # of the port, in what is named; a block has forty

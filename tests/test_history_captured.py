@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from models import DoesWith
+from seams import excerpt, to_numpy
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import torcheer as tl
 from torcheer.errors import ValueUnavailable
-from torcheer.history.value_arrays import excerpt, to_numpy
 
 
 def passes(model: nn.Module, *inputs: torch.Tensor) -> dict[str, int]:

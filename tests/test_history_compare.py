@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 from fake_trace import FakeTrace, small_network
-
-from torcheer.history.compare import difference
+from seams import difference_of_arrays as difference
 
 
 def test_a_run_compared_with_itself_is_equal() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import Comparison
+from seams import describe_patterns as describe_numbers
+from seams import difference_of_arrays as difference
 from tiny_transformers import tiny
 from torch import Tensor, nn
 
 import torcheer as tl
-from torcheer.history.alignment.array_difference import difference
-from torcheer.history.alignment.number_patterns import describe_numbers
-from torcheer.history.compare import Comparison
 
 NAN = float("nan")
 WORDS = torch.arange(24.0).reshape(4, 6).sin() + 1.5

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from fake_trace import FakeTrace
+from seams import count_flops
 
-from torcheer.history.flops import count_flops
 from torcheer.records import Edge
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from torcheer.history.text.latex_text import equations, latex_to_text
+from seams import equations, latex_to_text
 
 
 @pytest.mark.parametrize(

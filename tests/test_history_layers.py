@@ -8,9 +8,7 @@ import pytest
 from fake_trace import FakeTrace
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from torcheer.history.layers.cycles import AncestorSearch, nodes_on_cycles
-from torcheer.history.layers.layer_names import assign_layers, layer_name
+from seams import AncestorSearch, assign_layers, layer_name, nodes_on_cycles
 
 
 def labels(trace: FakeTrace) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
+from seams import LayerView, OpList, OpView
 
 from torcheer.errors import AmbiguousLayer, UnknownLayer
-from torcheer.history.op_views import LayerView, OpList, OpView
 
 
 @pytest.mark.parametrize("key", ["linear_2_3", "linear_2", "linear_2_3:1", "linear_2:1", "body.2", "body.2:1", 3, -4])

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
+from seams import OpList, excerpt
 
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
-from torcheer.history.op_views import OpList
-from torcheer.history.value_arrays import excerpt
 from torcheer.records import Op, TensorMeta
 
 LINEAR = """\

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from fake_trace import FakeTrace, recurrent_network, small_network
 from rich.console import Console
 
-from torcheer.drawing.writers.text_tree import draw_text
+from torcheer.drawing import draw_text
 
 SMALL = """\
 Log of Small forward pass:

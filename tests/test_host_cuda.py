@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 import torch
 from host_viewer import ALL, Viewer
+from seams import Host, LayerProbes, Wants, live
 from torch import nn
 from waiting import wait_until
-
-from torcheer.control.control_records import Wants
-from torcheer.host.follow.layer_probes import LayerProbes
-from torcheer.host.host import Host
-from torcheer.host.live import live
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

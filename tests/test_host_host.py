@@ -20,14 +20,24 @@ import pytest
 import torch
 from children import Child, run_python
 from host_viewer import Viewer, connected
+from seams import (
+    BATCH_BYTES,
+    LEAST_RING,
+    MOST_RING,
+    Act,
+    Change,
+    Host,
+    HostBusy,
+    Layer,
+    Network,
+    Parameter,
+    State,
+    TableHead,
+    Variable,
+    Wants,
+)
 from torch import nn
 from waiting import wait_until
-
-from torcheer.control.control_records import Act, Change, Parameter, State, Wants
-from torcheer.host.host import Host, HostBusy
-from torcheer.host.state_sender import BATCH_BYTES, LEAST_RING, MOST_RING
-from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.runlog.table_records import TableHead
 
 ACT = Wants(("Act",))
 NET = Network("net", (Layer("fc", (4,)), Layer("wide", (1000, 1000))), (), (Variable("Act"), Variable("Wt", "weight")))

@@ -13,16 +13,10 @@ import pytest
 import torch
 from host_viewer import ALL, Viewer
 from models import SkipBlock
+from seams import EACH_TRIAL, FOLDED, Every, Host, LayerProbes, PageFollower, PassCounter, Wants
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from waiting import wait_until
-
-from torcheer.control.control_records import EACH_TRIAL, Every, Wants
-from torcheer.host.follow.layer_probes import LayerProbes
-from torcheer.host.follow.page_follower import PageFollower
-from torcheer.host.host import Host
-from torcheer.host.missing_values import FOLDED
-from torcheer.tap.pass_counter import PassCounter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

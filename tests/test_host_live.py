@@ -18,17 +18,13 @@ import pytest
 import torch
 from children import Child, has_ended
 from host_viewer import Viewer
+from seams import EACH_TRIAL, Every, FollowedLog, Live, Wants, is_live, live, loop_control
 from studio_socket import Page
 from torch import nn
 from waiting import WAIT_SECS, wait_until
 
 import torcheer as tl
-from torcheer.control import loop_control
-from torcheer.control.control_records import EACH_TRIAL, Every, Wants
 from torcheer.errors import BadArgument, NotAModel
-from torcheer.host.live import Live, live
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.studio.sources.open_source import is_live
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

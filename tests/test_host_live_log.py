@@ -14,24 +14,28 @@ import pytest
 import torch
 from children import Child
 from host_viewer import Viewer
+from seams import (
+    Host,
+    LiveSource,
+    LogSource,
+    RunFolder,
+    State,
+    Watched,
+    WriterLog,
+    describe_run,
+    has_log,
+    log_reader,
+    open_catalog,
+    open_source,
+    read_run,
+)
 from studio_hosts import NETWORK
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.control.control_records import State
-from torcheer.host.host import Host
-from torcheer.integrations.outside_run import OutsideRun
-from torcheer.runlog import log_reader
-from torcheer.runlog.log_reader import has_log
-from torcheer.runlog.run_folder import RunFolder, read_run
-from torcheer.runlog.watch_reader import Watched
-from torcheer.runlog.writer_log import WriterLog
+from torcheer.integrations import OutsideRun
 from torcheer.samples import EDGES
-from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.studio.sources.open_source import open_catalog, open_source
-from torcheer.training.observe.run_contents import describe_run
 
 OLD = Path(__file__).parent / "data" / "0.1"
 

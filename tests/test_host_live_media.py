@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from seams import Live, RunLog, scratch_limits
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.host import scratch_limits
-from torcheer.host.live import Live
-from torcheer.runlog.log_reader import RunLog
 
 
 def loop(view: Live, model: nn.Module, steps: int = 3) -> None:

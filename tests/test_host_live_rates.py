@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Live, RunLog, schedulers_of
 from studio_socket import Page
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
@@ -17,9 +18,6 @@ from torch.optim import lr_scheduler as lr
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.host.live import Live
-from torcheer.host.rate_schedules import schedulers_of
-from torcheer.runlog.log_reader import RunLog
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS, CHANGED_AT = 24, 9

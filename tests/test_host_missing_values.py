@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import LogSource, PassSource, missing_values
 from studio_pages import Pages, opened, settled  # noqa: F401
 from studio_scene import View
 from studio_socket import Page
@@ -16,9 +17,6 @@ from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.host import missing_values
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.studio.sources.pass_source import PassSource
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

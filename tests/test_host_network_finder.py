@@ -13,15 +13,22 @@ import pytest
 import torch
 import torch.distributed
 import torch.nn.functional as F
+from seams import (
+    MOST_LAYERS,
+    Network,
+    PassObserver,
+    Projection,
+    can_record,
+    describe_pass,
+    full_name,
+    function_modes,
+    network_finder,
+    pass_of_weights,
+    run_once,
+)
 from torch import Tensor, nn
 
 import torcheer as tl
-from torcheer.capture.torch_state import function_modes
-from torcheer.host.follow import network_finder
-from torcheer.host.follow.model_pass import can_record, run_once
-from torcheer.host.follow.pass_observer import PassObserver, pass_of_weights
-from torcheer.network.history_network import MOST_LAYERS, describe_pass
-from torcheer.network.network_records import Network, Projection, full_name
 
 
 def named(ops: Any, model: nn.Module) -> Network:

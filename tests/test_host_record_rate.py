@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from torcheer.control.control_records import AUTO, Every, Wants
-from torcheer.host.follow.record_rate import Budget
+from seams import AUTO, Every, Wants
+from seams import RateBudget as Budget
 
 
 def times(wants: Wants, cost_secs: float, total_secs: float, trial_secs: float, test: bool = False) -> list[float]:

@@ -11,16 +11,12 @@ import pytest
 import torch
 from archive_checks import disk
 from children import Child, run_python
+from seams import Column, Host, LiveSource, RunLog, TableHead, scratch_limits
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.host import scratch_limits
-from torcheer.host.host import Host
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.run_tables import logs
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio import logs
 
 
 def test_a_table_that_nobody_announced_is_made_of_its_rows() -> None:

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 import torch
 from children import run_python
+from seams import PassSource, capture_for_show, open_source
 from studio_socket import Page
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
 from torcheer.errors import BadArgument
-from torcheer.host.show import capture_for_show, show
-from torcheer.studio import Network, State, Table
-from torcheer.studio.sources.open_source import open_source
-from torcheer.studio.sources.pass_source import PassSource
+from torcheer.studio import Network, State, Table, show
 
 pytest.importorskip("uvicorn")
 DEADLINE_SECS = 60

@@ -9,12 +9,10 @@ import pytest
 import torch
 import torch.distributed
 from host_viewer import ALL, Viewer
+from seams import Host, live
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from waiting import wait_until
-
-from torcheer.host.host import Host
-from torcheer.host.live import live
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

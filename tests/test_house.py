@@ -444,8 +444,7 @@ def dotted(node: ast.AST, homes: dict[str, str]) -> str | None:
 def test_capture_reads_no_private_attribute_of_a_tensor_or_module_that_has_no_probe() -> None:
     """A call around each would cost more than the read: they stand in a table instead."""
     import torch
-
-    from torcheer.capture.torch_state import ATTRIBUTES
+    from seams import ATTRIBUTES
 
     operation, storage = torch.ops.aten.relu.default, torch.ones(1).untyped_storage()
     objects = torch.ones(1), torch.nn.Module(), operation, storage

@@ -12,23 +12,25 @@ from typing import Any
 import pytest
 import torch
 from host_viewer import ALL
+from seams import (
+    Channel,
+    Host,
+    LayerProbes,
+    LiveSource,
+    Look,
+    PageConnection,
+    QueueWriter,
+    RingReader,
+    Timeline,
+    layer_frames,
+    open_catalog,
+)
 from studio_socket import FakeSocket
 from torch import nn
 from waiting import wait_until
 from watch_checks import Probed
 
 import torcheer
-from torcheer.host.follow.layer_probes import LayerProbes
-from torcheer.host.host import Host
-from torcheer.studio.connections.messages import Look
-from torcheer.studio.connections.page_connection import PageConnection
-from torcheer.studio.connections.source_pages import Channel
-from torcheer.studio.sources import layer_frames
-from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.open_source import open_catalog
-from torcheer.studio.sources.timeline import Timeline
-from torcheer.wire.ring import RingReader
-from torcheer.wire.ring_queue import QueueWriter
 
 HOUSE = str(Path(torcheer.__file__).parent) + os.sep
 DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"

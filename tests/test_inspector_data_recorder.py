@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_python
+from seams import palette
 from video_checks import SMALL, bits, decoded, step_in
 
 from torcheer.errors import BadArgument
-from torcheer.inspector.data_recorder import DataRecorder
-from torcheer.video import palette
+from torcheer.inspector import DataRecorder
 
 
 def record(recorder: DataRecorder, many: int, key: str = "model", unique_id: int = 0, start: int = 0) -> None:

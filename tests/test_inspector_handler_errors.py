@@ -19,8 +19,7 @@ from torch import nn
 from waiting import wait_until
 
 from torcheer.errors import BadArgument, NotAModel
-from torcheer.inspector import DataRecorder, ParallelHandler
-from torcheer.inspector.handler_child import ProcessInfoData
+from torcheer.inspector import DataRecorder, ParallelHandler, ProcessInfoData
 
 pytestmark = pytest.mark.usefixtures("no_handler_left")
 

@@ -9,18 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import first_tensor, read_names
 from torch import nn
 
 from torcheer.errors import BadArgument, NotAModel, TorcheerError, UnknownLayer
-from torcheer.inspector import ModelExplorer
-from torcheer.inspector.layer_discovery import (
-    discover,
-    find_layers,
-    first_tensor,
-    load_layers,
-    read_names,
-    save_layers,
-)
+from torcheer.inspector import ModelExplorer, discover, find_layers, load_layers, save_layers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from alexnet import AlexNet

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import RunLog, read_notes
 from wandb_records import items_of, numbers_by_step, offline_records
 
 import torcheer as tl
-from torcheer.runlog.log_reader import RunLog
-from torcheer.studio.runs.run_notes import read_notes
 
 pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
 SCRIPTS = Path(__file__).parent / "writer_scripts"
@@ -236,7 +235,7 @@ def test_both_writers_leave_the_same_numbers_at_the_same_steps(boards: tuple[dic
     }
     settings = [folder for folder in (real["folder"] / "board").iterdir() if re.match(r"\d+\.\d+$", folder.name)]
     assert [event.value for event in events(settings[0]).Scalars("hparam/acc")] == results
-    from torcheer.studio.runs.foreign_run import EVENTS, read_foreign
+    from seams import EVENTS, read_foreign
 
     assert run.config == read_foreign(settings[0], EVENTS).config == {"lr": 0.1, "optimizer": "adam", "bias": True}
     purged = events(real["folder"] / "purged")
@@ -322,12 +321,13 @@ def documented(heading: str) -> dict[str, str]:
 
 def surfaces() -> dict[str, tuple[set[str], Any]]:
     import wandb
+    from seams import RunFacts
     from torch.utils.tensorboard import SummaryWriter as RealWriter
     from wandb.sdk.wandb_run import Run as RealRun
 
     import torcheer.integrations.wandb as ours
     from torcheer.integrations.tensorboard import SummaryWriter
-    from torcheer.integrations.wandb_parts.wandb_run import Run, RunFacts
+    from torcheer.integrations.wandb import Run
 
     run = Run(None, RunFacts("a", "a", "a"), {})
     return {
@@ -384,7 +384,7 @@ def test_every_parameter_of_the_real_functions_is_taken() -> None:
 
     import torcheer.integrations.wandb as ours
     from torcheer.integrations.tensorboard import SummaryWriter
-    from torcheer.integrations.wandb_parts.wandb_run import Run
+    from torcheer.integrations.wandb import Run
 
     pairs = [(getattr(RealWriter, name), getattr(SummaryWriter, name)) for name in public(RealWriter)]
     pairs += [(RealWriter.__init__, SummaryWriter.__init__), (wandb.init, ours.init)]

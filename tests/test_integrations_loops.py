@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import describe_run, runs_in
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import torcheer as tl
-from torcheer.studio.sources.open_source import runs_in
-from torcheer.training.observe.run_contents import describe_run
 
 pytestmark = [
     pytest.mark.integrations,
@@ -135,8 +134,9 @@ def test_lightnings_checkpoints_lie_in_the_loggers_run(
 
 
 def test_an_exception_in_lightning_is_the_end_of_the_run(tmp_path: Path) -> None:
+    from seams import read_end
+
     from torcheer.integrations.lightning import TorcheerCallback
-    from torcheer.runlog.follow.run_end import read_end
 
     class Failing(TorcheerCallback):
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:

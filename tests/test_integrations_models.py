@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import PassSource, hub_model
 from torch import nn
 
 import torcheer as tl
 from torcheer.errors import AmbiguousLayer, BadArgument
 from torcheer.integrations import export_model
-from torcheer.integrations.hub_folder import hub_model
-from torcheer.studio.sources.pass_source import PassSource
 
 
 def net() -> nn.Sequential:

@@ -217,8 +217,7 @@ PROGRAM = "import zoo_torchvision, sys; zoo_torchvision.load(); from torcheer.cl
 
 def test_a_folder_of_the_hub_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import transformers
-
-    from torcheer.integrations.hub_folder import hub_model
+    from seams import hub_model
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     settings = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

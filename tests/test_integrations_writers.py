@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import RunLog, read_end, read_facts, read_notes
 from torch import nn
 
 import torcheer as tl
@@ -21,10 +22,6 @@ import torcheer.integrations.wandb as wandb
 from torcheer.errors import BadArgument
 from torcheer.integrations import OutsideRun
 from torcheer.integrations.tensorboard import SummaryWriter
-from torcheer.runlog.follow.run_end import read_end
-from torcheer.runlog.log_reader import RunLog
-from torcheer.studio.runs.run_facts import read_facts
-from torcheer.studio.runs.run_notes import read_notes
 
 
 @pytest.fixture(autouse=True)

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import HeatMap, PatchSweep
 from tiny_decoders import HEADS, WIDTH, WORDS, Block, Decoder, SelfAttention, built, ids
 from torch import Tensor, nn
 from torch.nn import functional
 
 import torcheer as tl
-from torcheer.drawing.heat_map import HeatMap
 from torcheer.errors import BadArgument, UnknownLayer, ValueUnavailable
-from torcheer.interpret.patching import PatchSweep
 
 X = ids()
 SIZE = WIDTH // HEADS

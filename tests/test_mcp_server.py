@@ -135,7 +135,7 @@ def status(address: str, headers: dict[str, str]) -> int:
 
 
 def test_a_pattern_is_a_part_of_the_name_with_stars_and_question_marks(folder: Path) -> None:
-    from torcheer.mcp_server.run_tools import RunTools
+    from seams import RunTools
 
     tools = RunTools(folder)
     for pattern, count in (("linear", 1), ("in*r_?", 1), ("linear_?_?", 1), ("^linear", 0), ("[l]inear", 0), ("(", 0)):
@@ -145,7 +145,7 @@ def test_a_pattern_is_a_part_of_the_name_with_stars_and_question_marks(folder: P
 
 def test_no_pattern_takes_more_than_a_moment(folder: Path) -> None:
     """Nested repeats of a regular expression froze the server for all."""
-    from torcheer.mcp_server.run_tools import _fits
+    from seams import _fits
 
     name = "a" * 10_000
     for pattern in ("(a+)+$", "*a" * 50 + "b", "(a|aa)+b", "?" * 500 + "*" * 500 + "b"):
@@ -153,9 +153,9 @@ def test_no_pattern_takes_more_than_a_moment(folder: Path) -> None:
 
 
 def test_a_run_with_a_name_of_its_own_is_opened_by_its_path(tmp_path: Path) -> None:
+    from seams import RunNotes, RunTools, write_notes
+
     from torcheer.integrations import OutsideRun
-    from torcheer.mcp_server.run_tools import RunTools
-    from torcheer.studio.runs.run_notes import RunNotes, write_notes
 
     with OutsideRun(tmp_path / "project" / "a", made_by="a test", system_secs=0) as run:
         run.log({"loss": 1.0}, 0)
@@ -168,8 +168,9 @@ def test_a_run_with_a_name_of_its_own_is_opened_by_its_path(tmp_path: Path) -> N
 
 
 def test_an_empty_cell_of_the_metrics_is_null_and_a_nan_that_was_logged_says_so(tmp_path: Path) -> None:
+    from seams import RunTools
+
     from torcheer.integrations import OutsideRun
-    from torcheer.mcp_server.run_tools import RunTools
 
     with OutsideRun(tmp_path / "a", made_by="a test", system_secs=0) as run:
         run.log({"loss": 1.0, "tokens": 512}, 0)
@@ -288,7 +289,7 @@ class Evil:
 def test_nothing_in_the_folder_is_run_or_changed_by_any_tool(
     folder: Path, kinds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torcheer.mcp_server.run_tools import RunTools
+    from seams import RunTools
 
     served, sung = tmp_path / "served", tmp_path / "sung"
     monkeypatch.setenv("TORCHEER_STATE", str(tmp_path / "state"))
@@ -327,9 +328,8 @@ def test_nothing_in_the_folder_is_run_or_changed_by_any_tool(
 
 @pytest.mark.parametrize("kind", ["onnx", "run", "index", "checkpoint"])
 def test_a_link_out_of_the_folder_is_refused_whatever_follows_it(tmp_path: Path, kind: str) -> None:
+    from seams import RunTools
     from test_modelfiles import MODEL
-
-    from torcheer.mcp_server.run_tools import RunTools
 
     served, outside = tmp_path / "served", tmp_path / "outside"
     served.mkdir()
@@ -373,7 +373,7 @@ def test_a_link_out_of_the_folder_is_refused_whatever_follows_it(tmp_path: Path,
 
 
 def test_a_slow_request_holds_up_no_other() -> None:
-    from torcheer.mcp_server import tool_server
+    from seams import tool_server
 
     begun, released = threading.Event(), threading.Event()
 
@@ -400,8 +400,7 @@ def test_a_slow_request_holds_up_no_other() -> None:
 
 def test_a_request_that_takes_too_long_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     from mcp.server.mcpserver.exceptions import ToolError
-
-    from torcheer.mcp_server import tool_server
+    from seams import tool_server
 
     released = threading.Event()
 

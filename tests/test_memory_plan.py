@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from seams import grouped_matmul
 from tiny_transformers import ARCHITECTURES, tiny
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import torcheer as tl
 from torcheer.errors import BadArgument, MissingRule, NotAModel, UnknownLayer, WrongInputs
-from torcheer.memory.meta_rules import grouped_matmul
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import gpu_plan

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import FileSource, items_of, open_source
 from torch import nn
 
 import torcheer as tl
 from torcheer import cli
-from torcheer.drawing.items.history_items import items_of
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.modelfiles import ModelFile, open_model_file
-from torcheer.studio.files.file_source import FileSource
-from torcheer.studio.sources.open_source import open_source
 
 DATA = Path(__file__).parent / "data" / "modelfiles"  # written by gguf 0.19 with numbers that it decoded itself
 

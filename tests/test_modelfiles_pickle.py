@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import MOST_READ as MOST
+from seams import Budget, read_pickle
 from torch import nn
 
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.foreign.readers.budget import MOST, Budget
-from torcheer.foreign.readers.weights.torch_pickle import read_pickle
 from torcheer.modelfiles import open_model_file
 
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,

@@ -14,23 +14,27 @@ import torch
 from children import run_python
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
-
-from torcheer.encoding import TYPES, from_bytes
-from torcheer.monitor.array_statistics import (
+from seams import (
+    SAMPLE,
     SUBSAMPLE_SIZE,
+    TYPES,
+    Fetcher,
+    Ring,
+    RingReader,
+    Rules,
     even_stride,
+    from_bytes,
+    resolve_rules,
+    row_bytes,
+    subsample,
     summarise,
     summarise_together,
     summary_of,
 )
-from torcheer.monitor.rules import Rules, resolve_rules
+from torch import nn
+
 from torcheer.records import Sample
 from torcheer.samples import BINS, EDGES, PERCENTILES, Delivery, Statistics
-from torcheer.tap.reduction.cuda_statistics import Fetcher
-from torcheer.tap.reduction.reduction_batch import SAMPLE, row_bytes
-from torcheer.tap.tensor_copies import subsample
-from torcheer.wire.ring import Ring, RingReader
 
 RANDOM = np.random.default_rng(0)
 

@@ -11,12 +11,11 @@ import torch
 from fast_cases import fast_first
 from inspector_runs import blobs
 from models import mlp
+from seams import Rules, resolve_rules, summarise
 from torch import Tensor, nn
 from torch.nn import functional as F
 from watch_checks import Probed
 
-from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.samples import Alert, Delivery
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -16,12 +16,10 @@ import numpy as np
 import pytest
 from children import Child, has_ended
 from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, offer, watched
+from seams import _ORPHAN_SECS, Link, packed
 from waiting import wait_until
 
-from torcheer.monitor.callbacks import packed
-from torcheer.monitor.child import _ORPHAN_SECS
-from torcheer.monitor.child_link import Link
-from torcheer.runlog.watch_reader import open_watch
+from torcheer.inspector import open_watch
 from torcheer.samples import Account
 
 

@@ -19,12 +19,10 @@ import pytest
 from children import RUN_SECS, Child, has_ended, run_python
 from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, offer, watched
 from leftovers import nothing_added, traces
+from seams import Callbacks, Link, Plan, as_tensor, packed
 from waiting import wait_until
 
 from torcheer.errors import BadArgument
-from torcheer.monitor.callbacks import Callbacks, as_tensor, packed
-from torcheer.monitor.child_link import Link
-from torcheer.monitor.child_plan import Plan
 from torcheer.records import Sample
 from torcheer.samples import Account, Delivery
 

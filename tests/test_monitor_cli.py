@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 import torch
 from children import run_python
+from seams import LogPlace, Plan, WatchAnalysis, resolve_rules, write_account
 
 import torcheer as tl
 from torcheer.cli import main
-from torcheer.monitor.analysis import WatchAnalysis
-from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.rules import resolve_rules
+from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.runlog.log_frames import LogPlace
-from torcheer.runlog.log_writer import write_account
-from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import Account, Delivery
 
 LONG = "encoder.layers.11.self_attention.output_projection"

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import PassCounter, PassHook
 from torch import nn
 from watch_checks import Probed
 
-from torcheer.tap.pass_counter import PassCounter
-from torcheer.tap.probe_hooks import PassHook
-from torcheer.tap.step_schedule import Every
+from torcheer.inspector import Every
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FEW = torch.rand(4, 4, generator=torch.Generator().manual_seed(0))

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from inspector_runs import judged
+from seams import LossLevel, resolve_rules
 from torch import nn
 
 import torcheer as tl
-from torcheer.monitor.rules import resolve_rules
-from torcheer.monitor.rules.loss_spikes import LossLevel
 from torcheer.records import Sample
 from torcheer.samples import Alert, Delivery
 

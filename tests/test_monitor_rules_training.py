@@ -11,13 +11,12 @@ import torch
 from fast_cases import fast_first
 from inspector_runs import blobs
 from models import Transformer, mlp
+from seams import Rules, resolve_rules, summarise
 from torch import Tensor, nn
 from watch_checks import Probed
 
 import torcheer as tl
-from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import Rules, resolve_rules
-from torcheer.monitor.watch import Transport
+from torcheer.inspector import Transport
 from torcheer.samples import Alert
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from children import run_python
 from inspector_runs import judged
+from seams import Fit, Rules, describe_rules, fits_of, loss_fits, resolve_rules, summarise
 
 from torcheer.errors import BadArgument
-from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import RULES, Rules, describe_rules, loss_fits, resolve_rules
-from torcheer.monitor.rules.loss_fits import Fit, fits_of
+from torcheer.inspector.rules import RULES
 from torcheer.records import Sample
 from torcheer.samples import Alert, Delivery, Statistics
 

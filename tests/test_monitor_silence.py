@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 import torch
 from inspector_runs import sent
+from seams import Plan, Silence, WatchAnalysis, has_watch, resolve_rules
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.inspector import open_watch
-from torcheer.monitor.analysis import Silence, WatchAnalysis
-from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.rules import resolve_rules
-from torcheer.monitor.watch import Transport
-from torcheer.runlog.watch_reader import has_watch
+from torcheer.inspector import Transport, open_watch
 
 
 def test_silence_is_told_once_and_learned_from() -> None:

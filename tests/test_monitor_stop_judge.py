@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 import torch
 from models import small
+from seams import finite_checks, stop_judge
 from test_tap_fused_batch import batches_on_the_cpu  # noqa: F401  (a fixture)
 from torch import nn
 from waiting import wait_until
 from watch_checks import Probed, batch
 
 import torcheer as tl
-from torcheer.monitor import stop_judge
-from torcheer.monitor.watch import Transport, Watch
+from torcheer.inspector import Transport, Watch
 from torcheer.samples import Alert, Delivery
-from torcheer.tap.sending import finite_checks
 
 STEPS = 60
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,6 +22,7 @@ import torch
 from children import run_python
 from leftovers import nothing_added, traces
 from models import Sparse, small
+from seams import AlertPlaces, Plan, choose, fair_bytes, program_line
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from waiting import wait_until
@@ -29,14 +30,8 @@ from watch_checks import batch, hooks_of, train
 
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.inspector import Alert, open_watch
-from torcheer.monitor.analysis import AlertPlaces
-from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.watch import Every, Transport
+from torcheer.inspector import Alert, Every, Transport, open_watch
 from torcheer.samples import place_in
-from torcheer.tap.module_selection import choose
-from torcheer.tap.sending.byte_limits import fair_bytes
-from torcheer.terminal.notices import program_line
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 pytestmark = pytest.mark.filterwarnings("error")
@@ -504,9 +499,7 @@ class Dying(nn.Module):
 def test_an_alert_names_the_class_of_its_module_and_the_line_that_calls_it_in_the_same_words_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from torcheer.mcp_server.run_tools import RunTools
-    from torcheer.monitor.cli import main
-    from torcheer.studio.sources.log_source import LogSource
+    from seams import LogSource, RunTools, main
 
     model, notified = Dying(), tmp_path / "notified"
     nn.init.constant_(model.head.bias, -100.0)

@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 import torch
 from models import small
+from seams import Rules, resolve_rules, summary_of
 from torch import nn
 from waiting import wait_until
 from watch_checks import train
 
 import torcheer as tl
 from torcheer.errors import BadArgument
-from torcheer.inspector import Every, open_watch
-from torcheer.monitor.array_statistics import summary_of
-from torcheer.monitor.rules import RULES, Rules, resolve_rules
-from torcheer.monitor.watch import Transport, Watch
+from torcheer.inspector import Every, Transport, Watch, open_watch
+from torcheer.inspector.rules import RULES
 from torcheer.records import Sample
 from torcheer.samples import Delivery
 

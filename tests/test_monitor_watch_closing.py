@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 import torch
 from inspector_spine import balanced
+from seams import count_values
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
 from torcheer.archive import Archive
 from torcheer.errors import TorcheerError
-from torcheer.inspector import open_watch
-from torcheer.monitor.watch import Transport, Watch
-from torcheer.runlog.log_frames import count_values
+from torcheer.inspector import Transport, Watch, open_watch
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

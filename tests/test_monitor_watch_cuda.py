@@ -14,8 +14,7 @@ from torch import nn
 from watch_checks import batch
 
 import torcheer as tl
-from torcheer.inspector import open_watch
-from torcheer.monitor.watch import Transport
+from torcheer.inspector import Transport, open_watch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 RING = Transport(bytes=8 << 20)

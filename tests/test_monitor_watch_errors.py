@@ -22,8 +22,7 @@ from watch_checks import hooks_of, train
 
 import torcheer as tl
 from torcheer.errors import TorcheerWarning
-from torcheer.inspector import open_watch
-from torcheer.monitor.watch import Transport, Watch
+from torcheer.inspector import Transport, Watch, open_watch
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

@@ -14,8 +14,7 @@ from waiting import wait_until
 from watch_checks import batch
 
 import torcheer as tl
-from torcheer.inspector import open_watch
-from torcheer.monitor.watch import Transport
+from torcheer.inspector import Transport, open_watch
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 import torcheer as tl
-from torcheer.inspector import Transport
-from torcheer.monitor.watch import Watch
+from torcheer.inspector import Transport, Watch
 
 
 def watched(to: Path | None, *calls: dict[str, Any], **settings: Any) -> Watch:

@@ -15,7 +15,7 @@ from webhooks import Webhook
 
 import torcheer as tl
 from torcheer.errors import BadArgument
-from torcheer.monitor.watch import Transport
+from torcheer.inspector import Transport
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 LOOP = """

@@ -12,7 +12,7 @@ from waiting import wait_until
 from watch_checks import train
 
 import torcheer as tl
-from torcheer.monitor.watch import Transport
+from torcheer.inspector import Transport
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

@@ -14,15 +14,14 @@ import torch
 from children import has_ended
 from inspector_spine import balanced
 from models import small
+from seams import ByteLimits, FullKeys
+from seams import watch as watch_module
 from torch import nn
 from waiting import wait_until
 from watch_checks import hooks_of, train
 
 import torcheer as tl
-from torcheer.inspector import open_watch
-from torcheer.monitor import watch as watch_module
-from torcheer.monitor.watch import Transport
-from torcheer.tap.sending.byte_limits import ByteLimits, FullKeys
+from torcheer.inspector import Transport, open_watch
 
 
 def slow(layer: str, variable: str, step: int, array: Any) -> None:

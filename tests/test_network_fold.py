@@ -11,15 +11,13 @@ import pytest
 import torch
 from fake_trace import FakeTrace
 from network_models import ARCHITECTURES
+from seams import BoxView, OpLeaf, describe_pass, fold_pass, walk
+from seams import FoldedBox as Box
 from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer.drawing import Drawing
-from torcheer.drawing.layout.picture import BoxView, walk
 from torcheer.history import ModelHistory
-from torcheer.network.fold import Box
-from torcheer.network.history_network import describe_pass
-from torcheer.network.pass_fold import OpLeaf, fold_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from fake_trace import FakeTrace
+from seams import paths_with_functions, walk
 from torch import nn
 
 import torcheer as tl
-from torcheer.drawing.layout.picture import walk
-from torcheer.network.function_frames import paths_with_functions
 from torcheer.records import Source
 
 

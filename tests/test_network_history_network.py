@@ -15,17 +15,10 @@ import torch.nn.functional as F
 from fast_cases import fast_first
 from models import SkipBlock
 from network_models import ARCHITECTURES
+from seams import Network, PassObserver, PassSource, capture_for_show, describe_pass, network_in, to_json, walk
 from torch import Tensor, nn
 
 import torcheer as tl
-from torcheer.drawing.layout.picture import walk
-from torcheer.host.follow.pass_observer import PassObserver
-from torcheer.host.show import capture_for_show
-from torcheer.network.history_network import describe_pass
-from torcheer.network.network_records import Network
-from torcheer.network.run_network import network_in
-from torcheer.studio.sources.pass_source import PassSource
-from torcheer.wire.json_codec import to_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

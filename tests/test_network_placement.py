@@ -7,10 +7,9 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seams import Layer, Net, Network, PlacedLayer, Projection, Variable, net_of
 
 from torcheer.errors import BadArgument
-from torcheer.network.network_records import Layer, Net, Network, PlacedLayer, Projection, Variable
-from torcheer.network.placement import net_of
 
 
 def placed(*layers: Layer, projections: tuple[Projection, ...] = ()) -> Net:

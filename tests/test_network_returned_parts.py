@@ -8,15 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from seams import Item, describe_pass, details_of, fold_pass, hover_label
 from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer.drawing import Drawing
-from torcheer.drawing.items.item import Item
-from torcheer.drawing.items.item_details import details_of, hover_label
 from torcheer.history import ModelHistory
-from torcheer.network.history_network import describe_pass
-from torcheer.network.pass_fold import fold_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,11 +7,11 @@ import random
 import pytest
 import torch
 from fake_trace import FakeTrace, recurrent_network
+from seams import rolled_passes
 from torch import nn
 
 import torcheer as tl
 from torcheer.history import ModelHistory
-from torcheer.network.rolled_passes import rolled_passes
 from torcheer.records import Edge
 
 

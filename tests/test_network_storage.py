@@ -17,13 +17,12 @@ import numpy as np
 import pytest
 import rank_cases
 from children import Child, run_python
+from seams import ExtractionPlan, lock_folder, write_or_match
 from test_extraction_ranks import SCRIPT, files_of
 from waiting import wait_until
 
 from torcheer.archive import Archive, Writer
-from torcheer.disk import lock_folder
 from torcheer.errors import BadArgument, CannotWrite
-from torcheer.extraction.extraction_plan import ExtractionPlan, write_or_match
 from torcheer.records import Sample
 
 pytestmark = [

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Network, check_token_names, net_of, open_catalog, read_token_names, write_token_names
 from torch import nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument
-from torcheer.network.heads.token_names import check_token_names, read_token_names, write_token_names
-from torcheer.network.network_records import Network
-from torcheer.network.placement import net_of
-from torcheer.studio.sources.open_source import open_catalog
 
 NAMES = ["the", "cat", "sat"]
 

@@ -7,9 +7,7 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from torcheer.network.network_records import Layer
-from torcheer.network.unit_grids import grid_of, is_picture, plane_cells
+from seams import Layer, grid_of, is_picture, plane_cells
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from children import run_python
+from seams import Column, Host, TableHead, notices
 from torch import nn
 
 import torcheer as tl
@@ -18,13 +19,10 @@ from torcheer.autograd import init, tracer
 from torcheer.autograd import nn as tnn
 from torcheer.etorch.compat import eplot, etable, etensor, etor, etorch, go, netview, prjn, rand
 from torcheer.etorch.compat import met_differences as etorch_differences
-from torcheer.host.host import Host
 from torcheer.inspector import DataPlot, ModelExplorer, ParrallelHandler
 from torcheer.originals.pytorch_inspector import met_differences as inspector_differences
 from torcheer.originals.torchlens.older_attributes import COUNTED
 from torcheer.originals.torchtrace import met_differences as torchtrace_differences
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.terminal import notices
 
 pytestmark = [pytest.mark.originals, pytest.mark.usefixtures("no_handler_left")]
 

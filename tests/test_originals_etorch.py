@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from children import Child, run_python
+from seams import Every, Wants
 from studio_client import Client
 from studio_pages import opened  # noqa: F401  (a fixture)
 from studio_programs import GONE, Panel
-
-from torcheer.control.control_records import Every, Wants
 
 pytestmark = pytest.mark.originals
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from seams import LayerView, OpView
 from torch import nn
 
 import torcheer
 import torcheer.originals.torchlens as tl
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.history.op_views import LayerView, OpView
 from torcheer.originals.torchlens import older_attributes as attributes
 from torcheer.originals.torchlens import older_options
 

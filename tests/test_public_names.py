@@ -16,16 +16,13 @@ from typing import Any
 
 import pytest
 import torch
+from seams import COUNTS, STATISTICS, LayerView, OpView, RecordFields, RunFolder, Series
 
 import torcheer as tl
 from torcheer import _HOMES
 from torcheer.errors import BadArgument, NotAnArchive
-from torcheer.history.op_views import LayerView, OpView, RecordFields
 from torcheer.inspector import open_watch
 from torcheer.records import Op
-from torcheer.runlog.log_frames import COUNTS, STATISTICS
-from torcheer.runlog.run_folder import RunFolder
-from torcheer.runlog.watch_reader import Series
 
 
 def test_the_list_of_names_that_is_written_out_is_the_whole_list() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from seams import is_main, local_rank, rank_of, world_size
 
 from torcheer.errors import BadArgument
-from torcheer.ranks import is_main, local_rank, rank_of, world_size
 
 needs_group = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 

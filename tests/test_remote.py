@@ -13,22 +13,18 @@ import pytest
 import torch
 from children import run_python
 from fast_cases import fast_first
+from seams import Alert, CheckpointStore, StepDone, attached_folders, read_checkpoint, remote
 from test_extraction_ranks import files_of
 from torch import nn
 from training_loop_cases import network, same, session, train
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer import remote
 from torcheer.archive import Archive, Writer
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotRead, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.extraction import open_extraction
 from torcheer.records import Sample
-from torcheer.remote import attached_folders
 from torcheer.training import Session
-from torcheer.training.checkpoints.checkpoint_files import read_checkpoint
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
-from torcheer.training.loop.events import Alert, StepDone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 DATA = torch.rand(40, 16, generator=torch.Generator().manual_seed(1))

@@ -16,6 +16,7 @@ import pytest
 import torch
 from children import run_python
 from rank_cases import train
+from seams import CheckpointStore, verify_checkpoint
 from test_dist_ranks import run as run_ranks
 from test_extraction_ranks import SCRIPT, files_of, ranks
 from training_spec_cases import WHOLE, Project, epochs
@@ -24,8 +25,6 @@ import torcheer as tl
 from torcheer import cli
 from torcheer.errors import CannotRead, CannotWrite, NotAnArchive, ValueUnavailable
 from torcheer.extraction import open_extraction
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
-from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
 
 moto_server = pytest.importorskip("moto.server", reason="moto is not installed here; `make test-dist` has it")
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed here; `make test-dist` has it")

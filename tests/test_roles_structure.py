@@ -4,12 +4,11 @@ import sys
 from typing import Any
 
 import torch
+from seams import named_parts, roles_of
 from tiny_decoders import WIDTH, Decoder, ids
 from torch import nn
 
 import torcheer as tl
-from torcheer.models import named_parts
-from torcheer.roles import roles_of
 
 
 def calls_of(layers: Any) -> int:

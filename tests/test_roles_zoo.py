@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import roles_of
 from tiny_decoders import built, ids
 from torch import Tensor
 
 import torcheer as tl
 from torcheer.errors import UnknownLayer, ValueUnavailable
-from torcheer.roles import roles_of
 
 
 def inputs_of(model: Any) -> dict[str, Tensor]:

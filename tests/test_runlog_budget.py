@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from children import Child
 from rank_logs import RankLog
+from seams import FollowedLog, LogBudget, MediaIntake, chunks_of, next_archive
 from waiting import wait_until
 
 import torcheer as tl
@@ -19,10 +20,6 @@ from torcheer.archive import Archive
 from torcheer.errors import BadArgument
 from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.runlog.media.media_intake import MediaIntake
-from torcheer.runlog.volume.log_budget import LogBudget
-from torcheer.runlog.volume.log_chunks import chunks_of, next_archive
 from torcheer.samples import Alert
 
 BUDGET = 200_000

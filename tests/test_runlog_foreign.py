@@ -9,18 +9,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seams import (
+    EVENTS,
+    LIGHTNING,
+    Budget,
+    EventReader,
+    ForeignRun,
+    Messages,
+    State,
+    find_records,
+    masked_sums,
+    open_catalog,
+    open_source,
+    read_curves,
+    read_facts,
+    read_foreign,
+)
 
-from torcheer.control.control_records import State
 from torcheer.errors import ArchiveDamaged
-from torcheer.foreign.readers.budget import Budget
-from torcheer.foreign.readers.logs.event_messages import EventReader
-from torcheer.foreign.readers.logs.event_records import find_records, masked_sums
-from torcheer.foreign.readers.protobuf import Messages
 from torcheer.samples import EDGES
-from torcheer.studio.runs.foreign_run import EVENTS, LIGHTNING, ForeignRun, read_foreign
-from torcheer.studio.runs.run_curves import read_curves
-from torcheer.studio.runs.run_facts import read_facts
-from torcheer.studio.sources.open_source import open_catalog, open_source
 
 WRITTEN = Path(__file__).parent / "data" / "tensorboard"  # by torch.utils.tensorboard of torch 2.11, tensorboard 2.21
 FILE = WRITTEN / "events.out.tfevents.1000.fixture.0"

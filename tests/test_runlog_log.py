@@ -14,16 +14,11 @@ import numpy as np
 import pytest
 from archive_checks import disk
 from children import Child, run_python
+from seams import FollowedLog, LogWriter, RunLog, TableHead, decode_cell, encode_cell, summary_of
 from waiting import wait_until
 
 from torcheer.archive import Archive
-from torcheer.monitor.array_statistics import summary_of
 from torcheer.records import Sample
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.runlog.log_frames import decode_cell, encode_cell
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.runlog.table_records import TableHead
 from torcheer.samples import BINS, Alert, Delivery
 
 

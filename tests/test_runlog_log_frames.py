@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import about_log, cell_of, decode_cell, encode_cell, is_cell, is_understood, open_source, read_facts
 
 import torcheer as tl
 from torcheer.archive import Writer
 from torcheer.errors import ArchiveDamaged
-from torcheer.runlog.log_frames import about_log, decode_cell, encode_cell, is_cell, is_understood
-from torcheer.runlog.table_cells import cell_of
-from torcheer.studio.runs.run_facts import read_facts
-from torcheer.studio.sources.open_source import open_source
 
 ROWS = {"step": [1], "time": [1.0], "cells": {"loss": [0.5]}}
 
@@ -67,7 +64,7 @@ def test_a_frame_that_is_otherwise_is_left_out_with_a_sentence(about: dict[str, 
 
 
 def test_a_curve_leaves_out_a_number_that_no_float_holds(tmp_path: Path) -> None:
-    from torcheer.studio.runs.run_curves import read_curves
+    from seams import read_curves
 
     path = write_run(tmp_path / "run", {"rows": {"metric": ROWS}}, rows_with(step=[2], cells={"loss": [10**400]}))
     assert read_curves(path, "run", ["loss"])["loss"].y.tolist() == [0.5]
@@ -98,7 +95,7 @@ def test_operations_whose_numbers_are_others_are_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"written": ""}, {"written": "1"}, {"handled": None}, {"lost": [1]}])
 def test_an_account_whose_counts_are_no_numbers_is_none(change: dict[str, Any], tmp_path: Path) -> None:
-    from torcheer.runlog.writer_log import WriterLog
+    from seams import WriterLog
 
     account = {"offered": 2, "handled": 1, "lost": 0, "damaged": 0, "restarts": 0, "dropped": [], "written": 1}
     log = write_run(tmp_path / "good", {"account": account}) / "log" / "train"
@@ -153,9 +150,10 @@ def test_a_damaged_config_of_a_run_names_its_file(text: str, tmp_path: Path) -> 
 
 
 def test_the_statistics_of_a_value_without_a_shape_are_reported(tmp_path: Path) -> None:
+    from seams import COUNTS, STATISTICS
+
+    from torcheer.inspector import open_watch
     from torcheer.records import Sample
-    from torcheer.runlog.log_frames import COUNTS, STATISTICS
-    from torcheer.runlog.watch_reader import open_watch
 
     with Writer(tmp_path / "log" / "watch", about=about_log("watch")) as writer:
         arrays = {"statistics": np.zeros((1, len(STATISTICS))), "counts": np.zeros((1, len(COUNTS)), np.int64)}

@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Column, FollowedLog, LogWriter, RunLog, StepDone, TableHead, TrainingLog, begin_run
 from waiting import wait_until
 
 from torcheer.errors import CannotWrite
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.runlog.run_folder import begin_run
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.training.loop.events import StepDone
-from torcheer.training.observe.training_log import TrainingLog
 
 COLUMNS = (
     Column("Run", "int", plotted=False), Column("err", fixed=(0.0, float("inf")), error="std"), Column("std"),

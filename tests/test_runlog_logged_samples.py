@@ -11,18 +11,13 @@ import numpy as np
 import pytest
 import torch
 from children import Child
+from seams import FollowedLog, LoggedSamples, LogWriter, RunLog, about_log, read_media
 from waiting import wait_until
 
 import torcheer as tl
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument
 from torcheer.records import Sample
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.runlog.log_frames import about_log
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.runlog.media.logged_samples import LoggedSamples
-from torcheer.runlog.media.media_intake import read_media
 
 KINDS = ("image", "audio", "text", "table", "confusion")
 
@@ -192,7 +187,7 @@ def test_a_record_that_is_not_ours_is_left_out_and_said(tmp_path: Path, record: 
 
 
 def test_show_lists_how_many_of_each_and_their_steps(tmp_path: Path) -> None:
-    from torcheer.training.observe.run_contents import describe_run
+    from seams import describe_run
 
     model = torch.nn.Linear(2, 2)
     with tl.live(model, to=tmp_path, open_server=False) as view:

@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from torcheer.runlog.log_reader import column_for
-from torcheer.runlog.table_records import TableHead
-from torcheer.runlog.tables.folded_cells import CellBlock, fold_cells, join_cells
-from torcheer.runlog.tables.long_table import LongTable
+from seams import CellBlock, LongTable, TableHead, column_for, fold_cells, join_cells
 
 
 def table(most_rows: int = 1000, **options: Any) -> LongTable:

@@ -7,9 +7,9 @@ import wave
 
 import numpy as np
 import pytest
+from seams import image_note, pixels_of, png_bytes, sound_note, sound_of, wav_bytes
 
 from torcheer.errors import ArchiveDamaged
-from torcheer.runlog.media.media_files import image_note, pixels_of, png_bytes, sound_note, sound_of, wav_bytes
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])

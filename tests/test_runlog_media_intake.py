@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import Media, MediaIntake, media_intake
 
 import torcheer as tl
-from torcheer.runlog.media import media_intake
-from torcheer.runlog.media.media_intake import Media, MediaIntake
-from torcheer.runlog.table import Table
+from torcheer.studio import Table
 
 
 def split(**entries: Any) -> tuple[dict[str, Any], list[Media], list[str]]:

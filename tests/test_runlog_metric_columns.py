@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.runlog.tables.metric_columns import last_metrics, metric_columns
+from seams import LogWriter, RunLog, last_metrics, metric_columns
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12).filter(lambda name: name != "Step")
 CELLS = st.one_of(st.none(), st.integers(-5, 5), st.floats())

@@ -10,18 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rank_logs import RankLog
+from seams import (
+    COUNTS,
+    STATISTICS,
+    FollowedLog,
+    Shard,
+    acts,
+    main,
+    merge_statistics,
+    ranked,
+    sample_row,
+    split_rank,
+    summary_of,
+)
 
 import torcheer as tl
 from torcheer.errors import BadArgument, ValueUnavailable
 from torcheer.inspector import open_watch
-from torcheer.monitor.array_statistics import summary_of
-from torcheer.monitor.cli import main
-from torcheer.ranks import Shard, acts, ranked, split_rank
 from torcheer.records import Sample
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.runlog.log_buffer import sample_row
-from torcheer.runlog.log_frames import COUNTS, STATISTICS
-from torcheer.runlog.ranks.rank_merge import merge_statistics
 from torcheer.samples import Delivery
 
 WEIGHT = ("fc.weight", "weight")

@@ -13,15 +13,10 @@ import torch
 import training_cases
 from children import run_python
 from folder_runs import logged
+from seams import LogWriter, RunEnd, lock_folder, open_source, outcome_of, read_end, read_facts
 from torch import nn
 
 import torcheer as tl
-from torcheer.disk import lock_folder
-from torcheer.runlog.follow.run_end import RunEnd, read_end
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.studio.run_outcome import outcome_of
-from torcheer.studio.runs.run_facts import read_facts
-from torcheer.studio.sources.open_source import open_source
 
 KILLED = """
 import os, signal, sys

@@ -12,18 +12,14 @@ from typing import Any
 import pytest
 import torch
 from children import Child
+from seams import LiveSource, MachineReader, RunLog, SystemRows
 from torch import nn
 from torch.utils.data import TensorDataset
 from waiting import wait_until
 
 import torcheer as tl
 from torcheer.errors import BadArgument
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.machine.machine_readings import MachineReader
-from torcheer.runlog.machine.system_rows import SystemRows
-from torcheer.runlog.run_tables import logs
-from torcheer.runlog.table import Table
-from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio import Table, logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 
 CPU = {"process CPU %", "process RAM GB", "CPU %", "RAM GB"}

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from torcheer.runlog.table_cells import cell_of, frozen_cells
+from seams import cell_of, frozen_cells
 
 NAN = float("nan")
 

@@ -12,18 +12,24 @@ import numpy as np
 import pytest
 from archive_checks import disk
 from children import Child, run_python
+from seams import (
+    COUNTS,
+    LAYER,
+    STATISTICS,
+    TYPES,
+    LogWriter,
+    Plan,
+    WatchAnalysis,
+    about_log,
+    from_bytes,
+    resolve_rules,
+    summary_of,
+)
 from waiting import wait_until
 
 from torcheer.archive import Archive, Writer
-from torcheer.encoding import TYPES, from_bytes
-from torcheer.monitor.analysis import WatchAnalysis
-from torcheer.monitor.array_statistics import summary_of
-from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.rules import resolve_rules
+from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.runlog.log_frames import COUNTS, LAYER, STATISTICS, about_log
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import Alert, Delivery
 
 

@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_python
+from seams import Plan, WatchAnalysis, resolve_rules, summary_of
 
 from torcheer.errors import NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
-from torcheer.monitor.analysis import WatchAnalysis
-from torcheer.monitor.array_statistics import summary_of
-from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.rules import resolve_rules
+from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import BINS, PERCENTILES, Delivery
 
 RANDOM = np.random.default_rng(0)

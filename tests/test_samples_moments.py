@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from seams import _report_statistics as of_report
+from seams import _tool_statistics as of_mcp
+from seams import describe_numbers, summarise, summary_of
 from test_monitor_array_statistics import on_device
 
 import torcheer as tl
-from torcheer.mcp_server.run_tools import _statistics as of_mcp
-from torcheer.monitor.array_statistics import summarise, summary_of
 from torcheer.samples import Moments, moments_of
-from torcheer.studio.report.report_tables import _statistics as of_report
-from torcheer.studio.tensors.tensor_statistics import describe_numbers
 
 
 def far() -> torch.Tensor:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from models import NamedLayers
+from seams import choose
 from torch import Tensor, nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.selection import FORMS, REFUSALS, ModuleLayer, Selector, config_fault, matches_value, parse, parse_all
-from torcheer.tap.module_selection import choose
 
 X = torch.linspace(-1, 1, 72).reshape(2, 1, 6, 6)
 

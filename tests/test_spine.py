@@ -15,10 +15,9 @@ import pytest
 import spine_loop
 from children import Child, has_ended
 from fast_cases import fast_first
+from seams import RunLog
 from studio_socket import Page
 from waiting import wait_until
-
-from torcheer.runlog.log_reader import RunLog
 
 PROGRAM = Path(__file__).with_name("spine_loop.py")
 LIVE, WATCH = "train_step", "metric"  # the tables in which the page and the watch have each step's loss

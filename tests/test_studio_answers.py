@@ -12,13 +12,9 @@ import pytest
 from folder_runs import sweep
 
 pytest.importorskip("uvicorn")
+from seams import ANSWERS, from_json, messages, start
 from studio_socket import Page
 from studio_stage import Stage, stage
-
-from torcheer.studio.connections import messages
-from torcheer.studio.connections.answers import ANSWERS
-from torcheer.wire.json_codec import from_json
-from torcheer.wire.open_viewer import start
 
 UNIT = {"layer": "Hidden1", "unit": 3, "variable": "Act", "moment": -1}
 LAYER_QUESTIONS: dict[str, dict[str, Any]] = {

@@ -11,6 +11,7 @@ import pytest
 import torch
 from browser import _awake, watch
 from playwright.sync_api import expect
+from seams import PassSource
 from studio_socket import Page
 from torch import nn
 from waiting import WAIT_SECS
@@ -18,7 +19,6 @@ from waiting import WAIT_SECS
 import torcheer as tl
 import torcheer.autograd as autograd
 from torcheer.errors import NotTraced
-from torcheer.studio.sources.pass_source import PassSource
 
 READY = "#torcheer[data-ready=true]"
 HOSTILE = "<img src=x onerror=window·hacked=1>"

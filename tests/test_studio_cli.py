@@ -18,15 +18,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from children import Child, has_ended, run_python
+from seams import child_process, listen, open_viewer, run_viewer, serve_path, start, viewer_process
 from studio_socket import Page, cookie_of
 from waiting import WAIT_SECS, wait_until
 
 from torcheer.errors import BadArgument, CannotWrite
-from torcheer.studio.server import listen, serve_path
+from torcheer.studio import Viewer
 from torcheer.training.control import Control
-from torcheer.training.control.start_studio import run_viewer
-from torcheer.wire import child_process, open_viewer, viewer_process
-from torcheer.wire.open_viewer import Viewer, start
 
 URL = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}")
 

@@ -17,6 +17,7 @@ from compared_runs import HOSTILE, run_with_checkpoints, two_files
 from folder_runs import logged, sweep
 from playwright.sync_api import expect
 from safetensors.numpy import load_file, save_file
+from seams import Column, ComparisonCatalog, SourceCatalog, TableHead, TableRows, open_catalog
 from studio_pages import Pages, opened, settled  # noqa: F401
 from studio_serving import serving
 from studio_stage import Stage
@@ -24,10 +25,6 @@ from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.comparison.open_comparison import ComparisonCatalog
-from torcheer.studio.connections.source_pages import SourceCatalog
-from torcheer.studio.sources.open_source import open_catalog
 
 Served = Callable[[SourceCatalog], str]
 

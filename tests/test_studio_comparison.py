@@ -11,26 +11,32 @@ import pytest
 import torch
 from compared_runs import HOSTILE, run_with_checkpoints, two_files, weights
 from safetensors.numpy import save_file
+from seams import (
+    AskSlice,
+    AskStatistics,
+    ComparisonSource,
+    LazyDifference,
+    Window,
+    answer_slice,
+    answer_statistics,
+    choose_checkpoint,
+    cut,
+    measure,
+    open_comparison,
+    pair_names,
+    tensors_of,
+)
+from seams import difference_of_arrays as difference
 from test_history_difference_hints import leave_unwritten, with_memory
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
 from torcheer.errors import BadArgument
-from torcheer.history.alignment.array_difference import difference, measure
-from torcheer.studio.comparison.comparison_source import ComparisonSource
-from torcheer.studio.comparison.open_comparison import open_comparison
-from torcheer.studio.comparison.run_checkpoints import choose_checkpoint
-from torcheer.studio.comparison.tensor_pairs import pair_names
-from torcheer.studio.connections.messages import AskSlice, AskStatistics
-from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
-from torcheer.studio.tensors.lazy_difference import LazyDifference
-from torcheer.studio.tensors.tensor_slices import Window, cut
 
 pytest.importorskip("uvicorn")
+from seams import start
 from studio_socket import Page
-
-from torcheer.wire.open_viewer import start
 
 
 def compared(first: Path | str, second: Path | str) -> ComparisonSource:

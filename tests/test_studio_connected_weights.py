@@ -9,19 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import (
+    Host,
+    Layer,
+    LayerProbes,
+    LiveSource,
+    Moment,
+    MomentQueries,
+    Network,
+    Part,
+    Projection,
+    RecordedValue,
+    Timeline,
+    Wants,
+    into,
+    net_of,
+    out_of,
+)
 from torch import nn
 from waiting import wait_until
-
-from torcheer.control.control_records import Wants
-from torcheer.control.loop_messages import Moment
-from torcheer.host.follow.layer_probes import LayerProbes
-from torcheer.host.host import Host
-from torcheer.network.network_records import Layer, Network, Projection
-from torcheer.network.placement import net_of
-from torcheer.studio.sources.connected_weights import Part, into, out_of
-from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
-from torcheer.studio.sources.timeline import Timeline
 
 torch.manual_seed(0)
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from fast_cases import fast_first
 from playwright.sync_api import expect
+from seams import Act, Change, Parameter
 from studio_pages import Pages, opened  # noqa: F401
 from studio_stage import Stage
 from waiting import wait_until
-
-from torcheer.control.control_records import Act, Change, Parameter
 
 
 def button(page: Any, name: str) -> Any:

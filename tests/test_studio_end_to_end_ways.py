@@ -17,13 +17,13 @@ import pytest
 from browser import _awake
 from children import run_python
 from playwright.sync_api import expect
+from seams import inline
 from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_programs import GONE, Panel, project, started
 from studio_stage import stage
 from waiting import wait_until
 
 from torcheer.archive import Archive
-from torcheer.wire.open_viewer import inline
 
 MODEL = """
 import json, time

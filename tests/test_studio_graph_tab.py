@@ -15,6 +15,7 @@ import pytest
 import torch
 from models import SkipBlock
 from playwright.sync_api import expect
+from seams import LogSource
 from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import View
 from studio_socket import Page
@@ -23,7 +24,6 @@ from torch import Tensor, nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.studio.sources.log_source import LogSource
 
 HOSTILE = "<img src=x onerror=window·hacked=1>"
 READY = "#torcheer[data-ready=true]"

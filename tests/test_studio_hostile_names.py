@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.runlog.media.media_types import Image, Text
+from torcheer import Image, Text
 
 pytestmark = pytest.mark.browser
 HOSTILE = "<img src=x onerror=hacked=1>"

@@ -13,27 +13,32 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from studio_stage import Stage
-
-from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.network.placement import net_of
-from torcheer.network.unit_grids import Grid, grid_of
-from torcheer.studio.connections.messages import FrameHead, Look
-from torcheer.studio.connections.subscriptions import wants_of
-from torcheer.studio.sources.layer_frames import (
+from seams import (
     GAP,
     LEAST,
     MINUS,
-    MOST,
     MOST_CELLS,
     NAN,
     PLUS,
+    FrameHead,
+    Grid,
+    Layer,
     LayerFrames,
+    Look,
+    Network,
+    Variable,
+    grid_of,
     is_gap,
     message_of,
+    net_of,
     parse_frame,
     picture_of,
+    wants_of,
 )
+from seams import (
+    MOST_LEVEL as MOST,
+)
+from studio_stage import Stage
 
 STEPS = MOST - LEAST
 NAMES = {"look": 3, "moment": 7, "layer": "conv", "variable": "Act"}

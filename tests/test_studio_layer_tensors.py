@@ -10,21 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import (
+    AskSlice,
+    AskStatistics,
+    InvalidMessage,
+    LogSource,
+    Moment,
+    RecordedValue,
+    Source,
+    TensorHead,
+    Timeline,
+    Window,
+    answer_slice,
+    answer_statistics,
+    cut,
+    open_source,
+    tensors_of,
+)
+from seams import parse_message as parse
 from studio_runs import captured, trained
 from torch import nn
 
 import torcheer as tl
-from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument, ValueUnavailable
-from torcheer.studio.connections.message_parsing import InvalidMessage, parse
-from torcheer.studio.connections.messages import AskSlice, AskStatistics, TensorHead
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.open_source import open_source
-from torcheer.studio.sources.source import Source
-from torcheer.studio.sources.timeline import Timeline
-from torcheer.studio.tensors.layer_tensors import answer_slice, answer_statistics, tensors_of
-from torcheer.studio.tensors.tensor_slices import Window, cut
 
 
 class Small(nn.Module):

@@ -14,16 +14,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import (
+    Act,
+    AlertSeen,
+    Change,
+    Host,
+    Layer,
+    LiveSource,
+    Network,
+    Order,
+    Parameter,
+    Ring,
+    State,
+    Variable,
+    Wants,
+    viewer_connection,
+)
 from studio_hosts import NETWORK, Liar, started, tell
 from waiting import wait_until
-
-from torcheer.control.control_records import Act, Change, Order, Parameter, State, Wants
-from torcheer.control.loop_messages import AlertSeen
-from torcheer.host import viewer_connection
-from torcheer.host.host import Host
-from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.studio.sources.live_source import LiveSource
-from torcheer.wire.ring import Ring
 
 LOOK = Wants(("Act",), weights=True)
 

@@ -15,6 +15,23 @@ import torch
 from children import run_python
 from models import small
 from safetensors.torch import load_file, save_file
+from seams import (
+    Host,
+    Layer,
+    LogSource,
+    LogWriter,
+    Network,
+    Projection,
+    Variable,
+    Wants,
+    begin_run,
+    followed_log,
+    log_reader,
+    log_source,
+    open_source,
+    summary_of,
+    to_json,
+)
 from studio_hosts import NETWORK, started
 from studio_runs import captured, fake, trained
 from torch import nn
@@ -23,20 +40,8 @@ from watch_checks import train
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer
-from torcheer.control.control_records import Wants
-from torcheer.host.host import Host
-from torcheer.monitor.array_statistics import summary_of
-from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.records import Sample
-from torcheer.runlog import log_reader
-from torcheer.runlog.follow import followed_log
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.runlog.run_folder import begin_run
 from torcheer.samples import Delivery
-from torcheer.studio.sources import log_source
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.studio.sources.open_source import open_source
-from torcheer.wire.json_codec import to_json
 
 
 @pytest.fixture(scope="module")

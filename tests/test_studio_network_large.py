@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import Layer
 from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import COLD_HOT, Made, View, look_at, ramp
 from studio_stage import Stage
 from waiting import wait_until
-
-from torcheer.network.network_records import Layer
 
 STEPS = """async (count) => {
     const button = (name) => document.querySelector(`.network-time [aria-label="${name}"]`);

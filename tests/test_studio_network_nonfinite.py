@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from seams import Layer, Projection, State
 from studio_pages import Pages, opened, pixels  # noqa: F401
 from studio_scene import COLD_HOT, GREEN, VIRIDIS, Made, View, look_at, ramp, strong
 from studio_stage import Stage, value
 from waiting import wait_until
-
-from torcheer.control.control_records import State
-from torcheer.network.network_records import Layer, Projection
 
 NAMES = ("constructor", "__proto__", "toString", "hasOwnProperty")  # what every object of the page has
 

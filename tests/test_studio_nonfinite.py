@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 from fast_cases import fast_first
 from playwright.sync_api import expect
+from seams import GAP, Column, Layer, Network, TableHead, TableRows, Variable, net_of
 from studio_pages import Pages, opened, pixels, settled  # noqa: F401
 from studio_scene import View
 from studio_stage import Stage
 from waiting import wait_until
-
-from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.network.placement import net_of
-from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.sources.layer_frames import GAP
 
 pytestmark = pytest.mark.browser
 NAN, PLUS, MINUS = (0xC2, 0x18, 0x7F), (0x11, 0x18, 0x27), (0x00, 0x89, 0x7B)  # in the light

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import MINUS, NAN, PLUS
 from studio_socket import Page
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.studio.sources.layer_frames import MINUS, NAN, PLUS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

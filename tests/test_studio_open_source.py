@@ -10,6 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from seams import (
+    Channel,
+    Host,
+    LiveSource,
+    LogSource,
+    PassSource,
+    PathCatalog,
+    open_catalog,
+    open_source,
+    runs_in,
+    start,
+)
 from studio_hosts import NETWORK
 from studio_runs import captured, fake, recorded
 from studio_socket import Page
@@ -18,13 +30,6 @@ from waiting import wait_until
 import torcheer as tl
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument, NotAnArchive, UnknownLayer
-from torcheer.host.host import Host
-from torcheer.studio.connections.source_pages import Channel
-from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.studio.sources.open_source import PathCatalog, open_catalog, open_source, runs_in
-from torcheer.studio.sources.pass_source import PassSource
-from torcheer.wire.open_viewer import start
 
 # -- one thing ---------------------------------------------------------------------------------------------------------
 

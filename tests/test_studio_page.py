@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from fast_cases import fast_first
 from playwright.sync_api import expect
+from seams import Every
 from studio_pages import Pages, opened, pixels, served, settled  # noqa: F401
 from studio_stage import MARKUP, Stage
 from waiting import wait_until
-
-from torcheer.control.control_records import Every
 
 
 def test_the_page_says_what_it_shows_and_where_it_is(open_page: Pages) -> None:

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+from seams import Column, Parameter, Run, TableHead, TableRows
 from studio_pages import Pages, opened, served  # noqa: F401
 from studio_stage import TRIALS, Stage, StagePlace
 from waiting import wait_until
-
-from torcheer.control.control_records import Parameter
-from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.connections.messages import Run
 
 HOSTILE = ("constructor", "__proto__", "toString", "hasOwnProperty")
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import PassSource, open_source
 from studio_runs import Digits, recorded
 from torch import nn
 
 import torcheer as tl
 from torcheer.errors import TorcheerError
-from torcheer.studio.sources.open_source import open_source
-from torcheer.studio.sources.pass_source import PassSource
 
 
 def passed(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> PassSource:

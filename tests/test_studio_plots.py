@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from fast_cases import fast_first
 from playwright.sync_api import expect
+from seams import Column, TableHead, TableRows
 from studio_pages import Pages, opened, pixels, settled  # noqa: F401
 from studio_stage import MARKUP, Stage
 from waiting import wait_until
-
-from torcheer.runlog.table_records import Column, TableHead, TableRows
 
 BLUE, ORANGE = (0, 114, 178), (213, 94, 0)  # of the first two lines, in light colours
 SVG = "{http://www.w3.org/2000/svg}"

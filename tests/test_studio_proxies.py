@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from children import Child
+from seams import jupyter_entry
 from studio_socket import Page, cookie_of
 from test_studio_security import handshake
-
-from torcheer.studio.jupyter_entry import jupyter_entry
 
 HOST, ORIGIN = "studio.example.org", "https://studio.example.org"
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import expect
 from rank_logs import RankLog
+from seams import open_catalog
 from studio_pages import Pages, opened, running  # noqa: F401
-
-from torcheer.studio.sources.open_source import open_catalog
 
 
 def test_a_page_has_a_row_of_ranks_with_those_that_are_slow_or_differ(tmp_path: Path, open_page: Pages) -> None:

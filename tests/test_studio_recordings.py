@@ -13,20 +13,29 @@ import ml_dtypes
 import numpy as np
 import pytest
 from archive_checks import unwritable
+from seams import (
+    AlertSeen,
+    Column,
+    Layer,
+    LiveSource,
+    LogSource,
+    Moment,
+    Network,
+    Parameter,
+    Projection,
+    RecordedValue,
+    Source,
+    State,
+    TableHead,
+    TableRows,
+    Variable,
+    net_of,
+    open_catalog,
+    recordings_in,
+)
 
 from torcheer.archive import Writer
-from torcheer.control.control_records import Parameter, State
-from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
-from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.network.placement import net_of
-from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.open_source import open_catalog
-from torcheer.studio.sources.recordings import recordings_in
-from torcheer.studio.sources.source import Source
 
 NET = net_of(
     Network(

@@ -17,20 +17,25 @@ import numpy as np
 import pytest
 import torch
 from children import run_python
+from seams import (
+    Layer,
+    Moment,
+    Network,
+    RecordedValue,
+    Report,
+    Source,
+    Timeline,
+    Variable,
+    net_of,
+    parse_frame,
+    write_report,
+)
 from torch import nn
 
 import torcheer as tl
+from torcheer import Image
 from torcheer.cli import main
-from torcheer.control.loop_messages import Moment
 from torcheer.errors import BadArgument
-from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.network.placement import net_of
-from torcheer.runlog.media.media_types import Image
-from torcheer.studio.report.report import Report, write_report
-from torcheer.studio.sources.layer_frames import parse_frame
-from torcheer.studio.sources.moment_queries import RecordedValue
-from torcheer.studio.sources.source import Source
-from torcheer.studio.sources.timeline import Timeline
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

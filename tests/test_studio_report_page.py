@@ -18,7 +18,7 @@ from torch import nn
 from waiting import WAIT_SECS, wait_until
 
 import torcheer as tl
-from torcheer.runlog.media.media_types import Image
+from torcheer import Image
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><img src=x onerror=window&#46;hacked=1>"

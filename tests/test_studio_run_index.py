@@ -10,18 +10,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 from folder_runs import logged, sweep
+from seams import (
+    RunCurves,
+    RunIndex,
+    RunNotes,
+    is_live,
+    kind_of,
+    list_cells,
+    list_columns,
+    load_index,
+    open_catalog,
+    read_facts,
+    read_notes,
+    run_details,
+    run_index,
+    runs_below,
+    save_index,
+    thinned,
+    write_notes,
+)
+from seams import open_source_module as open_source
 from studio_runs import fake
 
 from torcheer.errors import BadArgument
-from torcheer.studio.runs import run_index
-from torcheer.studio.runs.index_file import load_index, save_index
-from torcheer.studio.runs.run_curves import RunCurves, thinned
-from torcheer.studio.runs.run_facts import read_facts
-from torcheer.studio.runs.run_index import RunIndex
-from torcheer.studio.runs.run_notes import RunNotes, read_notes, write_notes
-from torcheer.studio.runs.run_table import list_cells, list_columns, run_details
-from torcheer.studio.sources import open_source
-from torcheer.studio.sources.open_source import is_live, kind_of, open_catalog, runs_below
 
 
 @pytest.fixture(autouse=True)

@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 from folder_runs import logged, sweep
+from seams import Host, lock_folder, move_to_trash, take_back
 from studio_runs import fake
 from waiting import wait_until
 
-from torcheer.disk import lock_folder
 from torcheer.errors import ArchiveBusy, BadArgument
-from torcheer.host.host import Host
-from torcheer.studio.runs.run_removal import move_to_trash, take_back
 
 pytest.importorskip("uvicorn")
+from seams import start
 from studio_socket import Page
-
-from torcheer.wire.open_viewer import start
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import Answer, FollowedLog, LiveSource, LogSource, LogWriter, SampleIndex, about_log, answer_of, followed_log
 from test_runlog_logged_samples import log_to, put, samples
 from waiting import wait_until
 
@@ -17,14 +18,6 @@ import torcheer as tl
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
-from torcheer.runlog.follow import followed_log
-from torcheer.runlog.follow.followed_log import FollowedLog
-from torcheer.runlog.log_frames import about_log
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.studio.connections.messages import Answer
-from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.studio.sources.sample_index import SampleIndex, answer_of
 
 
 def split(message: Any) -> tuple[dict[str, Any], bytes]:

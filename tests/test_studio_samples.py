@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from playwright.sync_api import expect
+from seams import Live, LogWriter, about_log, open_catalog
 from studio_pages import Pages, opened  # noqa: F401
 from studio_serving import serving
 from test_runlog_logged_samples import log_to, put
@@ -18,11 +19,7 @@ from waiting import wait_until
 
 import torcheer as tl
 from torcheer.archive import Writer
-from torcheer.host.live import Live
 from torcheer.records import Sample
-from torcheer.runlog.log_frames import about_log
-from torcheer.runlog.log_writer import LogWriter
-from torcheer.studio.sources.open_source import open_catalog
 
 MARKUP = "<img src=x onerror=alert(1)><b>bold</b>"
 

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+from seams import ROUTES, page_file
 from studio_socket import Page, cookie_of
 from studio_stage import MARKUP, stage
-
-from torcheer.studio.routes import ROUTES, page_file
 
 PATHS = [way.path for way in ROUTES if not way.socket]
 SOCKETS = [way.path for way in ROUTES if way.socket]

@@ -12,18 +12,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from seams import ACTIONS, GAP, MOST_ANSWERS, Every, Hub, Layer, Look, Network, PageConnection, Wants, net_of, page_file
 from studio_socket import FakeSocket, Page, cookie_of
 from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePlace, stage, value
 from waiting import wait_until
-
-from torcheer.control.control_records import ACTIONS, Every, Wants
-from torcheer.network.network_records import Layer, Network
-from torcheer.network.placement import net_of
-from torcheer.studio.connections.message_handlers import Hub
-from torcheer.studio.connections.messages import Look
-from torcheer.studio.connections.page_connection import MOST_ANSWERS, PageConnection
-from torcheer.studio.routes import page_file
-from torcheer.studio.sources.layer_frames import GAP
 
 NAMES = [layer.name for layer in LAYERS]
 
@@ -243,7 +235,7 @@ def test_looks_that_are_the_same_tell_the_host_nothing(still: tuple[str, Stage])
 
 
 def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, Stage], monkeypatch: Any) -> None:
-    from torcheer.studio.sources import layer_frames
+    from seams import layer_frames
 
     made: list[int] = []
     real = layer_frames.picture_of
@@ -257,7 +249,7 @@ def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, St
 
 
 def test_pictures_that_were_looked_at_take_a_bounded_room() -> None:
-    from torcheer.studio.sources.layer_frames import LayerFrames
+    from seams import LayerFrames
 
     source, pictures = Stage(paused=True, states=KEPT), LayerFrames()
     pictures.MOST_BYTES = 100_000
@@ -342,7 +334,7 @@ def test_the_page_comes_compressed_to_who_can_read_it(still: tuple[str, Stage]) 
 
 
 def test_a_page_that_is_not_built_says_how_to_build_it_and_then_comes(monkeypatch: Any) -> None:
-    from torcheer.studio.routes import PageFile
+    from seams import PageFile
 
     built: list[bytes] = []
     monkeypatch.setattr("torcheer.studio.routes.page_file", lambda name: built[0] if built else None)

@@ -12,11 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 from browser import _awake
 from fast_cases import fast_first
+from seams import PageAddress, inline, page_file
 from studio_stage import Stage, stage
-
-from torcheer.studio.routes import page_file
-from torcheer.wire.open_viewer import inline
-from torcheer.wire.page_address import PageAddress
 
 pytestmark = pytest.mark.skipif(page_file("index.html") is None, reason="the page is not built: `make web`")
 
@@ -103,7 +100,7 @@ def test_a_link_on_another_page_opens_it(page: Any, staged: tuple[str, Stage], e
 
 
 def test_the_private_file_opens_it(page: Any, staged: tuple[str, Stage], monkeypatch: Any) -> None:
-    from torcheer.wire import open_viewer
+    from seams import open_viewer
 
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)

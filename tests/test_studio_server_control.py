@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from seams import ACTIONS, Act, Change
 from studio_socket import Page
 from studio_stage import ITEMS, Stage, stage
 from waiting import wait_until
-
-from torcheer.control.control_records import ACTIONS, Act, Change
 
 
 @pytest.fixture

@@ -20,18 +20,22 @@ import numpy as np
 import pytest
 from children import Child
 from fast_cases import fast_first
+from seams import (
+    MOST_ANSWERS,
+    MOST_CELLS,
+    Layer,
+    Network,
+    Variable,
+    connection_limits,
+    listen,
+    net_of,
+    page_connection,
+    routes,
+)
 from studio_socket import WAIT_SECS, Page, cookie_of
 from studio_stage import Stage, stage
 from waiting import wait_until
 from websockets.exceptions import ConnectionClosed
-
-from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.network.placement import net_of
-from torcheer.studio import routes
-from torcheer.studio.connections import connection_limits, page_connection
-from torcheer.studio.connections.page_connection import MOST_ANSWERS
-from torcheer.studio.server import listen
-from torcheer.studio.sources.layer_frames import MOST_CELLS
 
 MEGABYTE = 1 << 20
 

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seams import Act, Change, Host, Order, Parameter, State, Wants, start
 from studio_hosts import NETWORK, tell
 from studio_socket import Page
 from waiting import wait_until
-
-from torcheer.control.control_records import Act, Change, Order, Parameter, State, Wants
-from torcheer.host.host import Host
-from torcheer.wire.open_viewer import start
 
 
 @pytest.fixture

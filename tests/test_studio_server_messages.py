@@ -8,17 +8,12 @@ import random
 from typing import Any
 
 import pytest
+from seams import FROM_PAGE, Every, Hub, InvalidMessage, PageConnection, Problem, messages
+from seams import MOST_MESSAGE_BYTES as MOST_BYTES
+from seams import parse_message as parse
 from studio_socket import FakeSocket
 from studio_socket import Page as SocketPage
 from studio_stage import Stage, StagePlace, stage
-
-from torcheer.control.control_records import Every
-from torcheer.control.loop_messages import Problem
-from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_handlers import Hub
-from torcheer.studio.connections.message_parsing import MOST_BYTES, InvalidMessage, parse
-from torcheer.studio.connections.messages import FROM_PAGE
-from torcheer.studio.connections.page_connection import PageConnection
 
 GOOD: list[dict[str, Any]] = [
     {"kind": "look", "look": 3, "variable": "Act", "item": 1, "moment": 4, "layer": "Hidden1", "unit": 2, "raster": 10},

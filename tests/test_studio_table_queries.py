@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seams import MOST_ROWS, AskAnalysis, Column, TableHead, TableRows, analyse_column
 
 from torcheer.errors import BadArgument
-from torcheer.runlog.table import Table
-from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.studio.connections.messages import AskAnalysis
-from torcheer.studio.sources.table_queries import MOST_ROWS, analyse_column
+from torcheer.studio import Table
 
 CELLS = np.random.default_rng(0).normal(size=(12, 2, 3))
 KINDS = ("similarity", "pca", "clusters")

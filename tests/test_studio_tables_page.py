@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from seams import Column, TableHead, TableRows
 from studio_pages import Pages, opened, pixels, served, settled  # noqa: F401
 from studio_stage import MARKUP, Stage, value
 from waiting import wait_until
-
-from torcheer.runlog.table_records import Column, TableHead, TableRows
 
 
 def column(page: Any, number: int) -> list[str]:

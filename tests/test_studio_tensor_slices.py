@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seams import PIECE, Window, as_sent, cut, describe_numbers
 
 from torcheer.errors import BadArgument
-from torcheer.studio.tensors.tensor_slices import PIECE, Window, as_sent, cut
-from torcheer.studio.tensors.tensor_statistics import describe_numbers
 
 TYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
          "float64", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]  # fmt: skip

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from torcheer.control.loop_messages import Moment
-from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.network.placement import net_of
-from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
-from torcheer.studio.sources.timeline import Timeline, Values
+from seams import Layer, Moment, MomentQueries, Network, Projection, RecordedValue, Timeline, Values, Variable, net_of
 
 NET = net_of(
     Network(

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from children import has_ended
+from seams import start
 from studio_programs import project
 from studio_socket import Page
 from terminals import Terminal
 from waiting import wait_until
 
 from torcheer.errors import CannotWrite
-from torcheer.wire.open_viewer import start
 
 pytest.importorskip("uvicorn")
 STARTS = """

@@ -15,20 +15,14 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
+from seams import EAGER_STANCE, CompiledCall, PassTap, PreservedState, compiled_parts, copied
 from test_host_network_finder import Counting, state_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torcheer as tl
 from torcheer.errors import UnknownLayer
-from torcheer.inspector import open_watch
-from torcheer.monitor.watch import Transport
-from torcheer.tap.compiled.compiled_calls import CompiledCall
-from torcheer.tap.compiled.compiled_parts import compiled_parts
-from torcheer.tap.compiled.eager_pass import copied
-from torcheer.tap.compiled.eager_stance import EAGER_STANCE
-from torcheer.tap.compiled.preserved_state import PreservedState
-from torcheer.tap.pass_tap import PassTap
+from torcheer.inspector import Transport, open_watch
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 pytestmark = pytest.mark.filterwarnings("ignore:torcheer.watch:RuntimeWarning")

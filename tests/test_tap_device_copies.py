@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from torcheer.tap.device_copies import READY, SharedCopies, copy_to_host, host_copy
+from seams import READY, SharedCopies, copy_to_host, host_copy
 
 
 def test_the_same_numbers_are_copied_once_for_all_who_share() -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from seams import MachineReader, device_memory
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.runlog.machine.machine_readings import MachineReader
-from torcheer.runlog.run_tables import logs
-from torcheer.tap.device_memory import device_memory
+from torcheer.studio import logs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -15,15 +15,12 @@ import numpy as np
 import pytest
 import torch
 from models import small
+from seams import KERNEL_COLUMNS as COLUMNS
+from seams import MemoryCopy, Ring, RingReader, fused_kernels, reduce
 from torch import Tensor, nn
 from watch_checks import Probed, batch
 
-from torcheer.encoding import MemoryCopy
 from torcheer.samples import PARTS, SUMS, BatchRow, Delivery, SampleBatch
-from torcheer.tap.reduction import fused_kernels
-from torcheer.tap.reduction.fused_kernels import COLUMNS
-from torcheer.tap.reduction.reduction_batch import reduce
-from torcheer.wire.ring import Ring, RingReader
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

@@ -7,12 +7,11 @@ import math
 import pytest
 import torch
 from models import small
+from seams import choose, plain_name, schedule_of
 from torch import nn
 
 from torcheer.errors import BadArgument, NotAModel, TorcheerError, UnknownLayer
-from torcheer.models import plain_name
-from torcheer.tap.module_selection import choose
-from torcheer.tap.step_schedule import Every, schedule_of
+from torcheer.inspector import Every
 
 
 class Net(nn.Module):

@@ -15,13 +15,12 @@ import pytest
 import torch
 from children import run_python
 from models import small
+from seams import PassCounter
 from torch import Tensor, nn
 from watch_checks import batch
 
 import torcheer as tl
-from torcheer.inspector import Every
-from torcheer.monitor.watch import Transport
-from torcheer.tap.pass_counter import PassCounter
+from torcheer.inspector import Every, Transport
 
 RING = Transport(bytes=4 << 20, drain_secs=60.0)
 

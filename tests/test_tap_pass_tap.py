@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 import torch
 from host_viewer import ALL, Viewer
+from seams import ModuleOutput, PassTap, live
 from torch import Tensor, nn
 from watch_checks import Probed, hooks_of
-
-from torcheer.host.live import live
-from torcheer.tap.pass_tap import PassTap
-from torcheer.tap.probe_hooks import ModuleOutput
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

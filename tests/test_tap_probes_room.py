@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 import torch
 from models import small
+from seams import FullKeys, Ring, Sender, fair_share
 from torch import nn
 from waiting import wait_until
 from watch_checks import Probed, train
 
 import torcheer as tl
-from torcheer.inspector import open_watch
-from torcheer.monitor.watch import Transport
-from torcheer.tap.sample_sender import Sender
-from torcheer.tap.sending.byte_limits import FullKeys, fair_share
-from torcheer.wire.ring import Ring
+from torcheer.inspector import Transport, open_watch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import Schedule, choose, schedule_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from watch_checks import Probed, hooks_of
 
 import torcheer as tl
-from torcheer.monitor.watch import Transport
-from torcheer.tap.module_selection import choose
-from torcheer.tap.step_schedule import Every, Schedule, schedule_of
+from torcheer.inspector import Every, Transport
 
 X = torch.rand(5, 4, generator=torch.Generator().manual_seed(0))
 

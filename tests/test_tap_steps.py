@@ -14,16 +14,13 @@ import pytest
 import torch
 from host_viewer import ALL, Viewer
 from models import small
+from seams import Host, LayerProbes, PageFollower, steps_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from waiting import wait_until
 from watch_checks import Probed, hooks_of, train
 
-from torcheer.host.follow.layer_probes import LayerProbes
-from torcheer.host.follow.page_follower import PageFollower
-from torcheer.host.host import Host
-from torcheer.tap.counting.steps import steps_of
-from torcheer.tap.step_schedule import Every
+from torcheer.inspector import Every
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,15 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import Fetcher, Ring, RingReader, Sender, all_finite, offer, reduce, subsample
+from seams import summary_of as summary_of_array
 from torch import Tensor
 
-from torcheer.monitor.array_statistics import summary_of as summary_of_array
 from torcheer.samples import Delivery, statistics_of_sums
-from torcheer.tap.reduction.cuda_statistics import Fetcher
-from torcheer.tap.reduction.reduction_batch import reduce
-from torcheer.tap.sample_sender import Sender
-from torcheer.tap.tensor_copies import all_finite, offer, subsample
-from torcheer.wire.ring import Ring, RingReader
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EIGHT_BITS = (

@@ -15,10 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from torcheer import terminal
-from torcheer.errors import TorcheerWarning
-from torcheer.terminal import (
+from seams import (
     Progress,
     did_you_mean,
     first_names,
@@ -29,7 +26,10 @@ from torcheer.terminal import (
     human_secs,
     human_shape,
     plural,
+    terminal,
 )
+
+from torcheer.errors import TorcheerWarning
 
 # One home
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from children import run_python
+from seams import encodable, plain_output
 
 from torcheer import cli
-from torcheer.terminal.streams import encodable, plain_output
 
 PRINTED = """
 import torch

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import EpochDone, StepDone, Update
 from torch import Tensor, nn
 from torch.utils.data import (
     TensorDataset,
@@ -29,8 +30,6 @@ from torcheer.training import (
     Stage,
     Term,
 )
-from torcheer.training.loop.events import EpochDone, StepDone
-from torcheer.training.loop.optimizer_step import Update
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,16 +8,22 @@ from typing import Any
 
 import pytest
 import torch
+from seams import (
+    LEAST_PINNED,
+    CheckpointSaved,
+    CheckpointStore,
+    HostCopies,
+    Packed,
+    StepDone,
+    Stopped,
+    checkpoint_files,
+    newest_complete,
+)
+from seams import read_checkpoint_folder as read_checkpoint
 from training_cases import results, run, session
 from waiting import WAIT_SECS
 
 from torcheer.errors import CannotWrite
-from torcheer.training.checkpoints import checkpoint_files
-from torcheer.training.checkpoints.background_write import LEAST_PINNED, HostCopies
-from torcheer.training.checkpoints.checkpoint_files import Packed
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore, read_checkpoint
-from torcheer.training.checkpoints.saved_steps import newest_complete
-from torcheer.training.loop.events import CheckpointSaved, StepDone, Stopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 write_manifest = checkpoint_files.write_manifest

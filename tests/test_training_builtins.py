@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from seams import better
 from torch import nn
 
 from torcheer.config import find
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.runlog.tables.metric_direction import better
 from torcheer.training.adapters import DefaultInputAdapter, IdentityAdapter, Rename, StackImages, ToModel
 from torcheer.training.hooks import GradientNoise, NotFinite, PrintGradientNorm, StopOnNaN, install
 from torcheer.training.optimizers import (

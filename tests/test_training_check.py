@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import assemble, begin, check, check_parts, reopen, resolve_device, understand
 from torch import nn
 from training_loop_cases import chain, network, points, session, sgd, train
 from training_spec_cases import CODE, SMALL, WHOLE, Project, definition, put, spec_of
@@ -15,9 +16,6 @@ from training_spec_cases import CODE, SMALL, WHOLE, Project, definition, put, sp
 from torcheer import cli
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training import EarlyStopping, Processor, Stage
-from torcheer.training.loop.devices import resolve_device
-from torcheer.training.simple_session import check_parts
-from torcheer.training.spec import assemble, begin, check, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

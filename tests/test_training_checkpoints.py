@@ -18,30 +18,32 @@ import numpy as np
 import pytest
 import torch
 from children import Child
+from seams import (
+    BEST,
+    MANIFEST,
+    MODEL,
+    OPTIM,
+    STATE,
+    Checkpoints,
+    CheckpointStore,
+    EpochTables,
+    Packed,
+    begin_run,
+    choose_checkpoint,
+    describe_run,
+    leave_part,
+    locked,
+    metric_csv,
+    open_comparison,
+    read_checkpoint,
+    read_run,
+    write_checkpoint,
+)
+from seams import pack_state as pack
 from training_cases import session
 
 import torcheer as tl
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
-from torcheer.runlog.run_folder import begin_run, read_run
-from torcheer.studio.comparison.open_comparison import open_comparison
-from torcheer.studio.comparison.run_checkpoints import BEST, choose_checkpoint
-from torcheer.studio.files.checkpoint_weights import Checkpoints
-from torcheer.training.checkpoints.checkpoint_files import (
-    MODEL,
-    OPTIM,
-    STATE,
-    Packed,
-    leave_part,
-    read_checkpoint,
-    write_checkpoint,
-)
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
-from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
-from torcheer.training.checkpoints.run_directory import locked
-from torcheer.training.checkpoints.state_codec import pack
-from torcheer.training.observe import metric_csv
-from torcheer.training.observe.metric_csv import EpochTables
-from torcheer.training.observe.run_contents import describe_run
 from torcheer.training.stop_conditions import EarlyStopping
 
 

@@ -18,13 +18,13 @@ import pytest
 import torch
 from children import Child, run_python
 from fast_cases import fast_first
+from seams import export_weights
+from seams import read_checkpoint_folder as read_checkpoint
 from torch import nn
 from waiting import WAIT_SECS, wait_until
 
 from torcheer import cli
 from torcheer.training import Graph, Input, Loader, Measure, Node, Options, Pipeline, Processor, Session, Term
-from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
-from torcheer.training.checkpoints.model_export import export_weights
 
 ROOT = Path(__file__).parent.parent
 

@@ -13,22 +13,36 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from seams import (
+    CAPTURE,
+    DEBUG_PIPELINE,
+    EPOCHS,
+    GROUPS,
+    OPTIONS,
+    PIPELINE,
+    PROFILE,
+    TOP,
+    UNSET,
+    WATCH,
+    Fault,
+    Key,
+    Kind,
+    Schema,
+    Value,
+    config_reference,
+    config_schema,
+    findings,
+    layer_captures,
+    step_profiler,
+    translate,
+)
 from test_training_spec import MISTAKES
 from training_spec_cases import SMALL, WHOLE
 
 import torcheer as tl
 from torcheer.cli import main
 from torcheer.config import read
-from torcheer.training.observe import layer_captures, step_profiler
 from torcheer.training.session_parts import DebugPipeline, Options, Term
-from torcheer.training.spec.checks.check_config import findings
-from torcheer.training.spec.checks.completion import EPOCHS
-from torcheer.training.spec.read.config_reference import config_reference
-from torcheer.training.spec.read.config_schema import config_schema
-from torcheer.training.spec.read.dialects import translate
-from torcheer.training.spec.read.grammar import DEBUG_PIPELINE, GROUPS, PIPELINE, TOP
-from torcheer.training.spec.read.session_options import CAPTURE, OPTIONS, PROFILE, WATCH
-from torcheer.training.spec.read.value_kinds import UNSET, Fault, Key, Kind, Schema, Value
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/config-reference.md"

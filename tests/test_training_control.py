@@ -12,16 +12,23 @@ from typing import Any
 import pytest
 import torch
 from control_cases import Looker, Running
+from seams import (
+    Continued,
+    EpochDone,
+    LogSource,
+    Paused,
+    StepDone,
+    Stopped,
+    archive_run,
+    batch_order,
+    loop_control,
+    run_result,
+    training_loop,
+)
 from training_cases import Noisy, noisy_collate, results, run, session
 from waiting import wait_until
 
-from torcheer.control import loop_control
 from torcheer.errors import CannotWrite
-from torcheer.studio.sources.log_source import LogSource
-from torcheer.training.batches import batch_order
-from torcheer.training.checkpoints.earlier_runs import archive_run, run_result
-from torcheer.training.loop import training_loop
-from torcheer.training.loop.events import Continued, EpochDone, Paused, StepDone, Stopped
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 from control_cases import Running
+from seams import Alert, ChangeLog, ParameterChange, TrainingLog
 from training_cases import Nursery, results, run, session
 
-from torcheer.control.parameter_form import ParameterChange
-from torcheer.training.checkpoints.parameter_changes import ChangeLog
-from torcheer.training.loop.events import Alert
-from torcheer.training.observe.training_log import TrainingLog
-from torcheer.training.session import Place
+from torcheer.training.session_parts import Place
 
 Acts = list[tuple[Any, ...]]  # ("step_n", count), ("step_epoch",), ("change", name, value), ("kill",)
 LR, MOMENTUM, SGD_LR = "optimizers.adam.lr", "optimizers.sgd.momentum", "optimizers.sgd.lr"

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 from control_cases import Running
+from seams import CheckpointSaved, change_parameter, form_parameters
 from torch.optim import lr_scheduler as rates
 from training_cases import results, session
 
 from torcheer.errors import BadArgument
 from torcheer.training import EpochsCompleted, Loader, Options, Schedule, Session, Stage
-from torcheer.training.control.session_form import change_parameter, form_parameters
-from torcheer.training.loop.events import CheckpointSaved
 
 SCHEDULERS: dict[str, Any] = {
     "none": lambda optimizer: None,

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 from children import run_python
+from seams import CheckpointSaved, EpochDone, StepDone, run_all
 from training_loop_cases import classifier
 
-from torcheer.runlog.run_tables import logs
+from torcheer.studio import logs
 from torcheer.training import Session
 from torcheer.training.control import Control
-from torcheer.training.control.requested_tests import run_all
-from torcheer.training.loop.events import CheckpointSaved, EpochDone, StepDone
 
 KILLS = {  # when the first process ends, as steps done and what has happened
     "behind the row of an epoch, its checkpoint being older": lambda event, step: type(event) is EpochDone,

@@ -9,19 +9,16 @@ import numpy as np
 import pytest
 import torch
 from control_cases import Running
+from seams import Every, LogSource, RunLog, to_json
 from training_cases import results, run, session
 from training_loop_cases import classifier
 from waiting import wait_until
 
 import torcheer as tl
 from torcheer.archive import Archive
-from torcheer.control.control_records import Every
-from torcheer.runlog.log_reader import RunLog
 from torcheer.studio import Table, logs
-from torcheer.studio.sources.log_source import LogSource
 from torcheer.training import Session
 from torcheer.training.control import Control
-from torcheer.wire.json_codec import to_json
 
 
 def small(directory: Path, epochs: int = 2) -> Session:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seams import check, understand
 from training_spec_cases import WHOLE, Project, changed, definition, spec_of
 
 from torcheer.config import read
 from torcheer.errors import BadConfig
-from torcheer.training.spec import check, understand
 
 
 def as_the_seed(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from seams import EpochDone, StepDone, begin, understand
 from torch import nn
 from training_spec_cases import WHOLE, Project, definition
 
 from torcheer.errors import BadArgument, BadConfig
-from torcheer.training.loop.events import EpochDone, StepDone
-from torcheer.training.session import Session
+from torcheer.training import Session
 from torcheer.training.session_parts import Graph, Input, Loader, Measure, Node, Options, Pipeline, Processor, Term
 from torcheer.training.session_parts import Stage as StagePart
-from torcheer.training.spec import begin, understand
 from torcheer.training.stop_conditions import EpochsCompleted
 
 

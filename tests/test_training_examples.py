@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Built, EpochDone, StepDone, assemble, begin, check, inference, reopen, understand
 from torch import nn
 
 from torcheer.config import read
-from torcheer.training.loop.events import EpochDone, StepDone
-from torcheer.training.spec import Built, assemble, begin, check, inference, reopen, understand
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "training"
 sys.path.insert(0, str(EXAMPLES.parents[1] / "benchmarks"))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from children import Child
+from seams import Alert, Feed, LeftOut, RunLog, StepDone, describe_sample, origin_of
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 from training_loop_cases import weights
@@ -20,13 +21,9 @@ from waiting import wait_until
 
 from torcheer import cli
 from torcheer.errors import BadArgument
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.run_tables import logs
+from torcheer.studio import logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.batches.batch_order import Feed, LeftOut
 from torcheer.training.datasets import Merged, Preprocessed, Split
-from torcheer.training.loop.events import Alert, StepDone
-from torcheer.training.observe.sample_facts import describe_sample, origin_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BAD = 17

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import is_memory_error, new_project, steepest
 from torch import nn
 
 from torcheer import cli
@@ -25,9 +26,6 @@ from torcheer.training import (
     find_learning_rate,
     overfit_one_batch,
 )
-from torcheer.training.finders.batch_size import is_memory_error
-from torcheer.training.finders.learning_rate import steepest
-from torcheer.training.projects.new_project import new_project
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from seams import TrainingLog, _converter_like, forget_untrained, lock_folder
 from test_docs_configs import write_photos
 
 from torcheer import cli
-from torcheer.disk import lock_folder
-from torcheer.runlog.run_tables import logs
+from torcheer.studio import logs
 from torcheer.training import Loader, Options, Session
-from torcheer.training.checkpoints.run_directory import forget_untrained
 from torcheer.training.datasets import ImageFolder, Merged, Split
-from torcheer.training.inference.input_converters import _converter_like
-from torcheer.training.observe.training_log import TrainingLog
 from torcheer.training.postprocessors import ClassNames
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,11 +11,8 @@ from pathlib import Path
 
 import pytest
 from children import Child
+from seams import HangWatch, hang_watch, make_heartbeats, standing_of
 from waiting import WAIT_SECS, wait_until
-
-from torcheer.training.parallel import hang_watch
-from torcheer.training.parallel.hang_watch import HangWatch
-from torcheer.training.parallel.heartbeats import make_heartbeats, standing_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 PATIENCE_SECS = 0.5

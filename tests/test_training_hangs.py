@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import torch
 from children import RUN_SECS, Child, children_of, has_ended
+from seams import CheckpointStore
 from training_spec_cases import WHOLE, Project, epochs
 from waiting import wait_until
-
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 
 pytestmark = [
     pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed"),

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import _convert, _converter_like
 from test_training_cli import config_of, definition, project, run  # noqa: F401
 
 from torcheer.errors import BadArgument
 from torcheer.training.datasets import ImageFolder, preprocessed
-from torcheer.training.inference.inference_run import _convert
-from torcheer.training.inference.input_converters import _converter_like
 from torcheer.training.preprocessors import ImagePreprocessor
 
 CONVERTERS = """
@@ -153,8 +152,9 @@ def test_a_model_with_run_inference_is_run_with_it(
 def test_a_pipeline_with_several_ports_takes_an_input_for_each(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from seams import _group_inputs
+
     from torcheer.errors import BadArgument
-    from torcheer.training.inference.inference_run import _group_inputs
 
     class PipelineRunner:
         name = "two"
@@ -244,9 +244,8 @@ def test_a_collator_that_asks_for_labels_gets_them_and_one_that_fails_is_named(
 
 
 def test_inference_uses_averaged_weights_and_leaves_the_generators_alone(project: Path) -> None:  # noqa: F811
-    from torcheer.training.inference.inference_run import predict
-    from torcheer.training.spec import inference as asked_of
-    from torcheer.training.spec import reopen
+    from seams import inference as asked_of
+    from seams import predict, reopen
 
     (project / "my_inputs.py").write_text(CONVERTERS)
     assert run("train", "training.json", "ema=0.9") == 0

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seams import begin, find_key, parse_axes, read_spec, trials_of, understand
 from training_spec_cases import CODE
 
 from torcheer import cli
 from torcheer.config import Config, read
 from torcheer.errors import BadArgument
-from torcheer.training.spec import begin, read_spec, understand
-from torcheer.training.spec.read.key_addresses import find_key
-from torcheer.training.sweep.sweep_grid import parse_axes, trials_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Layout, read_layout, recompute
 from torch import nn
 
 from torcheer.errors import BadArgument
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.parallel.model_layout import Layout, read_layout, recompute
 
 
 def test_a_layout_is_read() -> None:

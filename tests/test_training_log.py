@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from seams import CHANGE_COLUMNS as COLUMNS
+from seams import Alert, EpochDone, RunLog, StepDone, TrainingLog, WriterLog, log_folder, replace_csv, step_losses
 from training_cases import results, run, session
 
 from torcheer.errors import ArchiveDamaged
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.log_writer import log_folder
-from torcheer.runlog.run_tables import logs
-from torcheer.runlog.training_tables import step_losses
-from torcheer.runlog.writer_log import WriterLog
-from torcheer.training.checkpoints.parameter_changes import COLUMNS
-from torcheer.training.loop.events import Alert, EpochDone, StepDone
-from torcheer.training.observe.metric_csv import replace_csv
-from torcheer.training.observe.training_log import TrainingLog
+from torcheer.studio import logs
 
 PLACE = {"stage": 0, "epoch": 0, "round": 0, "step": 0, "ended": []}
 

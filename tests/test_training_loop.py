@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import CheckpointSaved, EpochDone, Feed, Mean, Stopped, Update, as_loader, training_loop
 from torch import Tensor, nn
 from torch.optim import lr_scheduler as rates
 from torch.utils.data import (
@@ -38,12 +39,6 @@ from torcheer.training import (
     Stage,
     Term,
 )
-from torcheer.training.batches.batch_order import Feed
-from torcheer.training.loop import training_loop
-from torcheer.training.loop.events import CheckpointSaved, EpochDone, Stopped
-from torcheer.training.loop.optimizer_step import Update
-from torcheer.training.loop.sample_means import Mean
-from torcheer.training.simple_session import as_loader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Alert, Batch, BatchHistory, LossReader, RunLog, StepDone, Stopped
 from torch import nn
 from torch.utils.data import TensorDataset
 from training_loop_cases import weights
 from training_spec_cases import definition
 
 from torcheer import cli
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.run_tables import logs
+from torcheer.studio import logs
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.loop.events import Alert, StepDone, Stopped
-from torcheer.training.observe.batch_losses import Batch, LossReader
-from torcheer.training.observe.batch_samples import BatchHistory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEP = 150  # the bad batch, as people count

@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from seams import StatefulMeter
 from torch import Tensor, nn
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.training import metrics
-from torcheer.training.loop.sample_means import StatefulMeter
 from torcheer.training.metrics import (
     CER,
     F1,

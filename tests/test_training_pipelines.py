@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from seams import EpochDone, StepDone, WeightAverage
 from torch import nn
 from training_loop_cases import MSE, batches, chain, network, points, same, session, sgd, train, weights
 
@@ -19,8 +20,6 @@ from torcheer.training import (
     Stage,
     Term,
 )
-from torcheer.training.loop.events import EpochDone, StepDone
-from torcheer.training.loop.optimizer_step import WeightAverage
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

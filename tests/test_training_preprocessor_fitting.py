@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seams import Built, begin, checked, reopen, understand
 from training_spec_cases import SMALL, WHOLE, Project, add, built, definition, put, spec_of
 
 from torcheer import cli
 from torcheer.errors import BadConfig
-from torcheer.training.spec import Built, begin, checked, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PREPROCESSORS = "torcheer.training.preprocessors"

@@ -14,9 +14,21 @@ import pytest
 
 pytest.importorskip("torch")
 
-from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StageBegan, StageDone, StepDone, Stopped
-from torcheer.training.observe import live_terminal, progress_lines
-from torcheer.training.observe.progress_lines import ProgressLines, make_view, show
+from seams import (
+    Alert,
+    CheckpointSaved,
+    EpochDone,
+    ProgressLines,
+    StageBegan,
+    StageDone,
+    StepDone,
+    Stopped,
+    live_terminal,
+    make_view,
+    progress_lines,
+)
+from seams import show_progress as show
+
 from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 pytestmark = pytest.mark.usefixtures("one_thread")

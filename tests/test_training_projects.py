@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from seams import KINDS, assemble, check, understand
+from seams import new_project_module as new_project
 
 from torcheer import cli
 from torcheer.config import override, read
 from torcheer.errors import BadArgument
-from torcheer.training.projects import new_project
-from torcheer.training.projects.new_project import KINDS
-from torcheer.training.spec import assemble, check, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEMPLATES = Path(new_project.__file__).parent / "templates"

@@ -13,22 +13,23 @@ from typing import Any
 import pytest
 import torch
 from rank_cases import BATCH, EPOCHS, SAMPLES, main, seen, train
-
-from torcheer.disk import lock_folder
-from torcheer.errors import BadArgument
-from torcheer.inspector import open_watch
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
-from torcheer.training.parallel.batch_shares import Share
-from torcheer.training.parallel.launch import first_host
-from torcheer.training.parallel.process_group import join_ranks
-from torcheer.training.parallel.session_ranks import Decision, SessionRanks
-from torcheer.training.parallel.torchrun_agent import (
+from seams import (
     LOST_STATUS,
     STATUS_FILE,
+    CheckpointStore,
+    Decision,
+    SessionRanks,
+    Share,
     describe_cause,
     describe_end,
     describe_saved,
+    first_host,
+    join_ranks,
+    lock_folder,
 )
+
+from torcheer.errors import BadArgument
+from torcheer.inspector import open_watch
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 

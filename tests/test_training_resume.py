@@ -17,18 +17,16 @@ import numpy as np
 import pytest
 import torch
 from fast_cases import fast_first
+from seams import Alert, CheckpointSaved, CheckpointStore, EpochDone, Feed, Resumed, StepDone, Stopped, stop_on_signals
+from seams import pack_state as pack
+from seams import unpack_state as unpack
 from torch import nn
 from torch.optim import lr_scheduler as rates
 from training_cases import CASES, Noisy, Nursery, results, run, session
 from waiting import wait_until
 
 from torcheer.errors import ArchiveBusy, BadArgument, CannotWrite
-from torcheer.training.batches.batch_order import Feed
-from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
-from torcheer.training.checkpoints.state_codec import pack, unpack
-from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, Resumed, StepDone, Stopped
-from torcheer.training.loop.stop_signals import stop_on_signals
-from torcheer.training.session import Session
+from torcheer.training import Session
 from torcheer.training.session_parts import (
     Graph,
     Input,

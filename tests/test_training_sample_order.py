@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import BLOCK, Feed, Scattered, sample_order
+from seams import sample_order_module as module
 from training_cases import results, session
 
-from torcheer.training.batches import sample_order as module
-from torcheer.training.batches.batch_order import Feed
-from torcheer.training.batches.sample_order import BLOCK, Scattered, sample_order
 from torcheer.training.session_parts import Loader
 
 BILLION = 10**9

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from seams import Alert, StepDone
 from torch import nn
 
 import torcheer as tl
 from torcheer.training import Options, Session, log
-from torcheer.training.loop.events import Alert, StepDone
 
 
 def made(to: Path | None = None, metric: Any = None, **options: Any) -> Session:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Alert, CheckpointSaved, StepDone, checked
 from torch import nn
 from torch.utils.data import TensorDataset
 from training_loop_cases import classifier
@@ -19,8 +20,6 @@ from webhooks import Webhook
 from torcheer import cli
 from torcheer.config import read
 from torcheer.training import Session
-from torcheer.training.loop.events import Alert, CheckpointSaved, StepDone
-from torcheer.training.spec import checked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 from children import Child
+from seams import Alert, EpochDone, StepDone
 from torch import nn
 from training_loop_cases import network, session
 
 from torcheer.errors import ArchiveBusy
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.loop.events import Alert, EpochDone, StepDone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

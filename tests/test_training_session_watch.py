@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Alert, RunLog, StepDone, Stopped
 from torch import nn
 from training_loop_cases import chain, classifier, labelled, network, sgd
 from training_loop_cases import session as two_pipelines
@@ -15,10 +16,8 @@ from training_loop_cases import session as two_pipelines
 import torcheer as tl
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.inspector import open_watch
-from torcheer.runlog.log_reader import RunLog
-from torcheer.runlog.run_tables import logs
+from torcheer.studio import logs
 from torcheer.training import Session
-from torcheer.training.loop.events import Alert, StepDone, Stopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -231,9 +230,8 @@ def test_the_log_of_a_sessions_watch_keeps_within_its_bytes(tmp_path: Path) -> N
 def test_a_config_whose_watch_cannot_be_is_refused_at_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: Any, said: str
 ) -> None:
+    from seams import check
     from training_spec_cases import SMALL, Project
-
-    from torcheer.training.spec import check
 
     monkeypatch.chdir(tmp_path)
     config = Project(tmp_path).config(SMALL, lambda config: config.update(watch=watch))
@@ -242,9 +240,8 @@ def test_a_config_whose_watch_cannot_be_is_refused_at_its_key(
 
 
 def test_a_config_may_ask_for_a_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seams import begin, understand
     from training_spec_cases import SMALL, Project
-
-    from torcheer.training.spec import begin, understand
 
     monkeypatch.chdir(tmp_path)
     project = Project(tmp_path)

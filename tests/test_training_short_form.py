@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from seams import assemble, begin, check, checked, reopen, understand
 from torch import nn
 from training_spec_cases import Project
 
 from torcheer.config import override, read
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training import Loader, Options, Session
-from torcheer.training.spec import assemble, begin, check, checked, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread", "project")
 

@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 from fast_cases import fast_first
+from seams import GROUPS, OPTIONS, PROFILE, assemble, check, step_profiler, understand
 from training_spec_cases import SMALL, WHOLE, add, changed, definition, put, spec_of
 
 from torcheer.config import Config, override, read
 from torcheer.errors import BadConfig, TorcheerError
-from torcheer.training.observe import step_profiler
 from torcheer.training.session_parts import Options
-from torcheer.training.spec import assemble, check, understand
-from torcheer.training.spec.read.grammar import GROUPS
-from torcheer.training.spec.read.session_options import OPTIONS, PROFILE
 
 
 def stage(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from seams import Built, StepDone, begin, build, dataset_fingerprint, reopen, understand
 from torch import nn
 from training_spec_cases import WHOLE, Project, add, built, changed, definition, pipeline, put, spec_of
 
 from torcheer.config import override
 from torcheer.errors import BadArgument, BadConfig
-from torcheer.training.loop.events import StepDone
-from torcheer.training.spec import Built, begin, build, reopen, understand
-from torcheer.training.spec.builders.static_state import dataset_fingerprint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

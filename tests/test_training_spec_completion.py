@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from seams import assemble, begin, check, reopen, understand
 from training_spec_cases import SMALL, WHOLE, add, definition, spec_of
 
 from torcheer.errors import BadConfig
-from torcheer.training.spec import assemble, begin, check, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

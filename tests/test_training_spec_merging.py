@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seams import begin, check, inference, merged, read_spec, reopen, understand
 from training_spec_cases import WHOLE, Project, definition, spec_of
 
 from torcheer.config import read
 from torcheer.errors import BadConfig
-from torcheer.training.spec import begin, check, inference, merged, read_spec, reopen, understand
 
 
 @pytest.fixture

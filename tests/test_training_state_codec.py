@@ -17,12 +17,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from seams import ChecksumFile, IsolatedRandom, read_tensors, restore_rng, rng_state, write_tensors
+from seams import pack_state as pack
+from seams import unpack_state as unpack
 from torch import nn
 
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.training.checkpoints.random_state import IsolatedRandom, restore_rng, rng_state
-from torcheer.training.checkpoints.state_codec import pack, unpack
-from torcheer.training.checkpoints.tensor_files import ChecksumFile, read_tensors, write_tensors
 
 
 def through_files(state: Any, path: Path) -> Any:

@@ -13,20 +13,31 @@ from typing import Any
 import pytest
 from children import Child, run_python
 from ray_processes import assert_no_dashboard, dashboards
+from seams import (
+    DONE,
+    FAILED,
+    STOPPED,
+    Monitor,
+    RunIndex,
+    SweepFolder,
+    is_live,
+    joined_cluster,
+    kind_of,
+    known_key,
+    last_words,
+    list_cells,
+    list_columns,
+    parse_axes,
+    runs_below,
+    split_values,
+    trials_of,
+)
 from studio_runs import fake
 from waiting import wait_until
 
 from torcheer import cli
 from torcheer.config import Config, read
 from torcheer.errors import BadArgument
-from torcheer.ray_cluster import joined_cluster
-from torcheer.studio.runs.run_index import RunIndex
-from torcheer.studio.runs.run_table import list_cells, list_columns
-from torcheer.studio.sources.open_source import is_live, kind_of, runs_below
-from torcheer.training.spec.read.key_addresses import known_key
-from torcheer.training.sweep.sweep_folder import DONE, FAILED, STOPPED, Monitor, SweepFolder
-from torcheer.training.sweep.sweep_grid import parse_axes, split_values, trials_of
-from torcheer.training.sweep.trial_process import last_words
 
 CODE = """
 import os

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from seams import EpochDone, StepDone
 from torch import nn
 from training_loop_cases import classifier, labelled
 
 from torcheer.errors import BadArgument
 from torcheer.training import Session
-from torcheer.training.loop.events import EpochDone, StepDone
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

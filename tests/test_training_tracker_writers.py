@@ -12,14 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from seams import Alert, StepDone, capture_events, tracker_writers, write_metrics
 from training_cases import session as small
 
 from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.training.loop.events import Alert, StepDone
-from torcheer.training.observe.layer_captures import capture_events
-from torcheer.training.trackers import tracker_writers
-from torcheer.training.trackers.tracker_writers import write_metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

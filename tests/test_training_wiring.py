@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from seams import check, checked
 from torch import nn
 from torch.optim import lr_scheduler
 from training_loop_cases import chain, network, points, session, sgd
@@ -30,7 +31,6 @@ from torcheer.training import (
     Stage,
     Term,
 )
-from torcheer.training.spec import check, checked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -247,7 +247,7 @@ def test_a_compiled_model_has_the_parameters_of_its_original(side: str) -> None:
 
 
 def judge(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
-    from torcheer.training.loop.wiring import judge_wiring
+    from seams import judge_wiring
 
     return judge_wiring({"net": model}, {"sgd": optimizer})
 
@@ -329,7 +329,7 @@ def test_a_summary_lists_a_model_without_an_optimizer_as_frozen() -> None:
 
 
 def test_a_loop_without_nodes_is_judged_by_its_models_and_optimizers() -> None:
-    from torcheer.training.loop.wiring import judge_wiring
+    from seams import judge_wiring
 
     a, b, c = network(), network(), network()
     assert judge_wiring({"a": a, "b": b}, {"o": torch.optim.SGD([*a.parameters(), *b.parameters()], 0.1)}) == []

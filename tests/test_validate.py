@@ -9,6 +9,7 @@ import torch
 import torch.ao.quantization as quantization
 from children import run_python
 from models import Does
+from seams import Replay, lookup_call
 from torch import nn
 from torch.ao.quantization._learnable_fake_quantize import _LearnableFakeQuantize
 from torch.autograd import forward_ad
@@ -19,8 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import torcheer as tl
-from torcheer.capture.proof.replay import Replay
-from torcheer.capture.record.function_table import lookup_call
 from torcheer.errors import CannotReplay
 
 

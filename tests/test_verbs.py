@@ -11,21 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seams import RunFolder, Watched, forward_pass, logit_lens, patching, verbs, watch
+from seams import live_module as live
+from seams import show_module as show
 from torch import nn
 
 import torcheer as tl
-from torcheer import archive, autograd, drawing, extraction, inspector, studio, training, verbs
+from torcheer import archive, autograd, drawing, extraction, inspector, studio, training
 from torcheer.archive import Archive
-from torcheer.capture import forward_pass
 from torcheer.errors import BadArgument, NotAnArchive
-from torcheer.extraction import extract
-from torcheer.extraction.extraction_reader import Extraction
-from torcheer.host import live, show
-from torcheer.interpret import logit_lens, patching
-from torcheer.monitor import watch
-from torcheer.runlog.run_folder import RunFolder
-from torcheer.runlog.table import Table
-from torcheer.runlog.watch_reader import Watched
+from torcheer.extraction import Extraction, extract
+from torcheer.studio import Table
 
 OLD = Path(__file__).parent / "data" / "0.1"
 ROOMS = {  # each verb beside the function of its room

@@ -11,15 +11,27 @@ import pytest
 from children import run_python
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
+from seams import (
+    CALM,
+    MODES,
+    MOST_NUMBERS,
+    TYPES,
+    Caption,
+    Room,
+    Running,
+    Scale,
+    draw,
+    frame_plots,
+    frame_text,
+    label,
+    numbers,
+    palette,
+    project,
+    round_up,
+)
+from seams import kind_of_frame as kind_of
 
-from torcheer.encoding import TYPES
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.video import frame_plots, frame_text, palette
-from torcheer.video.array_display import MOST_NUMBERS, numbers
-from torcheer.video.array_frames import MODES, Running, draw, kind_of, project
-from torcheer.video.frame_layout import Caption
-from torcheer.video.frame_plots import Room
-from torcheer.video.value_range import CALM, Scale, label, round_up
 
 PLAIN = (100, 100)  # a frame this small has no text: one pixel of margin, then the picture
 RANDOM = np.random.default_rng(0)

@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 import torch
 from leftovers import nothing_added, traces
+from seams import Running, Scale, draw, palette
 from torch import nn
 from video_checks import decoded
 
 import torcheer as tl
-from torcheer.inspector import DataRecorder, ParallelHandler
-from torcheer.monitor.watch_settings import Transport
-from torcheer.video import palette
-from torcheer.video.array_frames import Running, draw
-from torcheer.video.value_range import Scale
+from torcheer.inspector import DataRecorder, ParallelHandler, Transport
 
 SIZE = (640, 480)
 

@@ -11,13 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import Child, run_python
+from seams import AnimatedFile, Caption, VideoFile, draw, open_video, video_file
 from video_checks import SMALL, decoded, error_db, paths, step_in, steps
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.video import video_file
-from torcheer.video.array_frames import draw
-from torcheer.video.frame_layout import Caption
-from torcheer.video.videos import AnimatedFile, VideoFile, open_video
 
 RANDOM = np.random.default_rng(0)
 

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from leftovers import open_files
+from seams import MOST_NAME_BYTES as MOST_BYTES
+from seams import Videos, palette, safe, settle
 from video_checks import SMALL, bits, decoded, paths, sent, step_in
 
 from torcheer.errors import BadArgument
 from torcheer.samples import Statistics
-from torcheer.video import palette
-from torcheer.video.file_names import MOST_BYTES, safe
-from torcheer.video.videos import Videos, settle
 
 
 def videos(folder: Path, said: list[dict[str, Any]], **settings: Any) -> Videos:

@@ -9,10 +9,7 @@ from typing import Any
 
 import message_types
 import pytest
-
-from torcheer.studio.connections import messages
-from torcheer.studio.connections.messages import Rows
-from torcheer.wire.json_codec import message_kind, serialize
+from seams import Rows, message_kind, messages, serialize
 
 
 def test_the_page_has_the_types_that_the_messages_give_today() -> None:

@@ -16,13 +16,10 @@ import pytest
 from children import has_ended, run_python
 from inspector_spine import PATH, QUIET
 from leftovers import open_files
+from seams import ONE_THREAD, ChildProcess, Host, Link, Program, fork_registry, payload_memory
 from waiting import wait_until
 
 from torcheer.errors import CannotWrite
-from torcheer.host.host import Host
-from torcheer.monitor.child_link import Link
-from torcheer.wire import fork_registry
-from torcheer.wire.child_process import ONE_THREAD, ChildProcess, Program, payload_memory
 
 PROGRAM = Program("wire_programs", "does what a test wants", "the test's program", ONE_THREAD, imports_as_here=True)
 

@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 from children import Child, has_ended, run_python
+from seams import AlertLimit, Notifier, Target, notify_from, parse_notify, redacted
 from waiting import wait_until
 from webhooks import Webhook
 
 from torcheer.errors import BadArgument
 from torcheer.samples import Alert
-from torcheer.wire.notify.notifier import Notifier, notify_from
-from torcheer.wire.notify.notifier_process import AlertLimit
-from torcheer.wire.notify.notify_targets import Target, parse_notify, redacted
 
 pytestmark = pytest.mark.filterwarnings("error")
 

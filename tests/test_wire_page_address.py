@@ -5,9 +5,9 @@ from __future__ import annotations
 import getpass
 
 import pytest
+from seams import PageAddress, address_of, allowed_by_environment, check_base, parse_host, ways_to
 
 from torcheer.errors import BadArgument
-from torcheer.wire.page_address import PageAddress, address_of, allowed_by_environment, check_base, parse_host, ways_to
 
 URL = "http://127.0.0.1:4321/?token=secret"
 

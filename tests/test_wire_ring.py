@@ -18,11 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspector_spine import PATH, SCRIPTS, all_of, checksums, offer, reader_of  # noqa: F401
 from leftovers import nothing_added, traces
+from seams import Ring, RingDamaged, RingReader
 
 from torcheer.errors import BadArgument
 from torcheer.samples import Statistics
-from torcheer.wire.ring import Ring, RingReader
-from torcheer.wire.shared_memory import RingDamaged
 
 SMALL = 64 << 10
 POLICIES = ("drop", "latest", "block")

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from inspector_spine import all_of, checksums, offer, reader_of  # noqa: F401
-
-from torcheer.wire.ring import Ring
-from torcheer.wire.shared_memory import HANDLED, HEAD, PASSED, TAIL, TAKEN
+from seams import HANDLED, PASSED, TAIL, TAKEN, Ring
+from seams import RING_HEAD as HEAD
 
 SMALL = 64 << 10
 

@@ -15,14 +15,24 @@ from pathlib import Path
 import pytest
 from host_viewer import Viewer
 from leftovers import open_files
+from seams import (
+    Act,
+    Change,
+    Every,
+    Host,
+    Layer,
+    Network,
+    Projection,
+    Variable,
+    Wants,
+    Wire,
+    connect,
+    from_json,
+    to_json,
+)
 from waiting import wait_until
 
-from torcheer.control.control_records import Act, Change, Every, Wants
 from torcheer.errors import BadArgument
-from torcheer.host.host import Host
-from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.wire.json_codec import from_json, to_json
-from torcheer.wire.socket_lines import Wire, connect
 
 
 @pytest.fixture

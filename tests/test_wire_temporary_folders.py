@@ -15,14 +15,13 @@ import torch
 from children import Child, has_ended
 from fast_cases import fast_first
 from leftovers import open_files
+from seams import LOCK, TemporaryFolder
 from studio_socket import Page
 from torch import nn
 from waiting import wait_until
 
 import torcheer as tl
-from torcheer.host.show import Viewer
-from torcheer.studio import NetView, State, Table
-from torcheer.wire.temporary_folders import LOCK, TemporaryFolder
+from torcheer.studio import NetView, State, Table, Viewer
 
 pytest.importorskip("uvicorn")
 SHOWS = """

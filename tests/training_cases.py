@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from children import Child
+from seams import StepDone, Stopped, stop_on_signals
 from torch import nn
 from torch.optim import lr_scheduler as rates
 from waiting import wait_until
 
-from torcheer.training.loop.events import StepDone, Stopped
-from torcheer.training.loop.stop_signals import stop_on_signals
-from torcheer.training.session import Session
+from torcheer.training import Session
 from torcheer.training.session_parts import (
     Clip,
     Graph,

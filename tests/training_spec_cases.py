@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seams import Built, assemble, understand
 
 from torcheer.config import Config, read
 from torcheer.errors import BadConfig
-from torcheer.training.spec import Built, assemble, understand
 
 CODE = '''
 import torch

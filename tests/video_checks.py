@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from seams import Caption, Running, draw, palette
 
 from torcheer.records import Sample
 from torcheer.samples import Delivery
-from torcheer.video import palette
-from torcheer.video.array_frames import Running, draw
-from torcheer.video.frame_layout import Caption
 
 SMALL = (160, 120)
 

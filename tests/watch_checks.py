@@ -7,14 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from seams import Probes, Ring, RingReader, Sender, choose, schedule_of
 from torch import nn
 
 from torcheer.samples import Delivery
-from torcheer.tap.module_selection import choose
-from torcheer.tap.probes import Probes
-from torcheer.tap.sample_sender import Sender
-from torcheer.tap.step_schedule import schedule_of
-from torcheer.wire.ring import Ring, RingReader
 
 EVERYTHING = ("output", "grad", "weight", "weight_grad", "update")
 

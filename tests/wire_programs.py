@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from torcheer.wire.parent import Parent, map_payload
+from seams import Parent, map_payload
 
 
 def main(arguments: Sequence[str], parent: Parent) -> None:

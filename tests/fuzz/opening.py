@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from seams import TYPES, answer_of, kind_of, open_source, read_about, read_curves, read_facts, runs_in
 
 import torcheer as tl
-from torcheer.archive.format.archive_folder import read_about
-from torcheer.encoding import TYPES
 from torcheer.errors import TorcheerError, ValueUnavailable
-from torcheer.studio.runs.run_curves import read_curves
-from torcheer.studio.runs.run_facts import read_facts
-from torcheer.studio.sources.open_source import kind_of, open_source, runs_in
-from torcheer.studio.sources.sample_index import answer_of
 
 UNKNOWN: Final = "?"  # numbers that a reader does not decode
 _MOST_READ: Final = 1 << 24  # numbers of a tensor: larger ones are sampled
@@ -196,8 +191,9 @@ _READ: Final[dict[str, Callable[[Any], None]]] = {
 
 def check_config(path: Path) -> Any:
     """Read a config, and list its mistakes without running its code."""
+    from seams import checked
+
     from torcheer.config import read
-    from torcheer.training.spec import checked
 
     config = read(path)
     result = checked(config, trusted=(), imports=False)
