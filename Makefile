@@ -29,8 +29,8 @@ demo: setup ## train a small conv net on handwritten digits, with the studio, a 
 unexport PYTHONDONTWRITEBYTECODE
 
 # Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
-test test-python test-forking test-browser test-slow test-faults test-dist test-integrations test-originals: export PYTHONHASHSEED = 0
-test test-python test-forking test-browser test-dist test-integrations test-originals: export OMP_NUM_THREADS = 1
+test test-python test-forking test-browser test-slow test-faults test-dist test-integrations test-originals test-seeds: export PYTHONHASHSEED = 0
+test test-python test-forking test-browser test-dist test-integrations test-originals test-seeds: export OMP_NUM_THREADS = 1
 
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
@@ -44,14 +44,14 @@ test-page: setup $(node_modules) ## the page's own tests
 	@$(with_node) node web/test.mjs
 
 test-python: setup ## the fast tests that need no browser
-	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "not browser and not slow and not faults and not dist and not integrations" --ignore-glob='*$(forking)'
+	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "not browser and not slow and not faults and not dist and not integrations and not seeds" --ignore-glob='*$(forking)'
 
 test-forking: setup
 	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) tests/$(forking)
 
 test-browser: setup ## the fast tests that need a browser
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
-	@$(python) -m pytest -q -n $(BROWSERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults and not dist and not integrations" $(browser_files)
+	@$(python) -m pytest -q -n $(BROWSERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults and not dist and not integrations and not seeds" $(browser_files)
 
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow
@@ -80,6 +80,12 @@ test-integrations: setup .venv-integrations/$(stamp) ## others' loops and tracke
 
 test-originals: setup ## programs written for the originals, with only their import lines changed
 	@$(python) -m pytest -q -m originals
+
+# An environment of its own, with a wheel of this tree and nothing else of ours; the stamp is of what the wheel needs.
+test-seeds: setup .venv-seeds/$(stamp) ## every block of the five originals' documents, with torcheer as users install it
+	@rm -rf build/seeds && $(python) -m hatchling build -t wheel -d build/seeds >/dev/null
+	@.venv-seeds/bin/python -m pip -qq --disable-pip-version-check install --force-reinstall --no-deps build/seeds/*.whl
+	@$(python) -m pytest -q -m seeds
 
 # A round takes as long as the property tests of `make test`; SEED=… ROUNDS=1 draws again what a round drew.
 ROUNDS ?= 5
@@ -221,6 +227,11 @@ clean: ## remove what tools and the demo left; the environments stay
 	@.ci/environment .venv-fuzz gguf==0.19.0 tensorboard onnx safetensors
 	@rm -f .venv-fuzz/.stamp-* && touch $@
 
+.venv-seeds/$(stamp): | setup
+	@rm -rf build/seeds && $(python) -m hatchling build -t wheel -d build/seeds >/dev/null
+	@WHEEL=$$(ls build/seeds/*.whl) .ci/environment .venv-seeds torchvision
+	@rm -f .venv-seeds/.stamp-* && touch $@
+
 .venv-contexts/$(stamp):
 	@.ci/environment .venv-contexts diffusers==0.42.1 peft==0.21.2 torch_geometric==2.8.1 kornia==0.9.0 snntorch==1.0.0 \
 	    torchdiffeq==0.2.5 mambapy==1.2.0 einops ultralytics==8.4.190
@@ -236,4 +247,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-kills test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals check-metadata docs notebooks tour
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-kills test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals test-seeds check-metadata docs notebooks tour

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,9 @@ def extras() -> frozenset[str]:
     return frozenset(IMPORTED_AS.get(name, name.replace("-", "_")) for name in listed)
 
 
-def hide_extras() -> None:
-    """Let no import find what `[all]` installs."""
-    hidden = extras()
+def hide_extras(kept: Iterable[str] = ()) -> None:
+    """Let no import find what `[all]` installs, but for the modules that are kept."""
+    hidden = extras() - frozenset(kept)
 
     class BaseFinder(PathFinder):
         @classmethod

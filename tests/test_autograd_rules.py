@@ -103,6 +103,17 @@ def test_no_rule_is_longer_than_ten_lines() -> None:
     assert {name: lines for name in RULES if (lines := lines_of(RULES[name].function)) > 10} == {}
 
 
+def test_a_rule_is_one_function_in_the_folder_of_its_lesson() -> None:
+    assert {RULES[name].function.__module__.rpartition(".")[0] for name in RULES} == {"torcheer.autograd.rules"}
+    assert {function.__module__.rpartition(".")[0] for function in COMPOSITES.values()} == {
+        "torcheer.autograd.composites"
+    }
+
+
+def test_no_composite_is_longer_than_eighteen_lines() -> None:
+    assert {name: lines for name in COMPOSITES if (lines := lines_of(COMPOSITES[name])) > 18} == {}
+
+
 def lines_of(function: Any) -> int:
     """The length of its body, without the docstring."""
     definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
