@@ -169,6 +169,13 @@ bench-watch: setup ## what watching costs the process that trains, beside W&B an
 bench-studio: setup ## what the studio costs the process that trains, and how long a person waits for its page
 	@$(python) benchmarks/studio.py
 
+# Some hours of CPU time, at the lowest priority, in a checkout of its own. BEFORE=folder takes the mutants of earlier
+# results: the same faults against other tests. It goes on where it was interrupted.
+mutants: setup ## 200 small faults in src, one at a time: which ones do the tests find?
+	@test -d build/mutants || git clone --quiet . build/mutants
+	@$(MAKE) --no-print-directory -C build/mutants setup
+	@$(python) benchmarks/mutants.py build/mutants-results --tree build/mutants $(if $(BEFORE),--compare $(abspath $(BEFORE)))
+
 pictures: setup ## take the pictures of docs/studio-networks.md anew; those of before stay, or come from BEFORE=folder
 	@$(python) benchmarks/studio_pictures.py --write docs/pictures/networks $(if $(BEFORE),--before $(BEFORE))
 
@@ -247,4 +254,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-kills test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean test-integrations test-originals test-seeds check-metadata docs notebooks tour
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-kills test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean mutants test-integrations test-originals test-seeds check-metadata docs notebooks tour
