@@ -41,7 +41,7 @@ OUTLINES = {
 }
 # Lines that fail in the original, too.
 MISPRINTS = {"loss = mse(loss, target)": "loss = mse(out, target)"}  # torchtrace, B: there is no `loss` yet
-# Lines of TorchLens's printouts that are not those of any run (its own count is wrong, `dtype` is misspelt) or of this one.
+# Lines of TorchLens's printouts that are not of any run (its own count is wrong, `dtype` is misspelt) or this one.
 OTHERWISE = {
     "16 parameter operations (61100840 params total; 248.7 MB).": (
         "8 parameter operations (16 parameter tensors, 61100840 params total; 233.1 MB)."
