@@ -216,6 +216,8 @@ def change(about: Any, way: list[Any], value: Any) -> None:
         (["records", "TensorMeta", 0], [[1], "torch.float32", "cpu"]),
         (["records", "TensorMeta", 0, 1], 7),
         (["records", "TensorMeta", 0, 0], [[1], 2]),
+        (["records", "TensorMeta", 0, 0], [10**400]),
+        (["records", "TensorMeta", 0, 3], 10**308),
         (["records", "Stored", 0, 2], [2, "3"]),
         (["records", "Stored", 0, 2], [None]),
         (["records", "Stored", 0, 6], [[0]]),

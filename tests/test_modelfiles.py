@@ -336,6 +336,29 @@ def test_numbers_of_onnx_are_read_packed_or_one_by_one(name: str, tmp_path: Path
     assert tl.load(tmp_path / "model.onnx")["w"].numpy().tolist() == theirs.tolist() == [1, 2, 3]
 
 
+def test_a_field_of_another_form_than_onnx_says_is_left_out(tmp_path: Path) -> None:
+    """As its own package does: eight bytes of a number are no name, and four no double."""
+    from onnx import load_model_from_string
+
+    node = b"\x09w0.step\x00\x0a\x01x\x12\x01y\x22\x04Relu"
+    tensor = (
+        b"\x08\x02\x10\x01\x42\x01w\x25"
+        + struct.pack("<f", 1)
+        + b"\x21"
+        + struct.pack("<d", 9)
+        + b"\x25"
+        + struct.pack("<f", 2)
+    )
+    graph = b"\x0a" + bytes([len(node)]) + node + b"\x2a" + bytes([len(tensor)]) + tensor
+    data = b"\x08\x08\x3a" + bytes([len(graph)]) + graph
+    (tmp_path / "model.onnx").write_bytes(data)
+    theirs = load_model_from_string(data).graph
+    file = tl.load(tmp_path / "model.onnx")
+    assert list(theirs.node[0].input) == ["x"] and list(theirs.initializer[0].float_data) == [1, 2]
+    assert file["w"].numpy().tolist() == [1, 2]
+    assert [op.name for op in file.history()].count("Relu") == 1
+
+
 def test_an_onnx_tensor_of_no_numbers_is_read(tmp_path: Path) -> None:
     tensor = b"\x08\x00\x10\x07\x3a\x00\x42\x01w"  # int64_data, packed, empty
     graph = b"\x2a" + bytes([len(tensor)]) + tensor

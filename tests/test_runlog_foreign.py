@@ -162,6 +162,22 @@ def test_events_that_are_no_protobuf_are_reported_and_the_rest_is_read(tmp_path:
             list(EventReader(Messages(Budget(), "a file")).values(memoryview(junk)))
 
 
+def test_a_field_of_another_form_than_tensorboard_says_is_left_out() -> None:
+    """A tag in eight bytes of a number is no tag, and a number in eight bytes no float."""
+
+    def values(fields: bytes) -> list[tuple[str, str]]:
+        summary = b"\x0a" + bytes([len(fields)]) + fields
+        event = b"\x10\x03\x2a" + bytes([len(summary)]) + summary + b"\x1a\x00"
+        return [
+            (value.tag, value.kind) for value in EventReader(Messages(Budget(), "a file")).values(memoryview(event))
+        ]
+
+    number = b"\x15" + struct.pack("<f", 2)
+    assert values(b"\x0a\x04loss" + number) == [("loss", "scalar")]
+    assert values(b"\x09learning" + number) == [("", "scalar")]
+    assert values(b"\x0a\x04loss\x11" + struct.pack("<d", 2)) == []
+
+
 def test_a_picture_that_is_none_says_so(tmp_path: Path) -> None:
     image = b"\x22\x05junk!"
     value = b"\x0a\x01p\x22" + bytes([len(image)]) + image

@@ -63,6 +63,8 @@ def read_onnx(path: Path) -> Any:
     for tensor in model.graph.initializer:
         name = names.get(tensor.data_type, onnx.TensorProto.DataType.Name(tensor.data_type).lower())
         numbers = numpy_helper.to_array(tensor)
+        if numbers.dtype == bool:  # of any byte
+            numbers = numbers.view(np.uint8) != 0
         tensors[tensor.name] = [_ONNX_NAMES.get(name, name), list(tensor.dims), digest(numbers)]
     nodes = [[node.op_type, list(node.input), list(node.output)] for node in model.graph.node]
     return {"tensors": tensors, "nodes": nodes}

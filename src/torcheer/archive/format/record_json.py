@@ -159,7 +159,18 @@ def _parse_kind(kind: Any, types: tuple[Any, ...], rows: list[list[Any]]) -> lis
             raise ValueError(f"a field of a {kind.__name__} is not as torcheer writes it")
         if isinstance(wanted, set) and not set(map(type, chain.from_iterable(values))) <= wanted:
             raise ValueError(f"a part of a field of a {kind.__name__} is not as torcheer writes it")
+        if wanted is int or wanted == {int}:
+            _check_sizes(values if wanted is int else chain.from_iterable(values), f"a {kind.__name__}")
     return _build(kind, columns) if rows else []
+
+
+def _check_sizes(numbers: Iterable[int], owner: str) -> None:
+    """Refuse sizes and counts that no computer has: sums of them are no floats any more."""
+    if not all(map(_POSSIBLE.__contains__, numbers)):
+        raise ValueError(f"a number of {owner} is beyond 63 bits")
+
+
+_POSSIBLE = range(-(2**63), 2**63)
 
 
 def _build(kind: Any, columns: Sequence[Sequence[Any]]) -> list[Any]:

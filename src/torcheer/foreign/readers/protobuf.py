@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,14 @@ _SIZES: Final = {_EIGHT: 8, _FOUR: 4}
 
 
 class Field(NamedTuple):
-    """A field of a message: its number, and a whole number or bytes."""
+    """A field of a message: its number, and its value in the form that the message has it.
+
+    A whole number, `bytes` of a fixed size (a float, a double), or a view of any length (text, a message, a list). Who
+    wants another form takes a field for one that is not there, as every reader of protobuf does.
+    """
 
     number: int
-    value: int | memoryview
+    value: int | bytes | memoryview
 
 
 class Messages:
@@ -57,7 +61,8 @@ class Messages:
                 raise ArchiveDamaged(f"a field of kind {kind}, which protobuf does not have any more")
             if length > end - place or not number:
                 raise ArchiveDamaged("a field that ends outside of its message")
-            yield Field(number, message[place : place + length])
+            view = message[place : place + length]
+            yield Field(number, view if kind == _BYTES else bytes(view))
             place += length
         self._budget.spend("steps", count + 1, self._where)
 
@@ -66,9 +71,9 @@ class Messages:
         return dict(self.fields(message))
 
     def numbers(self, value: Any) -> list[int]:
-        """The whole numbers of a field, packed or alone."""
-        if isinstance(value, int):
-            return [value]
+        """The whole numbers of a field, packed or alone; none in a field of fixed size."""
+        if not isinstance(value, memoryview):
+            return [value] if isinstance(value, int) else []
         self._budget.spend("steps", len(value) // 10 + 1, self._where)
         self._budget.spend("bytes", 50 * len(value), self._where)
         return _packed(np.frombuffer(value, np.uint8))
@@ -106,7 +111,7 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
 
 def text(value: Any, most: int = 1 << 16) -> str:
     """The text of a field; "" for what is none."""
-    return bytes(value[:most]).decode("utf-8", "replace") if isinstance(value, memoryview | bytes) else ""
+    return bytes(value[:most]).decode("utf-8", "replace") if isinstance(value, memoryview) else ""
 
 
 def signed(number: int) -> int:
@@ -114,7 +119,13 @@ def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def real(value: Any) -> float | None:
-    """The number of a field of 4 or 8 bytes; None for another field."""
-    form = {4: "<f", 8: "<d"}.get(len(value) if isinstance(value, memoryview) else 0)
-    return None if form is None else float(struct.unpack(form, value)[0])
+def is_list_of(value: Any, size: int) -> bool:
+    """Whether a field has numbers of `size` bytes, many of them or a single one."""
+    return isinstance(value, memoryview) or (isinstance(value, bytes) and len(value) == size)
+
+
+def real(value: Any, form: Literal["<f", "<d"]) -> float | None:
+    """The float or double of a field; None for a field of another form."""
+    if not isinstance(value, bytes) or len(value) != struct.calcsize(form):
+        return None
+    return float(struct.unpack(form, value)[0])

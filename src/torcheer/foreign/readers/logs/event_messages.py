@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from torcheer.foreign.readers.protobuf import Messages, real, signed, text
+from torcheer.foreign.readers.protobuf import Messages, is_list_of, real, signed, text
 
 _NUMPY: Final = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}  # of dtypes
 _LISTED: Final = {5: 1, 6: 2}  # fields of a tensor's numbers as they lie in memory -> their dtype
@@ -53,7 +53,7 @@ class EventReader:
         time_secs, step, summaries = 0.0, 0, list[Any]()
         for number, value in self._fields(record):
             if number == 1:
-                time_secs = real(value) or 0.0
+                time_secs = real(value, "<d") or 0.0
             elif number == 2 and isinstance(value, int):
                 step = signed(value)
             elif number == 5:
@@ -75,7 +75,7 @@ class EventReader:
         if plugin == "hparams":
             if hparams := self._hparams(content):
                 yield event("hparams", hparams)
-        elif (number := real(fields.get(2))) is not None:
+        elif (number := real(fields.get(2), "<f")) is not None:
             yield event("scalar", number)
         elif 5 in fields:
             histogram = self._last(fields[5])
@@ -122,7 +122,7 @@ class EventReader:
                 raw = value
             elif number == 8:
                 texts.append(value)
-            elif number in _LISTED and isinstance(value, memoryview):
+            elif number in _LISTED and is_list_of(value, np.dtype(_NUMPY[_LISTED[number]]).itemsize):
                 listed.append(bytes(value))
             elif number in (7, 10):
                 whole += self._numbers(value)
@@ -152,7 +152,7 @@ class EventReader:
     def _plain(self, message: Any) -> Any:
         for number, value in self._fields(message):
             if number == 2:
-                return real(value)
+                return real(value, "<d")
             if number == 3:
                 return text(value)
             if number == 4:

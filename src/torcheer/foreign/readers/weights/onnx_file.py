@@ -16,7 +16,7 @@ import numpy as np
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged
 from torcheer.foreign.program_nodes import UNKNOWN, Node, Program, ValueShape
-from torcheer.foreign.readers.protobuf import Messages, real, signed, text
+from torcheer.foreign.readers.protobuf import Messages, is_list_of, real, signed, text
 from torcheer.foreign.readers.reading import BLOB, Reading, place_of
 from torcheer.terminal import human_shape, short_repr
 
@@ -113,7 +113,7 @@ class _Model:
         for number, value in self._fields(message):
             if number == 1:
                 name = text(value, 200)
-            elif number == 2 and (single := real(value)) is not None:
+            elif number == 2 and (single := real(value, "<f")) is not None:
                 values.append(round(single, 6))
             elif number in (3, 8) and len(values) < 1000:
                 values += [signed(integer) for integer in self._messages.numbers(value)][:20]
@@ -169,9 +169,8 @@ class _Model:
             return self._number, begin, begin + len(raw)
         for number, listed in _LISTS.items():
             if number in pieces and type in listed:
-                return BLOB, *self._reading.keep(
-                    b"".join(piece for piece in pieces[number] if not isinstance(piece, int))
-                )
+                size = TYPES[listed[0]].itemsize
+                return BLOB, *self._reading.keep(b"".join(part for part in pieces[number] if is_list_of(part, size)))
         for number in _VARINTS:
             if number in pieces:
                 words = np.array([each for piece in pieces[number] for each in self._messages.numbers(piece)], "<u8")
