@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import training_cases
+from seams import LogWriter
 from torch import nn
 
 import torcheer as tl
@@ -28,9 +31,17 @@ def fake(folder: Path, epochs: int = 3, loss: float = 0.5) -> Path:
     (folder / "metrics").mkdir(parents=True)
     about = {"format": "torcheer run", "version": 1}
     (folder / "run.json").write_text(json.dumps(about))
-    rows = "".join(f"{epoch},{loss / epoch},{loss / epoch + 0.1}\n" for epoch in range(1, epochs + 1))
-    (folder / "metrics" / "0.csv").write_text("epoch,loss,val loss\n" + rows)
+    rows = [{"epoch": epoch, "loss": loss / epoch, "val loss": loss / epoch + 0.1} for epoch in range(1, epochs + 1)]
+    log_rows(folder, "train_epoch/0", rows)
     return folder
+
+
+def log_rows(run: Path, table: str, rows: Iterable[dict[str, Any]], **cut: int) -> None:
+    """Rows as training logs them; what was logged before holds up to the epoch of `cut`, all of it without."""
+    with closing(LogWriter(run, "train", tell=None)) as log:
+        log.cut(**cut)
+        for row in rows:
+            log.row(table, row, row.get("Step", 0))
 
 
 def captured(folder: Path, steps: int = 4, *, seal: bool = False) -> Path:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from children import Child
 from studio_pages import Pages, opened  # noqa: F401
+from studio_runs import log_rows
 from waiting import wait_until
 
 pytestmark = [pytest.mark.integrations, pytest.mark.browser]
@@ -47,9 +48,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     pytest.importorskip("jupyter_server_proxy")
     folder, home = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("home")
     for run in ("first", "second"):
-        metrics = folder / run / "metrics"
-        metrics.mkdir(parents=True)
-        (metrics / "0.csv").write_text("epoch,loss\n1,0.5\n2,0.25\n")
+        log_rows(folder / run, "train_epoch/0", [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = {"ip": "127.0.0.1", "port": port, "base_url": f"{BASE}/", "open_browser": False, "allow_root": True}

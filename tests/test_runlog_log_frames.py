@@ -70,16 +70,6 @@ def test_a_curve_leaves_out_a_number_that_no_float_holds(tmp_path: Path) -> None
     assert read_curves(path, "run", ["loss"])["loss"].y.tolist() == [0.5]
 
 
-def test_alerts_of_0_1_whose_time_no_float_holds_are_left_out(tmp_path: Path) -> None:
-    import shutil
-
-    watch = shutil.copytree(Path(__file__).parent / "data" / "0.1" / "watch", tmp_path / "watch")
-    before = len(tl.load(watch).alerts)
-    with open(watch / "alerts.jsonl", "a") as file:
-        file.write(json.dumps({"rule": "r", "opened": 10**400}) + "\n")
-    assert len(tl.load(watch).alerts) == before
-
-
 def test_operations_whose_numbers_are_others_are_damage(tmp_path: Path) -> None:
     from torcheer.archive import Archive
 

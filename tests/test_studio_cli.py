@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from children import Child, has_ended, run_python
 from seams import child_process, listen, open_viewer, run_viewer, serve_path, start, viewer_process
+from studio_runs import log_rows
 from studio_socket import Page, cookie_of
 from waiting import WAIT_SECS, wait_until
 
@@ -33,9 +34,9 @@ URL = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}")
 def run(tmp_path: Path) -> Path:
     """A run that has trained for two epochs and ended."""
     folder = tmp_path / "runs" / "first"
-    (folder / "metrics").mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / "run.json").write_text('{"format": 1}')
-    (folder / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n2,0.25\n")
+    log_rows(folder, "train_epoch/0", [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import tracemalloc
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +34,7 @@ from seams import (
     to_json,
 )
 from studio_hosts import NETWORK, started
-from studio_runs import captured, fake, trained
+from studio_runs import captured, fake, log_rows, trained
 from torch import nn
 from waiting import wait_until
 from watch_checks import train
@@ -79,11 +80,11 @@ def test_the_captures_of_a_real_run_are_moments(run: Path) -> None:
 def test_the_alerts_of_a_watch(tmp_path: Path) -> None:
     run, model = fake(tmp_path / "run"), small()
     nn.init.constant_(model[0].weight, float("nan"))  # type: ignore[arg-type]
-    with tl.watch(model, every=1, to=run / "watch" / "body"):
+    with tl.watch(model, every=1, to=run):
         train(model, 3)
     source = LogSource(run)
     first = source.alerts[0]
-    assert (first.rule, first.severity) == ("nan_inf", "error") and first.layer.startswith("body.")
+    assert (first.rule, first.severity) == ("nan_inf", "error") and first.layer.startswith("0")
     assert "NaN" in first.text and not source.poll()
 
 
@@ -91,8 +92,7 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("torcheer.studio.sources.log_source._SCAN_SECS", 0.0)
     source = LogSource(fake(tmp_path / "run"))
     assert source.net is None and source.moments == [] and not source.poll()
-    with open(tmp_path / "run" / "metrics" / "0.csv", "a") as file:
-        file.write("4,0.25,0.5\n5,0.2")  # half a line
+    log_rows(tmp_path / "run", "train_epoch/0", [{"epoch": 4, "loss": 0.25}])
     changes = source.poll()
     assert changes.tables == {"train_epoch"} and changes.state
     assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4]
@@ -105,7 +105,7 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
     assert [one.step for one in changes.moments_came] == [99] and not changes.net
     assert source.units(source.moments[-1].id, "out", "Act", 3).tolist() == [1.0] * 10  # type: ignore[union-attr]
     assert source.units(source.moments[0].id, "conv", "Act", 3) is not None
-    (tmp_path / "run" / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n")  # it was begun anew
+    log_rows(tmp_path / "run", "train_epoch/0", [{"epoch": 1, "loss": 0.5}], step=-1, epoch=0)  # it starts over
     source.poll()
     assert source.tables["train_epoch"].count == 1 and source.tables["train_epoch"].restarts
 
@@ -129,23 +129,16 @@ def test_captures_of_a_run_that_was_begun_anew_replace_the_old_ones(
 
 def test_what_was_changed_from_the_form_is_a_table(tmp_path: Path) -> None:
     run = fake(tmp_path / "run")
-    (run / "metrics" / "changes.csv").write_text("step,epoch,name,before,after\n7,1,sgd.lr,0.1,0.05\n")
+    log_rows(run, "changes", [{"Step": 7, "Epoch": 1, "name": "sgd.lr", "before": 0.1, "after": 0.05}])
     table = LogSource(run).tables["changes"]
     assert table.columns == {"Step": [7], "Epoch": [1], "name": ["sgd.lr"], "before": [0.1], "after": [0.05]}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "epoch", "epoch,loss\n", "epoch,loss\n1\n", '"\n\n\x00', "epoch,loss\n1,nan\n2,inf\n3,\n4,x\n", "\xff\xfe"],
-)
-def test_odd_tables_do_not_matter(tmp_path: Path, text: str) -> None:
-    run = fake(tmp_path / "run")
-    (run / "metrics" / "0.csv").write_text(text, encoding="latin-1")
-    (run / "metrics" / "steps.csv").write_text(text, encoding="latin-1")
-    for table in LogSource(run).tables.values():
-        assert {len(cells) for cells in table.columns.values()} == {table.count}
-        if "nan" in text and table.head.name == "train_epoch":
-            assert [str(cell) for cell in table.columns["loss"]] == ["nan", "inf", "None", "x"]
+def test_odd_cells_do_not_matter(tmp_path: Path) -> None:
+    run, cells = fake(tmp_path / "run", epochs=0), [math.nan, math.inf, None, "x"]
+    log_rows(run, "train_epoch/0", [{"epoch": epoch, "loss": cell} for epoch, cell in enumerate(cells)])
+    table = LogSource(run).tables["train_epoch"]
+    assert [str(cell) for cell in table.columns["loss"]] == ["nan", "inf", "None", "x"]
 
 
 def test_captures_alone_can_be_opened_and_single_numbers_are_no_layers(tmp_path: Path) -> None:

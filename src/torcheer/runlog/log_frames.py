@@ -10,14 +10,14 @@
 - `rows`: by table, `step` and `time` of each row, and its cells by column (`cells`). `cleared`: tables whose earlier
   rows no longer hold.
 - `elsewhere`: how many values of a watch are left out, as another writer has them as rows.
-- `heads`: by table, its title, axes and `columns`, each with what is not usual of it (not in older logs). A table with
-  columns is there before its first row. `steps` false: its rows do not show their step.
+- `heads`: by table, its title, axes and `columns`, each with what is not usual of it. A table with columns is
+  there before its first row. `steps` false: its rows do not show their step.
 - `alerts`: each with its `id`. `network`; `account` of a watch's values.
 - `ended`: how training or a loop ended, `status` ("done", "failed") and `why`. One that was killed says nothing.
 - `values`: layer, variable, type, shape of values whose statistics are the rows of three arrays under layer `(watch)`:
   `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `bins` (uint32, histograms as
-  `packed_histograms` says; a value's `binned` count is its row there, or -1). Logs up to 0.3 have `histogram` in its
-  place, uint32, a column for each bin. Arrays that are kept whole are separate entries.
+  `packed_histograms` says; a value's `binned` count is its row there, or -1). Arrays that are kept whole are separate
+  entries.
 - `rank`, in the first frame of an opening of a run of several processes: `rank`, `of` (how many there are), `parts`
   (by layer, which part of a sharded weight this rank holds: `ranks.Shard`), `hashed` (variables with hashes; "output"
   among them where ranks may hold the same outputs: tensor parallel).
@@ -51,6 +51,7 @@ EPOCHS: Final = "train_epoch/"  # a table for each stage, "train_epoch/0": the r
 STEPS: Final = "train_step/"  # a table for each pipeline, "train_step/train": losses of every n-th step
 LOSSES: Final = "train_loss/"  # the same for losses that were read a few times a second, for a page
 UNCUT: Final = frozenset(("changes", "run"))  # tables that a cut leaves alone: they hold until they are cleared
+Frame = dict[str, Any]  # "step", "entries" and "about", as `Archive.frames` has it
 _COLUMN: Final = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
 _NON_FINITE: Final = "$float"  # JSON has no NaN and no infinities
 _MARKED: Final = ({_NON_FINITE: "nan"}, {_NON_FINITE: "inf"}, {_NON_FINITE: "-inf"})

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torcheer.archive import Archive
-from torcheer.runlog.earlier.old_watch import Frame
-from torcheer.runlog.log_frames import EPOCHS, METRICS, UNCUT, decode_column
+from torcheer.runlog.log_frames import EPOCHS, METRICS, UNCUT, Frame, decode_column
 from torcheer.samples import Key
 
 _LATE = {

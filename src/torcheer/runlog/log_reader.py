@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from torcheer.errors import TorcheerError
+from torcheer.archive.format.archive_folder import read_about
+from torcheer.disk import loose_json
+from torcheer.errors import NotAnArchive, TorcheerError
 from torcheer.ranks import split_rank
-from torcheer.runlog.earlier.old_run import old_tables
 from torcheer.runlog.log_frames import decode_columns
 from torcheer.runlog.log_openings import Row
 from torcheer.runlog.media.logged_samples import LoggedSamples
@@ -33,9 +34,7 @@ class Place(NamedTuple):
     """Where a writer's log lies."""
 
     path: Path  # its archive
-    old: Path | None  # the folder of a watch of version 0.1 that it continues
     model: str  # of several watched models, the one whose log it is
-    before: tuple[Path, ...] = ()  # archives that it continues
     rank: int = 0  # of several processes, the one that wrote it
 
     @property
@@ -51,19 +50,19 @@ class Place(NamedTuple):
     @property
     def identity(self) -> tuple[Any, ...]:
         """Differs once other files have taken the place of these."""
-        folders = (*self.before, *([self.old / "samples"] if self.old else []), self.path)
-        stats = [file.stat() for folder in folders if (file := folder / "archive.json").is_file()]
-        return tuple((status.st_ino, status.st_mtime_ns) for status in stats)
+        status = (self.path / "archive.json").stat()
+        return status.st_ino, status.st_mtime_ns
 
     def open(self) -> WriterLog:
         """Open it for reading."""
-        return WriterLog(self.path, old=self.old, before=self.before)
+        return WriterLog(self.path)
 
 
 class RunLog:
     """What the writers of a run have logged so far. Opening it reads nothing; what is asked for is read then."""
 
     def __init__(self, run: Path) -> None:
+        refuse_earlier(run)
         self.path, self._places = run, list(writers_in(run))
         self.logs = [(place, place.open()) for place in self._places]
 
@@ -120,8 +119,7 @@ class RunLog:
         return any(log.mentions(b'"samples":[') for _, log in self.logs)
 
     def _merged(self, logs: Iterable[_LogTables]) -> dict[str, TableRows]:
-        rows: Tables = {} if self.has_training else shown_tables(old_tables(self.path), {})
-        heads = {} if self.has_training else dict(WITHOUT_STEPS)
+        rows, heads = Tables(), dict(WITHOUT_STEPS)
         for owner, tables, announced in logs:
             heads |= announced
             for name, more in shown_tables(tables, tested_columns(announced)).items():
@@ -134,35 +132,32 @@ class RunLog:
 
     @property
     def has_training(self) -> bool:
-        """Whether training has a log here: it had other files before."""
+        """Whether training has a log here."""
         return any(place.path.name == TRAIN for place in self._places)
 
 
 def writers_in(run: Path) -> Iterator[Place]:
-    """Yield where the logs of a run lie: its own; those of a session's watches that had folders of their own."""
-    watch = run / "watch"
-    homes = [(watch, "watch"), *((home, f"watch-{home.name}") for home in sorted(watch.glob("*")))]
-    earlier = {writer: home for home, writer in homes if _is_watch(home)}
-    if (run / "samples" / "archive.json").is_file():
-        earlier["watch"] = run
-    paths = {file.parent for file in run.glob("log/*/archive.json") if not is_chunk(file.parent)} | {
-        run / "log" / writer for writer in earlier
-    }
-    for path in sorted(paths):
-        yield place_of(path, earlier.get(path.name))
+    """Yield where the logs of a run lie."""
+    for file in sorted(run.glob("log/*/archive.json")):
+        path = file.parent
+        if not is_chunk(path):
+            name, rank = split_rank(path.name)
+            yield Place(path, name.removeprefix("watch-") if name.startswith("watch-") else "", rank)
 
 
-def place_of(path: Path, home: Path | None = None) -> Place:
-    """A writer's log, with what a watch has written to the folder `home` before."""
-    old = home if home is not None and (home / "samples" / "archive.json").is_file() else None
-    logs = sorted(file.parent for file in home.glob("log/*/archive.json")) if home is not None else []
-    before = tuple(log for log in logs if log != path and log.parent != path.parent)
-    name, rank = split_rank(path.name)
-    return Place(path, old, name.removeprefix("watch-") if name.startswith("watch-") else "", before, rank)
+def refuse_earlier(folder: Path) -> None:
+    """Raise for what torcheer 0.1 left: a run or a watch without a log."""
+    if version := _earlier_version(folder):
+        raise NotAnArchive(f"{folder} is of torcheer {version}, whose logs later versions do not read")
 
 
-def _is_watch(home: Path) -> bool:
-    return (home / "samples" / "archive.json").is_file() or (home / "log" / "watch" / "archive.json").is_file()
+def _earlier_version(folder: Path) -> str:
+    if (folder / "log").exists():
+        return ""
+    run = loose_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+    version = str(run.get("versions", {}).get("torcheer", "")) if isinstance(run, dict) else ""
+    has_watch = (folder / "samples/archive.json").is_file() and read_about(folder / "samples").get("kind") == "watch"
+    return version if version.startswith("0.1.") else "0.1" * has_watch
 
 
 def is_long(run: Path) -> bool:
@@ -171,8 +166,8 @@ def is_long(run: Path) -> bool:
 
 
 def has_log(run: Path) -> bool:
-    """Whether a folder has a log of its own."""
-    return any(run.glob("log/*/archive.json")) or (run / "samples" / "archive.json").is_file()
+    """Whether a folder has a log of its own, or what was there before logs: reading it says that."""
+    return any(run.glob("log/*/archive.json")) or _earlier_version(run) != ""
 
 
 def tested_columns(heads: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from torcheer.archive import Archive
 from torcheer.disk import loose_json, read_json, write_file
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 from torcheer.public_names import PublicClass
-from torcheer.runlog.log_reader import TRAIN, RunLog
+from torcheer.runlog.log_reader import TRAIN, RunLog, refuse_earlier
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.run_tables import logs
@@ -69,6 +69,7 @@ def read_run(directory: Path) -> dict[str, Any]:
         raise BadArgument(f"{directory} is no run directory: there is no {path.name} in it")
     if contents.get("format") != FORMAT:
         raise ArchiveDamaged(f"{path} is not one of ours")
+    refuse_earlier(directory)
     if contents.get("version") != VERSION:
         raise BadArgument(
             f"{directory} is of version {contents.get('version')!r}, and this torcheer knows {VERSION}: update it"

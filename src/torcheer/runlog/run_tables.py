@@ -10,8 +10,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 
 from torcheer.errors import BadArgument
-from torcheer.runlog.earlier.old_run import old_files
-from torcheer.runlog.log_reader import RunLog, writers_in
+from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.runlog.tables.long_table import ShownTable
@@ -77,11 +76,7 @@ def _numbers(column: Column, cells: list[Any]) -> Any:
 def stamp_of(run: Path) -> tuple[Any, ...]:
     """A fingerprint that changes whenever one of the files does."""
     stats = []
-    files = old_files(run)
-    for place in writers_in(run):
-        own = [index for path in place.archives for index in path.glob("*.index")]
-        files += [*own, *(place.old.rglob("*.index") if place.old else ())]
-    for path in sorted(files):
+    for path in sorted(run.glob("log/*/*.index")):
         try:
             status = path.stat()
         except OSError:

@@ -105,7 +105,7 @@ def _steps(tables: Tables, known: Sequence[str]) -> list[Row]:
     rows: dict[int, Row] = {}
     for logged, pipeline in sorted(steps, key=lambda step: step[0].step):
         cells = {"Epoch": logged.cells.get("epoch")}
-        if "batch" in logged.cells:  # not in runs of 0.1
+        if "batch" in logged.cells:  # not in rows that a CSV file gave back
             cells["Batch"] = logged.cells["batch"]
         row = rows.setdefault(logged.step, Row(logged.step, 0.0, cells))
         row.cells[loss_column(pipeline, pipelines)] = logged.cells.get("loss")

@@ -18,7 +18,7 @@ from torcheer.public_names import PublicClass
 from torcheer.ranks import split_rank
 from torcheer.runlog.follow.run_end import read_end
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
-from torcheer.runlog.log_reader import writers_in
+from torcheer.runlog.log_reader import refuse_earlier, writers_in
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.ranks.rank_board import RankBoard, merge_alerts
@@ -350,9 +350,9 @@ def open_logs(home: Path) -> dict[int, WriterLog]:
 
 def has_watch(home: Path) -> bool:
     """Whether a watch has written to a folder."""
-    if log_folder(home, WRITER).is_dir() or (home / "samples").is_dir():
-        return True
-    return any(split_rank(log.name)[0] == WRITER for log in (home / "log").glob(f"{WRITER}@*"))
+    return log_folder(home, WRITER).is_dir() or any(
+        split_rank(log.name)[0] == WRITER for log in (home / "log").glob(f"{WRITER}@*")
+    )
 
 
 def add_accounts(accounts: Sequence[Account | None]) -> Account | None:
@@ -379,10 +379,8 @@ def logs_in(path: Path) -> list[Path]:
         return [path]
     if logs := sorted(filter(_is_writer, (path / "log").glob(f"{WRITER}-*"))):
         return list({split_rank(log.name)[0]: log for log in reversed(logs)}.values())[::-1]
-    for inside in (path, path / "watch"):
-        if folders := [inside] if has_watch(inside) else sorted(filter(has_watch, inside.glob("*"))):
-            return folders
-    return []
+    refuse_earlier(path)
+    return sorted(filter(has_watch, path.glob("*"))) or sorted(filter(has_watch, (path / "watch").glob("*")))
 
 
 def name_of(log: Path) -> str:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torcheer.archive import Archive, Entry
 from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.errors import TorcheerError
-from torcheer.runlog.earlier.old_watch import Frame
-from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS, are_described
+from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS, Frame, are_described
 from torcheer.runlog.log_openings import Row, rows_of
 from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
 from torcheer.samples import BINS, PERCENTILES, Key
@@ -104,10 +103,7 @@ class WatchedValues:
         binned = int(self.counts[place, COUNTS.index("binned")])
         if binned >= 0 and (packed := self._entry(place, LAYER, "bins", -1)) is not None:
             return unpack_row(packed[0].array(packed[1]), binned)
-        histogram: Array = np.zeros(BINS, np.int64)
-        if binned >= 0 and (entry := self._entry(place, LAYER, "histogram", -1)) is not None:
-            histogram += entry[0].array(entry[1])[binned]
-        return histogram
+        return np.zeros(BINS, np.int64)
 
     def is_scalar(self, place: int) -> bool:
         """Whether a value is a cell of a row."""
@@ -183,8 +179,6 @@ def histograms_of(archive: ArchiveStream, frame: Frame) -> Array | None:
     """The histograms of a frame's values, a row each; None if they are damaged, or there are none."""
     entries = {entry.variable: entry for entry in frame["entries"] if entry.layer == LAYER}
     try:
-        if "bins" in entries:
-            return unpack_histograms(archive.array(entries["bins"]))
-        return np.array(archive.array(entries["histogram"])) if "histogram" in entries else None
+        return unpack_histograms(archive.array(entries["bins"])) if "bins" in entries else None
     except (TorcheerError, IndexError, ValueError):
         return None

@@ -1,8 +1,8 @@
-"""Reads one writer's log: rows, alerts, statistics, the network; also of version 0.1."""
+"""Reads one writer's log: rows, alerts, statistics, the network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +13,7 @@ from torcheer.archive.format.index_tail import read_backwards
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.records import garbage_collection_off
-from torcheer.runlog.earlier.old_watch import Frame, old_frames
-from torcheer.runlog.log_frames import METRICS, decode_cell, is_understood
+from torcheer.runlog.log_frames import METRICS, Frame, decode_cell, is_understood
 from torcheer.runlog.log_openings import Later, Opening, Row, held_rows, later_openings, rows_of
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.ranks.rank_board import RankBoard
@@ -32,12 +31,11 @@ _ALERT = {field.name: {"str": str, "int": int}.get(str(field.type), dict) for fi
 class WriterLog:
     """Everything in a writer's log, without what a later opening of it has replaced.
 
-    `path` is its archive. `old`: the folder of a watch of version 0.1 that it continues. `before`: archives that it
-    continues, of a session's watch that had a folder of its own.
+    `path` is its archive.
     """
 
-    def __init__(self, path: Path, *, old: Path | None = None, before: Sequence[Path] = ()) -> None:
-        self.path, self._old, self._before = path, old, before
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._problems: list[str] = []
         self._sealed = False
 
@@ -69,12 +67,6 @@ class WriterLog:
         return openings
 
     def _archives(self) -> Iterator[tuple[Archive, list[Frame]]]:
-        if self._old is not None:
-            archive = open_intact(self._old / "samples", self._problems)
-            yield archive, old_frames(self._old, archive)
-        for folder in self._before:
-            archive = open_intact(folder, self._problems)
-            yield archive, archive.frames
         number = 0
         while (chunk := chunk_after(self.path, number)) is not None:
             try:

@@ -30,8 +30,8 @@ def write_archive(dice: Dice, folder: Path) -> Path:
 
 
 def write_run(dice: Dice, folder: Path) -> Path:
-    """Write a run with its log, of today or of 0.1, a watch or an extraction."""
-    bases = ("fuzz/run", "fuzz/run", "fuzz/run", "fuzz/run", "0.1/training/run", "0.1/watch", "0.1/extraction")
+    """Write a run with its log, a watch or an extraction."""
+    bases = ("fuzz/run", "fuzz/run", "fuzz/run", "fuzz/run", "fuzz/run/log/watch", "0.1/extraction")
     return _write(dice, folder, dice.choice(bases))
 
 

@@ -9,12 +9,10 @@ from typing import Any, Final
 
 from torcheer.ranks import split_rank
 from torcheer.records import garbage_collection_off
-from torcheer.runlog.earlier.old_run import old_files, old_tables
-from torcheer.runlog.earlier.old_watch import Frame
 from torcheer.runlog.follow.followed_writer import FollowedWriter, NewFrame
-from torcheer.runlog.log_frames import COUNTS, EPOCHS, LOSSES, METRICS, STATISTICS, STEPS
+from torcheer.runlog.log_frames import COUNTS, EPOCHS, LOSSES, METRICS, STATISTICS, STEPS, Frame
 from torcheer.runlog.log_openings import Row, held_rows, rows_of
-from torcheer.runlog.log_reader import TRAIN, column_for, head_of, tested_columns, writers_in
+from torcheer.runlog.log_reader import column_for, head_of, refuse_earlier, tested_columns, writers_in
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.ranks.rank_board import RankBoard, RankRow, merge_alerts
 from torcheer.runlog.ranks.rank_facts import ONE_PROCESS, RankFacts
@@ -47,11 +45,11 @@ class FollowedLog:
     """The tables, alerts and samples of a run's log so far; `refresh` reads what was written since."""
 
     def __init__(self, run: Path) -> None:
+        refuse_earlier(run)
         self.path = run
         self.tables: dict[str, LongTable] = {}
         self.statistics: dict[str, LongTable] = {}  # those of them that are a watched layer's
         self._writers: dict[Path, FollowedWriter] = {}
-        self._old_stamp: tuple[Any, ...] = ()
         self._cleared_at: dict[tuple[Path, str], int] = {}  # of a part of a shown table, the frame that cleared it last
         self.is_behind = False  # whether there is more than the last call of `refresh` has read
         self._start()
@@ -88,11 +86,6 @@ class FollowedLog:
         """Whether the rules of a watch have judged the layers of this run."""
         return any(self._rules.values())
 
-    @property
-    def has_training(self) -> bool:
-        """Whether training has a log here: it had other files before."""
-        return (self.path / "log" / TRAIN / "archive.json").is_file()
-
     def refresh(self) -> set[str]:
         """Read what was written since the last call; return the names of the tables that have changed.
 
@@ -117,8 +110,6 @@ class FollowedLog:
                 self._writers[place.path] = FollowedWriter(place)
                 if known is not None:
                     are_others, self._cleared_at = True, {}
-        stamp = () if self.has_training else _stamp(old_files(self.path))
-        are_others, self._old_stamp = are_others or stamp != self._old_stamp, stamp
         return are_others
 
     def _read_again(self) -> None:
@@ -129,8 +120,6 @@ class FollowedLog:
         self._changed = set(self.tables)
         for writer in self._writers.values():
             writer.rewind()
-        if self._old_stamp:
-            self._put_rows("", old_tables(self.path))
 
     def _read(self) -> None:
         alerts, samples = len(self.alerts), len(self.samples)
@@ -227,8 +216,6 @@ class FollowedLog:
         about = frame["about"]
         if "rules" in about:
             self._rules[writer.place.path] = list(about["rules"])
-        elif "values" in about:  # logs of 0.1 do not say which rules
-            self._rules.setdefault(writer.place.path, ["default"])
         for name, head in about.get("heads", {}).items():
             self._heads[name] = head
             if name in self.tables or head.get("columns"):
@@ -353,14 +340,3 @@ def _statistic_column(name: str, types: set[type], shape: tuple[int, ...]) -> Co
     if name == "histogram":
         return Column(name, "tensor", shape, plotted=False, edges=EDGES[1:-1])
     return Column(name, "int" if name in COUNTS else "float", plotted=name in _SHOWN)
-
-
-def _stamp(files: list[Path]) -> tuple[Any, ...]:
-    """A fingerprint of files that changes when one is written to."""
-    stats = []
-    for path in sorted(files):
-        try:
-            stats.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
-        except OSError:
-            continue
-    return tuple(stats)

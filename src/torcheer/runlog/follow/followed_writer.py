@@ -8,12 +8,10 @@ from typing import NamedTuple
 from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, NotAnArchive
-from torcheer.runlog.earlier.old_watch import Frame, old_frames
-from torcheer.runlog.log_frames import is_understood
+from torcheer.runlog.log_frames import Frame, is_understood
 from torcheer.runlog.log_openings import Later, Opening, later_openings
 from torcheer.runlog.log_reader import Place
 from torcheer.runlog.volume.log_chunks import Chunk, chunk_after
-from torcheer.runlog.writer_log import open_intact
 
 
 class NewFrame(NamedTuple):
@@ -39,7 +37,7 @@ class FollowedWriter:
         """Read all of it again."""
         self._later: list[Later] = []
         self._archive: ArchiveStream | None = None
-        self._has_begun = self._is_damaged = self.is_outdated = False
+        self._is_damaged = self.is_outdated = False
         self._reading: Iterator[tuple[ArchiveStream, Frame]] | None = None
         self.count, self._opening = 0, -1  # `count`: frames yielded so far
         self._chunk, self._taken, self._skipped = 0, 0, 0  # where it is: frames taken of this chunk, and read of it
@@ -71,9 +69,6 @@ class FollowedWriter:
             self._later, self.is_outdated = [], True
 
     def _unread(self) -> Iterator[tuple[ArchiveStream, Frame]]:
-        if not self._has_begun:
-            self._has_begun = True
-            yield from self._earlier()
         while (chunk := chunk_after(self.place.path, self._chunk)) is not None and not self._is_damaged:
             has_later = chunk_after(self.place.path, chunk.number + 1) is not None  # before it is read to its end
             yield from self._read_chunk(chunk)
@@ -104,15 +99,6 @@ class FollowedWriter:
             for text in intact.lost:
                 self._report(text)
             yield from ((intact, frame) for frame in intact.frames[self._taken :])
-
-    def _earlier(self) -> Iterator[tuple[ArchiveStream, Frame]]:
-        """Yield the frames of the archives that this log continues."""
-        if self.place.old is not None:
-            archive = open_intact(self.place.old / "samples", self.problems)
-            yield from ((archive, frame) for frame in old_frames(self.place.old, archive))
-        for folder in self.place.before:
-            archive = open_intact(folder, self.problems)
-            yield from ((archive, frame) for frame in archive.frames)
 
     def _report(self, text: str) -> None:
         if text not in self.problems:

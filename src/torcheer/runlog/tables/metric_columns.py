@@ -73,7 +73,7 @@ def _plain_texts(run: Path) -> list[bytes] | None:
     """The bodies of all frames, checked by their checksums; None where later frames change what earlier ones say."""
     texts: list[bytes] = []
     for place in writers_in(run):
-        if place.model or place.old is not None or place.before:
+        if place.model:
             return None
         parts = [_frame_texts(path) for path in place.archives]
         own = None if None in parts else [text for part in parts for text in part or ()]

@@ -1,5 +1,7 @@
 """The CSV files of a session, made from its log: metrics of epochs, one file for each stage, and of steps.
 
+They give back what a damaged log has lost (`csv_tables`).
+
 A reader may open them at any time: complete lines are appended, any other change replaces the file atomically.
 """
 
@@ -8,10 +10,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from torcheer.disk import append, write_file
+from torcheer.runlog.log_frames import EPOCHS, STEPS
+from torcheer.runlog.log_openings import Row
+from torcheer.runlog.table_cells import cell_of
+from torcheer.runlog.training_tables import Tables
 
 Rows = Sequence[Mapping[str, Any]]
 STEP_COLUMNS = ("step", "epoch", "pipeline", "loss")
@@ -75,6 +82,44 @@ def replace_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]
 def columns_of(rows: Rows) -> list[str]:
     """The columns of some rows: the epoch, then the others in their order."""
     return list(dict.fromkeys(["epoch", *(column for row in rows for column in row)]))
+
+
+def csv_tables(directory: Path) -> Tables:
+    """The rows of a session's files, by the names that they have in its log: epochs, steps, changed parameters."""
+    folder, tables = directory / "metrics", Tables()
+    stages = [path for path in folder.glob("*.csv") if path.stem.isdecimal()]
+    for path in sorted(stages, key=lambda path: int(path.stem)):
+        tables[f"{EPOCHS}{int(path.stem)}"] = [Row(0, 0.0, row) for row in _read(path)]
+    for row in _counted(folder / "steps.csv"):
+        step, pipeline = row.pop("step"), row.pop("pipeline", None)
+        tables.setdefault(f"{STEPS}{pipeline}", []).append(Row(step, 0.0, row))
+    changes = [
+        Row(row.pop("step"), 0.0, {"Epoch": row.pop("epoch"), **row}) for row in _counted(folder / "changes.csv")
+    ]
+    return tables | ({"changes": changes} if changes else {})
+
+
+def _counted(path: Path) -> list[dict[str, Any]]:
+    return [row for row in _read(path) if type(row.get("step")) is int and type(row.get("epoch")) is int]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a file; an incomplete or damaged line is skipped."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    except (OSError, csv.Error):
+        return []
+    names = rows[0] if rows else []
+    return [{name: _parsed(cell) for name, cell in zip(names, row)} for row in rows[1:] if len(row) == len(names)]
+
+
+def _parsed(text: str) -> Any:
+    """A cell as an integer, a float, or text; None if empty."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return cell_of(kind(text))
+    return text or None
 
 
 def _cells(rows: Rows, columns: Sequence[str]) -> list[list[Any]]:

@@ -14,7 +14,7 @@ from torcheer.disk import LOCK, lock_holder, read_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.modelfiles import open_model_file
 from torcheer.runlog.follow.run_end import read_end
-from torcheer.runlog.log_reader import RunLog, is_long
+from torcheer.runlog.log_reader import RunLog, is_long, refuse_earlier
 from torcheer.runlog.training_tables import HEADS, stages_of
 from torcheer.runlog.watch_reader import has_watch, open_watch
 from torcheer.terminal import ProgressCallback, format_table, human_bytes, ignore_progress, plural, printable
@@ -34,6 +34,7 @@ def describe_run(directory: Path, on_progress: ProgressCallback = ignore_progres
     if run is None and has_watch(directory):
         return str(open_watch(directory)).splitlines()
     if run is None:
+        refuse_earlier(directory)
         raise BadArgument(f"{directory} is no session: there is no run.json in it.{_nearby_sessions(directory)}")
     spec = read_json(directory / "spec.json") or {}
     manifests = dict(_checkpoints(directory, on_progress))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError, reason_of
-from torcheer.runlog.earlier.old_run import old_tables
 from torcheer.runlog.log_frames import EPOCHS, LOSSES, STEPS
 from torcheer.runlog.log_reader import TRAIN
 from torcheer.runlog.log_writer import LogWriter, begin_anew, log_folder
@@ -22,7 +21,7 @@ from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import Alert
 from torcheer.training.checkpoints.earlier_runs import earlier_results
 from torcheer.training.loop.events import StepDone
-from torcheer.training.observe.metric_csv import EpochTables, StepTable
+from torcheer.training.observe.metric_csv import EpochTables, StepTable, csv_tables
 
 _RECENT: Final = 1000  # losses that a run that goes on knows of those before
 _PENDING: Final = 256  # steps whose losses are not read yet, at most
@@ -56,9 +55,7 @@ class TrainingLog:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def tables(self) -> Tables:
-        """The rows that the log holds; of a run that has none yet, and what damage has taken, those of its files."""
-        if not (self._path / "archive.json").is_file():
-            return old_tables(self.directory)
+        """The rows that the log holds, and what damage has taken of it, from the CSV files."""
         log = WriterLog(self._path)
         return _joined(log.tables, self._lost(log) if log.problems else {})
 
@@ -83,7 +80,7 @@ class TrainingLog:
 
     def rows_at(self, place: Mapping[str, Any], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
         """The rows of epochs of a checkpoint that counts them; from the CSV files where the log has lost them."""
-        for tables in (self.tables(), old_tables(self.directory)):
+        for tables in (self.tables(), csv_tables(self.directory)):
             stages = stages_of(tables_at(tables, place["step"], place["epoch"]))
             if [len(stages.get(stage, ())) for stage in range(len(counts))] == list(counts):
                 return [stages.get(stage, []) for stage in range(len(counts))]
@@ -93,19 +90,16 @@ class TrainingLog:
 
     def begin(self, place: Mapping[str, Any], stages: Stages) -> None:
         """Go on from a place with these rows of epochs: what came after it is cut off, here and in the files."""
-        is_old = not (self._path / "archive.json").is_file()
-        log = None if is_old else WriterLog(self._path)
-        lost = {} if log is None else tables_at(self._lost(log), place["step"], place["epoch"])
-        before = old_tables(self.directory) if log is None else _joined(log.tables, lost)
+        log = WriterLog(self._path)
+        lost = tables_at(self._lost(log), place["step"], place["epoch"])
+        before = _joined(log.tables, lost)
         held = tables_at(before, place["step"], place["epoch"])
-        if log is not None and not log.problems and (count := sum(map(len, lost.values()))):
+        if not log.problems and (count := sum(map(len, lost.values()))):
             text = f"the log in {self._path} was cut: of the rows that it lost, {count} come from the CSV files"
             self.problems.append(text)
         writer = self._open()
         writer.cut(step=place["step"], epoch=place["epoch"])
         self._write_heads(writer)
-        if is_old:
-            self._take_over(writer, held)
         for name, rows in lost.items():
             for row in rows:
                 writer.row(name, row.cells, row.step)
@@ -113,9 +107,9 @@ class TrainingLog:
         if "run" in before or runs:
             self._replace(writer, "run", [(0, _run_row(result)) for result in runs])
         self._pending, self._unwritten, self._losses = [], [], []
-        logged = {} if is_old else stages_of(held)
         self._counts = {
-            stage: len(rows) if _same(rows, stages[stage : stage + 1]) else -1 for stage, rows in logged.items()
+            stage: len(rows) if _same(rows, stages[stage : stage + 1]) else -1
+            for stage, rows in stages_of(held).items()
         }
         self._log_epochs(writer, stages, place["step"])
         writer.sync()
@@ -133,7 +127,7 @@ class TrainingLog:
         """
         if log.sealed and not log.problems:
             return {}
-        files = {name: rows for name, rows in old_tables(self.directory).items() if name.startswith((STEPS, "changes"))}
+        files = {name: rows for name, rows in csv_tables(self.directory).items() if not name.startswith(EPOCHS)}
         known = {name: {row.step for row in log.tables.get(name, ())} for name in files}
         return {name: [row for row in rows if row.step not in known[name]] for name, rows in files.items()}
 
@@ -186,14 +180,6 @@ class TrainingLog:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-
-    def _take_over(self, writer: LogWriter, held: Tables) -> None:
-        """Write the rows of a run that had files in place of a log; those of epochs come from its checkpoint."""
-        for name, rows in held.items():
-            evaluates = name == "test_epoch" and "tested" in self.heads.get("train_epoch", {})
-            for row in rows if not name.startswith(EPOCHS) else ():
-                if not evaluates or row.cells.get("Batch"):  # the row of the epoch itself gives it
-                    writer.row(name, row.cells, row.step)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

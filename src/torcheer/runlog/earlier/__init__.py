@@ -1,1 +1,0 @@
-"""Reads what runs left before they had a log."""
