@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from children import run_python
-from seams import Plan, WatchAnalysis, resolve_rules, summary_of
+from seams import LAYER, FollowedLog, Plan, WatchAnalysis, resolve_rules, summary_of
 
-from torcheer.errors import NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
+from torcheer.archive import Archive, Writer
+from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.inspector import open_watch
 from torcheer.records import Sample
 from torcheer.samples import BINS, PERCENTILES, Delivery
@@ -54,6 +56,60 @@ def test_a_series_has_an_array_for_each_statistic(folder: Path) -> None:
         series.percentiles.shape == (3, len(PERCENTILES)) and series.p50.tolist() == series.percentiles[:, 3].tolist()
     )
     assert len(series.edges) == BINS + 1 and len(series) == 3
+
+
+def of_another_version(folder: Path, change: Callable[[list[str], np.ndarray], tuple[list[str], np.ndarray]]) -> None:
+    """Write a watch's log again, as one with other statistics has it."""
+    path = folder / "log" / "watch"
+    path.rename(folder / "today")
+    archive = Archive(folder / "today")
+    with Writer(path, about=archive.about) as writer:
+        for frame in archive.frames:
+            about, samples = dict(frame["about"]), []
+            for entry in frame["entries"]:
+                array = archive.array(entry)
+                if entry.layer == LAYER and entry.variable == "statistics":
+                    names, array = change(about["columns"]["statistics"], array)
+                    about["columns"] = about["columns"] | {"statistics": names}
+                samples.append(Sample(entry.step, entry.layer, entry.variable, entry.item, array))
+            writer.step(samples, **about)
+
+
+def test_a_log_with_one_statistic_fewer_lacks_only_that(folder: Path) -> None:
+    before = {key: open_watch(folder)[key].table() for key in open_watch(folder)}
+    of_another_version(folder, lambda names, array: (names[:2] + names[3:], np.delete(array, 2, axis=1)))
+    watched = open_watch(folder)
+    assert watched.problems == [] and watched.keys() == list(before)
+    for key, table in before.items():
+        after = watched[key].table()
+        lost = [table.pop("maximum"), after.pop("maximum")][1]
+        assert key[1] == "metric" or np.isnan(lost).all()
+        assert repr(after) == repr(table)
+    assert watched["head", "output"].histogram.sum() > 0
+    log = FollowedLog(folder)
+    log.refresh()
+    assert log.problems == [] and np.isnan(log.tables["head output"].columns["maximum"]).all()
+
+
+def test_a_log_with_one_statistic_more_is_read_without_it(folder: Path) -> None:
+    before = open_watch(folder).table()
+    of_another_version(folder, lambda names, array: (["new", *names], np.insert(array, 0, 5.0, axis=1)))
+    watched = open_watch(folder)
+    assert watched.problems == [] and repr(watched.table()) == repr(before)
+
+
+def test_a_histogram_that_damage_took_is_not_read_as_zeros(folder: Path) -> None:
+    archive = Archive(folder / "log" / "watch")
+    bins = next(entry for entry in archive.entries if entry.layer == LAYER and entry.variable == "bins")
+    data, index = (folder / "log" / "watch" / f"000000.{part}" for part in ("data", "index"))
+    damaged = bytearray(data.read_bytes())
+    damaged[bins.offset] ^= 1
+    data.write_bytes(damaged)
+    index.write_bytes(index.read_bytes()[:-1])  # so that only what is intact is read
+    series = open_watch(folder)["head", "output"]
+    assert np.isfinite(series.mean).all()
+    with pytest.raises(ArchiveDamaged, match="is lost"):
+        series.histogram  # noqa: B018
 
 
 def test_kept_arrays_are_there_by_step(folder: Path) -> None:
@@ -198,7 +254,7 @@ def test_a_series_of_samples_says_so(tmp_path: Path) -> None:
 def test_an_index_that_is_cut_anywhere_is_read_up_to_there(folder: Path, tmp_path: Path) -> None:
     index = folder / "log" / "watch" / "000000.index"
     whole, seen = index.read_bytes(), set()
-    for length in range(0, len(whole) + 1, 97):
+    for length in (*range(0, len(whole), 97), len(whole)):
         index.write_bytes(whole[:length])
         watched = open_watch(folder)
         steps = watched.steps.tolist()

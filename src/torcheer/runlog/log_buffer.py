@@ -11,7 +11,7 @@ import numpy as np
 
 from torcheer.encoding import refusal, type_name
 from torcheer.records import Sample
-from torcheer.runlog.log_frames import LAYER, METRICS, encode_column
+from torcheer.runlog.log_frames import COLUMNS, LAYER, METRICS, encode_column
 from torcheer.runlog.volume.packed_histograms import pack_histograms
 from torcheer.samples import BINS, PERCENTILES, Delivery, Statistics
 from torcheer.selection import matches_value
@@ -109,6 +109,7 @@ class Buffer:
         """The first frame's metadata; empty if there is nothing to write."""
         parts = {
             "values": [row.name for row in self._values],
+            "columns": COLUMNS if self._values else {},
             "hashes": [row.bits for row in self._values] if any(row.bits is not None for row in self._values) else [],
             "cleared": list(dict.fromkeys(self._cleared)),
             "rows": {table: _columns(rows) for table, rows in self._rows.items()},

@@ -15,7 +15,7 @@
 - `alerts`: each with its `id`. `network`; `account` of a watch's values.
 - `ended`: how training or a loop ended, `status` ("done", "failed") and `why`. One that was killed says nothing.
 - `values`: layer, variable, type, shape of values whose statistics are the rows of three arrays under layer `(watch)`:
-  `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `bins` (uint32, histograms as
+  `statistics` (float64), `counts` (int64), whose columns `columns` names, and `bins` (uint32, histograms as
   `packed_histograms` says; a value's `binned` count is its row there, or -1). Arrays that are kept whole are separate
   entries.
 - `rank`, in the first frame of an opening of a run of several processes: `rank`, `of` (how many there are), `parts`
@@ -35,6 +35,9 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+import numpy as np
+from numpy.typing import NDArray
+
 from torcheer.runlog.table_cells import MOST_NUMBERS, cell_of
 from torcheer.runlog.table_records import Column, TableHead
 from torcheer.samples import PERCENTILES
@@ -52,6 +55,7 @@ STEPS: Final = "train_step/"  # a table for each pipeline, "train_step/train": l
 LOSSES: Final = "train_loss/"  # the same for losses that were read a few times a second, for a page
 UNCUT: Final = frozenset(("changes", "run"))  # tables that a cut leaves alone: they hold until they are cleared
 Frame = dict[str, Any]  # "step", "entries" and "about", as `Archive.frames` has it
+COLUMNS: Final = {"statistics": list(STATISTICS), "counts": list(COUNTS)}  # as this version writes them
 _COLUMN: Final = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
 _NON_FINITE: Final = "$float"  # JSON has no NaN and no infinities
 _MARKED: Final = ({_NON_FINITE: "nan"}, {_NON_FINITE: "inf"}, {_NON_FINITE: "-inf"})
@@ -136,6 +140,26 @@ def decode_columns(logged: Mapping[str, Any]) -> tuple[Column, ...]:
         known |= {name: tuple(fact) for name, fact in known.items() if isinstance(fact, list)}
         columns.append(Column(**known))
     return tuple(columns)
+
+
+def number_columns(frame: Frame, kind: str, logged: NDArray[Any]) -> NDArray[Any] | None:
+    """The columns of this version, of a frame's `statistics` or `counts`; None if they are not as it says.
+
+    A column that the writer did not have is NaN, or -1; one that only the writer has is left out.
+    """
+    names, known = frame["about"].get("columns", {}).get(kind), COLUMNS[kind]
+    missing: float = math.nan if kind == "statistics" else -1
+    if logged.ndim != 2 or logged.dtype.kind != ("i" if kind == "counts" else "f") or names is None:
+        return None
+    if logged.shape[1] != len(names):
+        return None
+    if names == known:
+        return logged
+    numbers = np.full((len(logged), len(known)), missing, logged.dtype)
+    for place, name in enumerate(known):
+        if name in names:
+            numbers[:, place] = logged[:, names.index(name)]
+    return numbers
 
 
 def count_values(about: dict[str, Any]) -> int:
@@ -224,6 +248,15 @@ def are_described(names: list[Any]) -> bool:
     return all(4 <= len(name) <= 6 and _are_texts(name[:3] + name[4:]) and _are_whole(name[3]) for name in names)
 
 
+def _are_columns(columns: Any) -> bool:
+    """The names of the columns of statistics and counts, no name twice."""
+    return (
+        isinstance(columns, dict)
+        and columns.keys() >= COLUMNS.keys()
+        and all(_are_texts(columns[name]) and len(set(columns[name])) == len(columns[name]) for name in COLUMNS)
+    )
+
+
 def _are_hashes(hashes: Any) -> bool:
     return isinstance(hashes, list) and {int, type(None)}.issuperset(map(type, hashes))
 
@@ -287,6 +320,6 @@ def _is_number(part: Any) -> bool:
 
 _PARTS: Final[dict[str, Callable[[Any], bool]]] = {
     "opened": _is_number, "cut": _is_cut, "rows": _are_tables, "cleared": _are_texts, "heads": _are_heads,
-    "values": _are_named, "hashes": _are_hashes, "alerts": _are_alerts, "samples": _of(list), "network": _of(dict),
-    "account": _of(dict), "rank": _is_rank, "ended": _is_end, "rules": _of(list),
+    "values": _are_named, "columns": _are_columns, "hashes": _are_hashes, "alerts": _are_alerts, "samples": _of(list),
+    "network": _of(dict), "account": _of(dict), "rank": _is_rank, "ended": _is_end, "rules": _of(list),
 }  # fmt: skip

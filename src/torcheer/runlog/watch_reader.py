@@ -258,9 +258,7 @@ class Series:
     @property
     def percentiles(self) -> Array:
         """One row per sample, one column for each of `samples.PERCENTILES`."""
-        first = STATISTICS.index(f"p{PERCENTILES[0]}")
-        percentiles: Array = self._rows.statistics[self._places, first:]
-        return percentiles
+        return np.stack([self._rows.column(f"p{percent}", self._places) for percent in PERCENTILES], axis=1)
 
     @property
     def edges(self) -> Array:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from torcheer.archive import Archive, Entry
 from torcheer.archive.format.archive_reader import ArchiveStream
-from torcheer.errors import TorcheerError
-from torcheer.runlog.log_frames import COUNTS, LAYER, METRICS, STATISTICS, Frame, are_described
+from torcheer.errors import ArchiveDamaged, TorcheerError
+from torcheer.runlog.log_frames import COLUMNS, COUNTS, LAYER, METRICS, STATISTICS, Frame, are_described, number_columns
 from torcheer.runlog.log_openings import Row, rows_of
 from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
 from torcheer.samples import BINS, PERCENTILES, Key
@@ -99,11 +99,15 @@ class WatchedValues:
         return self._entry(place, layer, variable, int(self.counts[place, COUNTS.index("item")]))
 
     def histogram(self, place: int) -> Array:
-        """The histogram of a value; zeros if it has none."""
+        """The histogram of a value; zeros if it has none. Raises ArchiveDamaged if it had one, and it is lost."""
         binned = int(self.counts[place, COUNTS.index("binned")])
-        if binned >= 0 and (packed := self._entry(place, LAYER, "bins", -1)) is not None:
-            return unpack_row(packed[0].array(packed[1]), binned)
-        return np.zeros(BINS, np.int64)
+        if binned < 0:
+            return np.zeros(BINS, np.int64)
+        packed = self._entry(place, LAYER, "bins", -1)
+        if packed is None:
+            layer, variable = self.names[place][:2]
+            raise ArchiveDamaged(f"the histogram of {layer!r} ({variable}) at step {self.steps[place]} is lost")
+        return unpack_row(packed[0].array(packed[1]), binned)
 
     def is_scalar(self, place: int) -> bool:
         """Whether a value is a cell of a row."""
@@ -158,9 +162,9 @@ def read_statistics(
     names, step = frame["about"]["values"], frame["step"]
     problem = f"step {step}: its statistics are of another version of torcheer"
     try:
-        numbers, counts = (archive.array(entries[name]) for name in ("statistics", "counts"))
-        shapes = numbers.shape, counts.shape
-        if are_described(names) and shapes == ((len(names), len(STATISTICS)), (len(names), len(COUNTS))):
+        numbers, counts = (number_columns(frame, name, archive.array(entries[name])) for name in COLUMNS)
+        is_whole = numbers is not None and counts is not None and len(numbers) == len(counts) == len(names)
+        if numbers is not None and counts is not None and is_whole and are_described(names):
             return names, numbers, counts
     except (KeyError, TorcheerError) as error:
         problem = f"step {step}: its statistics cannot be read: {error}"

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
+from torcheer.samples import PERCENTILES
 
 Array = NDArray[Any]
 _TIME, _MIN, _MAX, _MEAN, _STD, _NORM = (
     STATISTICS.index(name) for name in ("time_secs", "minimum", "maximum", "mean", "std", "norm")
 )
-_PERCENTILES: Final = slice(STATISTICS.index("p1"), len(STATISTICS))
+_ARE_PERCENTILES: Final = np.isin(STATISTICS, [f"p{percent}" for percent in PERCENTILES])
 _SUMMED: Final = [COUNTS.index(name) for name in ("count", "zeros", "nans", "infs")]
 _STRIDE, _FINITE, _COUNT = (COUNTS.index(name) for name in ("stride", "finite", "count"))
 _BAD: Final = [COUNTS.index("nans"), COUNTS.index("infs")]
@@ -49,5 +50,5 @@ def merge_statistics(statistics: Array, counts: Array, groups: Array) -> tuple[A
     merged[:, _MIN] = np.fmin.reduceat(statistics[:, _MIN], starts)
     merged[:, _MAX] = np.fmax.reduceat(statistics[:, _MAX], starts)
     merged[:, _TIME] = np.maximum.reduceat(statistics[:, _TIME], starts)
-    merged[several, _PERCENTILES] = np.nan
+    merged[several[:, None] & _ARE_PERCENTILES] = np.nan
     return merged, totals

@@ -19,10 +19,10 @@ from torcheer.archive import Archive, Entry, Writer
 from torcheer.archive.recovery import CopiedValues
 from torcheer.disk import replacing
 from torcheer.errors import TorcheerError
-from torcheer.runlog.log_frames import COUNTS, LAYER
+from torcheer.runlog.log_frames import COUNTS, LAYER, Frame, number_columns
 
 _NAME: Final = re.compile(r"(.+)~(\d+)(?:\.(\d+))?")
-_STRIPPED: Final = ("values", "hashes")
+_STRIPPED: Final = ("values", "columns", "hashes")
 _BAD: Final = [COUNTS.index("nans"), COUNTS.index("infs")]
 _FINITE, _SEEN = COUNTS.index("finite"), COUNTS.index("seen")
 
@@ -121,15 +121,17 @@ def _sparse_looks(archive: Archive, protected: set[int], every: int) -> set[int]
         if "samples" in frame["about"] or len(entries) < len(frame["entries"]):
             kept.add(step)
         if "values" in frame["about"]:
-            (kept if _stays(archive, entries.get("counts"), every) else left_out).add(step)
+            (kept if _stays(archive, frame, entries.get("counts"), every) else left_out).add(step)
     return left_out - kept
 
 
-def _stays(archive: Archive, entry: Entry | None, every: int) -> bool:
+def _stays(archive: Archive, frame: Frame, entry: Entry | None, every: int) -> bool:
     """Whether a look is an n-th one, or has numbers that are not finite; a damaged one stays as it is."""
     try:
-        counts = archive.array(entry) if entry is not None else np.zeros((1, len(COUNTS)))
-        is_bad = np.any(counts[:, _BAD]) or np.any(counts[:, _FINITE] == 0)
+        counts = number_columns(frame, "counts", archive.array(entry)) if entry is not None else None
+        if counts is None:
+            return True
+        is_bad = np.any(counts[:, _BAD] > 0) or np.any(counts[:, _FINITE] == 0)
         return bool(is_bad or counts[0, _SEEN] % every == 0)
     except (TorcheerError, IndexError):
         return True
