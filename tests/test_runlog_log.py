@@ -106,9 +106,9 @@ def test_what_stands_in_a_log_is_not_rewritten_when_its_run_goes_on(tmp_path: Pa
 
 
 def test_alerts_have_ids_of_their_own_also_in_another_opening(tmp_path: Path) -> None:
-    alert, written = Alert("", "", "", 3, 3, "it is slow", ""), []
-    for _ in range(2):
-        log = writer(tmp_path)
+    written: list[Alert] = []
+    for step in (3, 4):
+        log, alert = writer(tmp_path), Alert("", "", "", step, step, "it is slow", "")
         written += [log.alert(alert), log.alert(alert)]
         log.close()
     assert len({one.id for one in written}) == 4 and str(written[0]) == "it is slow"

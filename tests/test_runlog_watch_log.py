@@ -37,10 +37,10 @@ def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Del
     return Delivery(Sample(step, layer, variable, array=np.asarray(array)), **extras)
 
 
-def logged(folder: Path, values: list[Delivery], keep: tuple[str, ...] = ()) -> list[str]:
+def logged(folder: Path, values: list[Delivery], keep: tuple[str, ...] = (), continues: bool = False) -> list[str]:
     """Write values as one child would; return what it told."""
     told: list[str] = []
-    log = LogWriter(folder, "watch", keep=keep, tell=told.append)
+    log = LogWriter(folder, "watch", keep=keep, tell=told.append, continues=continues)
     for one in values:
         log.value(one, summary_of(one.sample.array))
     log.close()
@@ -178,7 +178,7 @@ def test_a_child_that_was_started_again_hides_nothing_of_its_step(tmp_path: Path
     first = run_of(range(5), 1.0)
     logged(tmp_path, [*first[:-1], *[sent(step, "loss", "metric", 1.0) for step in (5, 6)]])
     late = [sent(4, "step_secs", "metric", 1.0), sent(4, "wait_secs", "metric", 1.0)]
-    logged(tmp_path, [*late, sent(7, "loss", "metric", 2.0), *run_of(range(8, 10), 2.0)])
+    logged(tmp_path, [*late, sent(7, "loss", "metric", 2.0), *run_of(range(8, 10), 2.0)], continues=True)
     watched = open_watch(tmp_path)
     assert list(watched["a"].steps) == [*range(5), 8, 9] and list(watched["b"].steps) == [*range(4), 8, 9]
     assert list(watched["loss"].steps) == [5, 6, 7]
@@ -187,7 +187,7 @@ def test_a_child_that_was_started_again_hides_nothing_of_its_step(tmp_path: Path
 def test_a_step_that_two_children_saw_has_what_each_saw(tmp_path: Path) -> None:
     first, second = run_of(range(4, 5), 1.0)
     logged(tmp_path, [*run_of(range(4), 1.0), first])
-    logged(tmp_path, [second, *run_of(range(5, 7), 1.0)])
+    logged(tmp_path, [second, *run_of(range(5, 7), 1.0)], continues=True)
     watched = open_watch(tmp_path)
     assert list(watched["a"].steps) == list(watched["b"].steps) == list(range(7))
 

@@ -35,7 +35,7 @@ class WatchAnalysis:
             self._log = LogWriter(
                 plan.run or plan.to, plan.writer, keep=plan.keep, elsewhere=plan.elsewhere, tell=self._problem,
                 alarm=self._alert, goes_on="Statistics and rules go on.",
-                facts=facts, log_bytes=plan.log_bytes,
+                facts=facts, log_bytes=plan.log_bytes, continues=plan.continues,
             )  # fmt: skip
         self._hashed = frozenset(plan.rank.get("hashed", ()))  # variables whose bits other ranks' are compared with
         self._prepared: dict[int, Statistics] = {}  # by the id of a delivery

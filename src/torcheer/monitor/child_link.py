@@ -156,6 +156,8 @@ class Link:
         try:
             self._child.wire.close()
             self.ring.prepare_reader()
+            self._plan = replace(self._plan, continues=True)
+            self._payload = _payload(self._plan, self._callbacks)
             self._child, self._done = self._start(), ""
         except (OSError, CannotWrite) as error:
             return f"could not be started again ({error})"

@@ -29,6 +29,7 @@ class Plan:
     log_bytes: int | None = None  # that the log may have; None for any
     timeout_secs: float = 0.0  # the child ends after so long without data; 0: never
     prints: bool = True  # a loop that hangs is said on stderr; False where the program's logging silences it
+    continues: bool = False  # whether a child before it died, whose log this one goes on with
     unique_id: int = 0  # the seed's name for a child
 
 

@@ -2,11 +2,11 @@
 
 `<run>/log/<writer>/` is an archive; each writer has its own. A frame's `about` may have
 
-- `opened`, in a writer's first frame: the time it was opened, in seconds since 1970. Nothing is rewritten when a run
-  goes on from an earlier step, or begins anew: what earlier openings wrote no longer holds from its first step on.
+- `opened`, in a writer's first frame: the time it was opened, in seconds since 1970.
 - `cut`: `step` and `epoch`. What stands before this frame holds up to that step, an epoch's row up to that epoch; all
-  of it where there is neither. A run that goes on from a checkpoint says so at once: what it trains again is never
-  there twice. Without a `cut` an opening's first rows say where it goes on.
+  of it where there is neither. Nothing is rewritten when a run goes on from an earlier step, or starts over: each
+  opening has a `cut`, at the latest with its first step, which it cuts off. What it trains again is never there twice.
+  The child of a watch that died and was started again has none.
 - `rows`: by table, `step` and `time` of each row, and its cells by column (`cells`). `cleared`: tables whose earlier
   rows no longer hold.
 - `elsewhere`: how many values of a watch are left out, as another writer has them as rows.

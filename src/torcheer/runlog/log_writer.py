@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -61,13 +61,14 @@ class LogWriter:
     `keep` has patterns of the values whose arrays are written, too; `elsewhere` the metrics that are only counted, as
     another writer logs them. A log that `is_temporary` never waits for the disk. `facts` stand in its first frame.
     With `log_bytes` it is written in chunks, and older ones are thinned to stay within so many (`log_budget`).
+    What was logged before holds up to its first step, which is cut off (`cut`), unless it `continues` after a crash.
     """
 
     def __init__(
         self, run: str | os.PathLike[str], writer: str, *, tell: Callable[[str], None] | None,
         keep: Sequence[str] = (), elsewhere: Sequence[str] = (), alarm: Callable[[Alert], None] | None = None,
         goes_on: str = "", is_temporary: bool = False, waits_for_room: bool = False,
-        facts: Mapping[str, Any] | None = None, log_bytes: int | None = None,
+        facts: Mapping[str, Any] | None = None, log_bytes: int | None = None, continues: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.writer = Path(run), writer
         self._tell, self._alarm, self._goes_on, self._step = tell, alarm, goes_on, 0
@@ -81,6 +82,7 @@ class LogWriter:
         self._lock, self._writing = threading.Lock(), threading.RLock()  # of the buffer; of the archive
         self._opened, self._first, self._alerts = time.time(), True, 0
         self._facts = dict(facts or {})  # of the first frame
+        self._has_cut = continues
         self.written, self.why = 0, ""  # values in the log; why writing stopped
         self._archive: Writer | None = None
         self._budget: LogBudget | None = None
@@ -100,6 +102,7 @@ class LogWriter:
     def _open_last(self, path: Path) -> Writer:
         """Open the archive that is written to; where it is damaged, begin the next one: readers join both."""
         last = last_archive(path)
+        self._has_cut = self._has_cut or not (last / "archive.json").exists()
         try:
             if (last / "archive.json").exists() and read_about(last) != about_log(self.writer):
                 raise BadArgument(f"{last} is an archive of something else; write to another folder")
@@ -337,12 +340,14 @@ class LogWriter:
         if self._background is not None:
             self._background.wake()
 
-    def _write(self, samples: Iterable[Sample], /, **about: Any) -> bool:
+    def _write(self, samples: Sequence[Sample], /, **about: Any) -> bool:
         with self._writing:
             if self._archive is None or not self._in_place():
                 return False
             if self._first:
                 about |= {"opened": self._opened, **self._facts}
+            if not self._has_cut and "cut" not in about and (first := first_step(samples, about)) is not None:
+                about["cut"] = {"step": first - 1}
             try:
                 self._archive.step(samples, **about)
                 self._begin_chunk(self._archive)
@@ -351,6 +356,7 @@ class LogWriter:
                     raise  # nothing of it was written, and the archive can be written on
                 self._fail(error)
                 return False
+            self._has_cut = self._has_cut or "cut" in about
             is_first, self._first, self._is_synced = self._is_synced, False, False
             if is_first:
                 self._wake()  # it syncs this, and what follows until then
@@ -407,6 +413,14 @@ class LogWriter:
             with suppress(OSError, TorcheerError):  # an alert may still fit where an array does not
                 archive.step([], alerts=[encode_cell(asdict(full))])
         self._alarm(full)
+
+
+def first_step(samples: Sequence[Sample], about: Mapping[str, Any]) -> int | None:
+    """The first step of what a frame holds; None if nothing in it has one."""
+    steps = [sample.step for sample in samples[:1]]  # one for all of them
+    steps += [min(rows["step"]) for table, rows in about.get("rows", {}).items() if table not in UNCUT]
+    steps += [alert["step"] for alert in about.get("alerts", ())]
+    return min(steps, default=None)
 
 
 def _ignore(_: str) -> None:

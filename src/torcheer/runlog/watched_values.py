@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,19 @@ from torcheer.archive import Archive, Entry
 from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.runlog.log_frames import COLUMNS, COUNTS, LAYER, METRICS, STATISTICS, Frame, are_described, number_columns
-from torcheer.runlog.log_openings import Row, rows_of
+from torcheer.runlog.log_openings import Held, Row, rows_of
 from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
 from torcheer.samples import BINS, PERCENTILES, Key
 
 Array = NDArray[Any]
 Columns = dict[str, list[Any]]
 NO_ROWS: dict[str, Any] = {"step": [], "time": [], "cells": {}}
-Holds = Callable[..., bool]  # of an opening's number, a step, a key
 
 
 class WatchedValues:
     """Every value with statistics as columns, scalars among them."""
 
-    def __init__(self, openings: list[list[tuple[Archive, Frame]]], holds: Holds, problems: list[str]) -> None:
+    def __init__(self, openings: Iterable[tuple[Held, list[tuple[Archive, Frame]]]], problems: list[str]) -> None:
         self.names: list[list[Any]] = []  # layer, variable, type, shape; optionally device and message
         self.bits: list[int | None] = []  # hashes of their numbers, of weights that other ranks have, too
         self._where: list[tuple[Archive, Frame] | None] = []  # None for a scalar
@@ -34,14 +33,14 @@ class WatchedValues:
         self._problems, self._steps = problems, list[int]()
         self._numbers, self._counts = [np.empty((0, len(STATISTICS)))], [np.empty((0, len(COUNTS)), np.int64)]
         self._scalars: list[tuple[float, float, int]] = []  # value, time_secs, seen; not yet among the numbers
-        for number, frames in enumerate(openings):
+        for held, frames in openings:
             for archive, frame in frames:
                 rows = rows_of(frame["about"].get("rows", {}).get(METRICS, NO_ROWS))
                 step = frame["step"] if "values" in frame["about"] else None
-                self._add_scalars([row for row in rows if step is None or row.step < step], number, holds)
+                self._add_scalars([row for row in rows if step is None or row.step < step], held)
                 if step is not None:
-                    self._add_statistics(archive, frame, number, holds)
-                    self._add_scalars([row for row in rows if row.step >= step], number, holds)
+                    self._add_statistics(archive, frame, held)
+                    self._add_scalars([row for row in rows if row.step >= step], held)
         self._flush()
         self.steps = np.array(self._steps, np.int64)
         self.statistics, self.counts = np.concatenate(self._numbers), np.concatenate(self._counts)
@@ -49,10 +48,10 @@ class WatchedValues:
         for place, name in enumerate(self.names):
             self.places.setdefault((name[0], name[1]), []).append(place)
 
-    def _add_scalars(self, rows: list[Row], opening: int, holds: Holds) -> None:
+    def _add_scalars(self, rows: list[Row], held: Held) -> None:
         for row in rows:
             for name, cell in row.cells.items():
-                if holds(opening, row.step, (name, METRICS)):
+                if held.has(row.step):
                     self._steps.append(row.step)
                     self.names.append([name, METRICS, "float64", []])
                     self.bits.append(None)
@@ -60,18 +59,18 @@ class WatchedValues:
                     self._scalars.append((float(cell), row.time_secs, self._seen[name]))
                 self._seen[name] += 1
 
-    def _add_statistics(self, archive: Archive, frame: Frame, opening: int, holds: Holds) -> None:
-        if (read := read_statistics(archive, frame, self._problems)) is None:
+    def _add_statistics(self, archive: Archive, frame: Frame, held: Held) -> None:
+        read = read_statistics(archive, frame, self._problems) if held.has(frame["step"]) else None
+        if read is None:
             return
         names, numbers, counts = read
-        keep = [place for place, name in enumerate(names) if holds(opening, frame["step"], (name[0], name[1]))]
         self._flush()
-        self._steps += [frame["step"]] * len(keep)
-        self.names += [names[place] for place in keep]
-        self.bits += [hashes[place] for place in keep] if (hashes := hashes_of(frame)) else [None] * len(keep)
-        self._where += [(archive, frame)] * len(keep)
-        self._numbers.append(numbers[keep])
-        self._counts.append(counts[keep])
+        self._steps += [frame["step"]] * len(names)
+        self.names += names
+        self.bits += hashes_of(frame) or [None] * len(names)
+        self._where += [(archive, frame)] * len(names)
+        self._numbers.append(numbers)
+        self._counts.append(counts)
 
     def _flush(self) -> None:
         """Move the scalars among the numbers: each is its own minimum, mean and percentile."""

@@ -14,13 +14,13 @@ from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.records import garbage_collection_off
 from torcheer.runlog.log_frames import METRICS, Frame, decode_cell, is_understood
-from torcheer.runlog.log_openings import Later, Opening, Row, held_rows, later_openings, rows_of
+from torcheer.runlog.log_openings import Held, Row, begins_opening, held_after, held_rows, rows_of
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.ranks.rank_board import RankBoard
 from torcheer.runlog.ranks.rank_facts import RankFacts
 from torcheer.runlog.volume.log_chunks import archives_of, chunk_after
 from torcheer.runlog.watched_values import NO_ROWS, WatchedValues, hashes_of
-from torcheer.samples import Account, Alert, Key
+from torcheer.samples import Account, Alert
 
 _BLOCK_BYTES = 1 << 20
 _LEAST_FRAMES, _MOST_FRAMES = 128, 2048  # of a tail
@@ -52,19 +52,20 @@ class WriterLog:
         return self._sealed
 
     @cached_property
-    def _openings(self) -> list[Opening]:
-        """The whole log, read when it is first asked for."""
-        openings: list[Opening] = []
+    def _openings(self) -> list[tuple[Held, list[tuple[Archive, Frame]]]]:
+        """The whole log, read when it is first asked for: of each opening what holds of it, and its frames."""
+        openings, cuts = list[list[tuple[Archive, Frame]]](), list[dict[str, int] | None]()
         with garbage_collection_off():
             for archive, frames in self._archives():
                 self._sealed = archive.sealed
                 for frame in frames:
                     if not is_understood(frame, self._problems.append):
                         continue
-                    if "opened" in frame["about"] or "cut" in frame["about"] or not openings:
-                        openings.append(Opening(frame["about"].get("cut")))
-                    openings[-1].add(archive, frame)
-        return openings
+                    if begins_opening(frame) or not openings:
+                        openings.append([])
+                        cuts.append(frame["about"].get("cut"))
+                    openings[-1].append((archive, frame))
+        return [*zip(held_after(cuts), openings)]
 
     def _archives(self) -> Iterator[tuple[Archive, list[Frame]]]:
         number = 0
@@ -82,7 +83,7 @@ class WriterLog:
 
     def tail(self, count: int) -> dict[str, list[Row]]:
         """The last rows of the tables that were written to lately, read from the log's end; not all of it is read."""
-        tables, cleared, later, opening = dict[str, list[Row]](), set[str](), Later(), list[Frame]()
+        tables, cleared, held = dict[str, list[Row]](), set[str](), Held()
         if not (self.path / "archive.json").is_file():
             return tables
         for number, frame in enumerate(self._backwards()):
@@ -90,11 +91,9 @@ class WriterLog:
             for table, columns in about.get("rows", {}).items():
                 if table not in cleared:
                     rows = tables.setdefault(table, [])
-                    rows[:0] = list(held_rows(later, table, rows_of(columns)))
+                    rows[:0] = list(held_rows(held, table, rows_of(columns)))
             cleared.update(about.get("cleared", ()))
-            opening.append(frame)
-            if "opened" in about or "cut" in about:
-                later, opening = later.after(Opening.of(about.get("cut"), opening[::-1])), []
+            held = held.before(about.get("cut"))
             is_enough = number >= _LEAST_FRAMES and all(len(rows) >= count for rows in tables.values())
             if is_enough or number >= _MOST_FRAMES:
                 break
@@ -118,40 +117,29 @@ class WriterLog:
         frames = (frame for path in reversed(archives_of(self.path)) for frame in read_backwards(path))
         return (frame for frame in frames if is_understood(frame, self._problems.append))
 
-    def _parts(self, name: str) -> Iterator[tuple[int, Any]]:
-        """Yield a part of each frame that has it, with the number of its opening."""
-        for number, opening in enumerate(self._openings):
-            for _, frame in opening.frames:
+    def _parts(self, name: str) -> Iterator[tuple[Held, Any]]:
+        """Yield a part of each frame that has it, with what holds of its opening."""
+        for held, frames in self._openings:
+            for _, frame in frames:
                 if name in frame["about"]:
-                    yield number, frame["about"][name]
-
-    @cached_property
-    def _later(self) -> list[Later]:
-        """What openings after each one say of it: up to which step and epoch it holds."""
-        return later_openings(self._openings)
-
-    def _holds(self, number: int, step: int, key: Key, epoch: int | None = None) -> bool:
-        """True if no later opening of the log has cut off that step, or reached it with the same key."""
-        return self._later[number].holds(step, key, epoch)
+                    yield held, frame["about"][name]
 
     @cached_property
     def alerts(self) -> list[Alert]:
         """The alerts, in order."""
-        return [
-            alert for number, records in self._parts("alerts") for alert in read_alerts(records, self._later[number])
-        ]
+        return [alert for held, records in self._parts("alerts") for alert in read_alerts(records, held)]
 
     @cached_property
     def tables(self) -> dict[str, list[Row]]:
         """The rows of each table, in the order they were written."""
         tables: dict[str, list[Row]] = {}
         with garbage_collection_off():
-            for later, opening in zip(self._later, self._openings):
-                for _, frame in opening.frames:
+            for held, frames in self._openings:
+                for _, frame in frames:
                     for table in frame["about"].get("cleared", ()):
                         tables.pop(table, None)
                     for table, columns in frame["about"].get("rows", {}).items():
-                        tables.setdefault(table, []).extend(held_rows(later, table, rows_of(columns)))
+                        tables.setdefault(table, []).extend(held_rows(held, table, rows_of(columns)))
         return tables
 
     @cached_property
@@ -159,11 +147,11 @@ class WriterLog:
         """What people logged beside numbers, in the order it was written."""
         return [
             sample
-            for number, opening in enumerate(self._openings)
-            for archive, frame in opening.frames
+            for held, frames in self._openings
+            for archive, frame in frames
             if "samples" in frame["about"]
             for sample in read_samples(archive, frame, self._report)
-            if self._holds(number, sample.step, (sample.name, sample.kind))
+            if held.has(sample.step)
         ]
 
     def _report(self, problem: str) -> None:
@@ -183,8 +171,8 @@ class WriterLog:
     def compare_on(self, board: RankBoard, rank: int) -> None:
         """Give the times and the hashes in it to a board."""
         board.note_rank(self.rank_facts(rank))
-        for opening in self._openings:
-            for _, frame in opening.frames:
+        for _, frames in self._openings:
+            for _, frame in frames:
                 note_frame(board, rank, frame)
 
     @property
@@ -195,7 +183,7 @@ class WriterLog:
     @property
     def account(self) -> Account | None:
         """How many values were written and dropped; None while the last writer is at work, or if it was killed."""
-        frames = self._openings[-1].frames if self._openings else []
+        frames = self._openings[-1][1] if self._openings else []
         record = next((frame["about"]["account"] for _, frame in frames if "account" in frame["about"]), None)
         try:
             dropped = {(entry[0], entry[1]): int(entry[2]) for entry in record["dropped"]} if record else {}
@@ -212,7 +200,7 @@ class WriterLog:
     @cached_property
     def values(self) -> WatchedValues:
         """The values with their statistics."""
-        return WatchedValues([opening.frames for opening in self._openings], self._holds, self._problems)
+        return WatchedValues(self._openings, self._problems)
 
 
 def note_frame(board: RankBoard, rank: int, frame: Frame) -> None:
@@ -225,13 +213,13 @@ def note_frame(board: RankBoard, rank: int, frame: Frame) -> None:
         board.note_hashes(rank, frame["step"], frame["about"]["values"], hashes)
 
 
-def read_alerts(records: list[Any], later: Later) -> Iterator[Alert]:
+def read_alerts(records: list[Any], held: Held) -> Iterator[Alert]:
     """Yield the alerts of a frame that still hold."""
     for record in decode_cell(records):
         try:
             alert = Alert(**{name: record[name] for name in _ALERT.keys() & record.keys()})
             is_whole = all(type(getattr(alert, name)) is kind for name, kind in _ALERT.items())
-            if is_whole and later.holds(alert.step, (alert.layer, alert.variable)):
+            if is_whole and held.has(alert.step):
                 yield alert
         except (TypeError, AttributeError):  # half of a record
             continue

@@ -165,7 +165,7 @@ class FollowedLog:
         """Take some frames; False once there are none."""
         tables, statistics, count = dict[Path, Tables](), Statistics(), 0
         for number, (writer, new) in enumerate(self._next_frames(writers)):
-            later, about = new.later, new.frame["about"]
+            held, about = new.held, new.frame["about"]
             rows = tables.setdefault(writer.place.path, {})
             for table in about.get("cleared", ()):
                 rows.pop(table, None)
@@ -173,7 +173,7 @@ class FollowedLog:
             for table, columns in about.get("rows", {}).items():
                 if new.number <= self._cleared_at.get((writer.place.path, table), 0):
                     continue
-                rows.setdefault(table, []).extend(held_rows(later, table, rows_of(columns)))
+                rows.setdefault(table, []).extend(held_rows(held, table, rows_of(columns)))
                 count += len(columns["step"])
             facts = self._note_rank(writer, new.frame)
             if "values" in about:
@@ -212,7 +212,7 @@ class FollowedLog:
         return next((rows for board in self._boards.values() if (rows := board.rows)), [])
 
     def _take_facts(self, writer: FollowedWriter, new: NewFrame) -> None:
-        later, archive, frame, _ = new
+        held, archive, frame, _ = new
         about = frame["about"]
         if "rules" in about:
             self._rules[writer.place.path] = list(about["rules"])
@@ -223,13 +223,13 @@ class FollowedLog:
                 self._changed.add(name)
         if "network" in about:
             self._networks[writer.place.path] = about["network"]
-        for alert in read_alerts(about.get("alerts", []), later):
+        for alert in read_alerts(about.get("alerts", []), held):
             self._add_alert(
                 writer.place.rank, replace(alert, layer=".".join(filter(None, (writer.place.model, alert.layer))))
             )
         if "samples" in about:
             found = read_samples(archive, frame, writer.problems.append)
-            self.samples += [sample for sample in found if later.holds(sample.step, (sample.name, sample.kind))]
+            self.samples += [sample for sample in found if held.has(sample.step)]
 
     def _add_alert(self, rank: int, alert: Alert) -> None:
         """Add an alert; one that another rank has raised at the same step stands once."""
@@ -304,33 +304,32 @@ def _add_statistics(
     statistics: Statistics, writer: FollowedWriter, new: NewFrame, facts: RankFacts, merged: RankSteps | None
 ) -> int:
     """Add a row for each value of a frame to those of its layer and variable; return how many."""
-    later, archive, frame, _ = new
+    held, archive, frame, _ = new
     model = writer.place.model
-    if (read := read_statistics(archive, frame, writer.problems)) is None:
+    read = read_statistics(archive, frame, writer.problems) if held.has(frame["step"]) else None
+    if read is None:
         return 0
     names, numbers, counts = read
     step, histograms = frame["step"], histograms_of(archive, frame)
     if merged is not None:
         values = RankFrame(facts, step, names, numbers, counts, hashes_of(frame), histograms)
         for (layer, variable), row, totals, histogram in merged.add(values):
-            if later.holds(step, (layer, variable)):
-                cells = dict(zip(_COLUMNS, (step, *row[1:].tolist(), *totals[_COUNTED].tolist())))
-                if histogram is not None:
-                    cells["histogram"] = histogram
-                key = (f"{model}.{layer}" if model else layer, variable)
-                rows = statistics.setdefault(key, [])
-                if rows and rows[-1][0] == step:
-                    del rows[-1]
-                rows.append((step, cells))
+            cells = dict(zip(_COLUMNS, (step, *row[1:].tolist(), *totals[_COUNTED].tolist())))
+            if histogram is not None:
+                cells["histogram"] = histogram
+            key = (f"{model}.{layer}" if model else layer, variable)
+            rows = statistics.setdefault(key, [])
+            if rows and rows[-1][0] == step:
+                del rows[-1]
+            rows.append((step, cells))
         return len(names)
     counted, binned = counts[:, _COUNTED].tolist(), counts[:, COUNTS.index("binned")].tolist()
     for place, (name, statistic) in enumerate(zip(names, numbers[:, 1:].tolist())):
-        if later.holds(step, (name[0], name[1])):
-            cells = dict(zip(_COLUMNS, (step, *statistic, *counted[place])))
-            if histograms is not None and binned[place] >= 0:
-                cells["histogram"] = histograms[binned[place]].copy()
-            layer = f"{model}.{name[0]}" if model else name[0]
-            statistics.setdefault((layer, name[1]), []).append((step, cells))
+        cells = dict(zip(_COLUMNS, (step, *statistic, *counted[place])))
+        if histograms is not None and binned[place] >= 0:
+            cells["histogram"] = histograms[binned[place]].copy()
+        layer = f"{model}.{name[0]}" if model else name[0]
+        statistics.setdefault((layer, name[1]), []).append((step, cells))
     return len(names)
 
 

@@ -9,7 +9,7 @@ from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 from torcheer.runlog.log_frames import Frame, is_understood
-from torcheer.runlog.log_openings import Later, Opening, later_openings
+from torcheer.runlog.log_openings import Held, begins_opening, held_after
 from torcheer.runlog.log_reader import Place
 from torcheer.runlog.volume.log_chunks import Chunk, chunk_after
 
@@ -17,7 +17,7 @@ from torcheer.runlog.volume.log_chunks import Chunk, chunk_after
 class NewFrame(NamedTuple):
     """A frame that was not read before."""
 
-    later: Later  # which of it still holds
+    held: Held  # which of it still holds
     archive: ArchiveStream  # that has its values
     frame: Frame
     number: int  # of its log's frames, from 1 on
@@ -28,14 +28,13 @@ class FollowedWriter:
 
     def __init__(self, place: Place) -> None:
         self.place, self.identity, self.problems = place, place.identity, list[str]()
-        self._openings: list[Opening] = []
-        self._known = 0  # frames that the openings have noted
+        self._cuts: list[dict[str, int] | None] = []  # of the openings
+        self._known = 0  # frames whose cuts are noted
         self.is_outdated = False  # True once a later opening has replaced what was read: rewind and read again
         self.rewind()
 
     def rewind(self) -> None:
         """Read all of it again."""
-        self._later: list[Later] = []
         self._archive: ArchiveStream | None = None
         self._is_damaged = self.is_outdated = False
         self._reading: Iterator[tuple[ArchiveStream, Frame]] | None = None
@@ -49,24 +48,16 @@ class FollowedWriter:
         for archive, frame in self._reading:
             if not is_understood(frame, self._report):
                 continue
-            begins = "opened" in frame["about"] or "cut" in frame["about"] or self._opening < 0
+            begins = begins_opening(frame) or self._opening < 0
             self._opening += begins
             self.count += 1
             if self.count > self._known:
-                self._note(frame, begins)
-            if not self._later:
-                self._later = later_openings(self._openings)
-            yield NewFrame(self._later[self._opening], archive, frame, self.count)
+                self._known = self.count
+                if begins:
+                    self._cuts.append(frame["about"].get("cut"))
+                    self.is_outdated |= len(self._cuts) > 1 and bool(self._cuts[-1])
+            yield NewFrame(held_after(self._cuts)[self._opening], archive, frame, self.count)
         self._reading = None
-
-    def _note(self, frame: Frame, begins: bool) -> None:
-        self._known = self.count
-        if begins:
-            self._openings.append(Opening(frame["about"].get("cut")))
-            self._later = []
-        covers_more = self._openings[-1].note(frame)
-        if (begins or covers_more) and len(self._openings) > 1:
-            self._later, self.is_outdated = [], True
 
     def _unread(self) -> Iterator[tuple[ArchiveStream, Frame]]:
         while (chunk := chunk_after(self.place.path, self._chunk)) is not None and not self._is_damaged:
