@@ -21,6 +21,8 @@ FROZEN = {
     ),
     # a Sample's bytes
     "torcheer.encoding": "decode encode from_bytes MemoryCopy numbers_of refusal to_bytes TYPES",
+    # types of numbers
+    "torcheer.vocabulary.dtypes": "BLOCKS Dtype DTYPES FLOATS",
     # which process acts
     "torcheer.ranks": "acts is_main local_rank rank_of ranked Shard split_rank world_size",
     # bytes to another process

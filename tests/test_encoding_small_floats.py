@@ -14,15 +14,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from seams import numbers_of, summarise
+from seams import FLOATS, numbers_of, summarise
 from torch import nn
 
 import torcheer as tl
 from torcheer.inspector import DataRecorder, ParallelHandler, open_watch
 from torcheer.records import Sample
 from torcheer.samples import Delivery
-
-FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 
 
 @pytest.fixture
@@ -33,7 +31,7 @@ def without_ml_dtypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path / "shim")
 
 
-@pytest.mark.parametrize("name", FLOAT8)
+@pytest.mark.parametrize("name", [row.name for row in FLOATS.values() if row.bytes == 1])
 def test_every_byte_is_the_number_that_torch_takes_it_for(name: str) -> None:
     byte = torch.arange(256, dtype=torch.uint8)
     numbers = numbers_of(name, byte.reshape(16, 16).numpy())

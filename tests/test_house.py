@@ -25,6 +25,7 @@ COMMON = {
     "records",
     "samples",
     "encoding",
+    "vocabulary",
     "safetensors_header",
     "errors",
     "terminal",
@@ -36,6 +37,7 @@ COMMON = {
 ROOMS = {
     "records": set(),
     "errors": set(),
+    "vocabulary": set(),
     "encoding": set(),
     "safetensors_header": set(),
     "samples": set(),
@@ -132,7 +134,7 @@ LATE_FILES = {PACKAGE / "tap" / "reduction" / "triton_programs.py"}
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
 WITHOUT_TORCH = (
-    "records", "samples", "errors", "encoding", "safetensors_header", "terminal", "disk", "ranks",
+    "records", "samples", "vocabulary", "errors", "encoding", "safetensors_header", "terminal", "disk", "ranks",
     "config", "control", "history", "network", "drawing", "archive", "wire", "video", "studio", "foreign", "modelfiles",
 )  # fmt: skip
 VERBS = (

@@ -1,6 +1,7 @@
-"""Generate the page's message types: run `python web/message_types.py` after `messages` or `records` changed.
+"""Generate the page's message types and vocabulary: run `python web/message_types.py` after `messages`, `records` or
+`vocabulary` changed.
 
-`--check` writes nothing and fails if `web/src/studio/messages.ts` is out of date.
+`--check` writes nothing and fails if a file of `web/src/studio` is out of date.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from torcheer.control.control_records import ACTIONS
 from torcheer.control.loop_messages import VERSION
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.answers import ANSWERS
+from torcheer.vocabulary.dtypes import FLOATS
 from torcheer.wire.json_codec import OneOf, message_kind
 
-PAGE_FILE = Path(__file__).parent / "src" / "studio" / "messages.ts"
+PAGE_FOLDER = Path(__file__).parent / "src" / "studio"
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "Json", type(None): "null"}
 _HEAD = """\
 // Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py and
@@ -34,22 +36,40 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page's types; with `--check` only compare them."""
-    generated, current = typescript(), PAGE_FILE.read_text("utf-8") if PAGE_FILE.exists() else ""
+    """Write the page's files; with `--check` only compare them."""
     if list(arguments) not in ([], ["--check"]):
         print(f"web/message_types.py knows only --check, not {' '.join(arguments)}", file=sys.stderr)
         return 2
-    if generated == current:
-        return 0
-    if arguments:
-        print(f"{PAGE_FILE.name} is not what messages.py gives: run `python web/message_types.py`", file=sys.stderr)
-        return 1
-    PAGE_FILE.write_text(generated, "utf-8")
+    for name, generated in page_files().items():
+        file = PAGE_FOLDER / name
+        if file.exists() and file.read_text("utf-8") == generated:
+            continue
+        if arguments:
+            print(f"{name} is not what Python says: run `python web/message_types.py`", file=sys.stderr)
+            return 1
+        file.write_text(generated, "utf-8")
     return 0
 
 
-def typescript() -> str:
-    """Return the text of `messages.ts`."""
+def page_files() -> dict[str, str]:
+    """Return the text of each generated file."""
+    return {"messages.ts": _messages(), "vocabulary.ts": _vocabulary()}
+
+
+def _vocabulary() -> str:
+    """Return the text of `vocabulary.ts`: the tables that Python and the page share."""
+    rounded = [row for row in FLOATS.values() if row.fraction_bits]  # powers of two are written whole
+    floats = [f"  {row.name}: [{row.fraction_bits + 1}, {row.least_exponent}],\n" for row in rounded]
+    return f"""\
+// Written by `python web/message_types.py` from src/torcheer/vocabulary: change it there.
+
+/** Types of floating-point numbers: bits of the significand, and the exponent of the smallest step. */
+export const FLOATS: Record<string, [number, number]> = {{
+{"".join(floats)}}};
+"""
+
+
+def _messages() -> str:
     to_page, from_page = messages.TO_PAGE.values(), messages.FROM_PAGE.values()
     frames = [messages.FrameHead, messages.SampleFrame, messages.SliceFrame]
     sent = reachable([*to_page, *frames, messages.LayerTensors, messages.TensorStatistics])

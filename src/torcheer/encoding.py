@@ -22,21 +22,10 @@ from numpy.typing import NDArray
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
 from torcheer.terminal import short_repr
+from torcheer.vocabulary.dtypes import DTYPES, FLOATS, decode_bits
 
-_NUMPY_TYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
-          "float64", "complex64", "complex128")  # fmt: skip
-_BIT_TYPES = {  # types that numpy lacks -> the type that stores their bits
-    "bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e4m3fnuz": "uint8",
-    "float8_e5m2fnuz": "uint8", "float8_e8m0fnu": "uint8",
-}  # fmt: skip
-TYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(_BIT_TYPES.get(name, name)).newbyteorder("<") for name in (*_NUMPY_TYPES, *_BIT_TYPES)
-}
-_FLOAT8 = {  # bits of the exponent, and its bias
-    "float8_e4m3fn": (4, 7), "float8_e4m3fnuz": (4, 8), "float8_e5m2": (5, 15), "float8_e5m2fnuz": (5, 16),
-    "float8_e8m0fnu": (8, 127),
-}  # fmt: skip
-_SIZES = {name: kind.itemsize for name, kind in TYPES.items()}
+TYPES: dict[str, np.dtype[Any]] = {name: dtype.array_type for name, dtype in DTYPES.items()}
+_SIZES = {name: dtype.bytes for name, dtype in DTYPES.items()}
 _MAX_DIMENSIONS, _MAX_BYTES = 64, 2**63 - 1  # numpy's limits
 
 
@@ -147,7 +136,7 @@ def to_bytes(array: Any) -> tuple[str, tuple[int, ...], memoryview]:
         return _tensor_to_bytes(array)
     values = np.asarray(array)
     name = type_name(values.dtype)
-    bits = values.view(TYPES[name].newbyteorder("=")) if name in _BIT_TYPES else values
+    bits = values if DTYPES[name].in_numpy else values.view(TYPES[name].newbyteorder("="))
     return name, values.shape, _bytes(np.ascontiguousarray(bits).astype(TYPES[name], copy=False))
 
 
@@ -160,8 +149,8 @@ def _tensor_to_bytes(tensor: Any) -> tuple[str, tuple[int, ...], memoryview]:
             values = values.cpu().resolve_conj().resolve_neg()
         values = values.contiguous()
         shape = tuple(values.shape)
-        if name in _BIT_TYPES:
-            values = values.reshape(-1).view(getattr(torch, _BIT_TYPES[name]))
+        if not DTYPES[name].in_numpy:
+            values = values.reshape(-1).view(getattr(torch, TYPES[name].name))
         return name, shape, _bytes(values.numpy().astype(TYPES[name], copy=False))
 
 
@@ -220,13 +209,19 @@ def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
     if name not in TYPES:
         raise ArchiveDamaged(f"a tensor of unknown type {name!r}; known are {', '.join(TYPES)}")
     array: NDArray[Any] = np.frombuffer(data, TYPES[name]).reshape(shape)
-    if name in _BIT_TYPES:
+    if not DTYPES[name].in_numpy:
         try:
             import ml_dtypes
         except ImportError:
             return array  # the bits, as unsigned integers
-        array = array.view(getattr(ml_dtypes, name))
+        array = array.view(getattr(ml_dtypes, name, array.dtype))
     return array
+
+
+def array_of(tensor: Any) -> NDArray[Any]:
+    """Return a torch tensor as an array; a type that numpy lacks as float32, which holds its numbers exactly."""
+    name, shape, payload = to_bytes(tensor)
+    return numbers_of(name, np.frombuffer(payload, TYPES[name]).reshape(shape))
 
 
 def crc32(data: Any, start: int = 0) -> int:
@@ -253,30 +248,8 @@ def numbers_of(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
     Return others unchanged.
     """
-    if array.dtype.kind != "u" or array.dtype.name == name:
-        return array
-    if name == "bfloat16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return _float8_table(name)[array] if name in _FLOAT8 else array
-
-
-@cache
-def _float8_table(name: str) -> NDArray[np.float32]:
-    """Return the value of each of the 256 bytes."""
-    exponent_bits, bias = _FLOAT8[name]
-    byte = np.arange(256)
-    if exponent_bits == 8:  # powers of two, and nothing else
-        return np.where(byte == 255, np.nan, 2.0 ** (byte - bias)).astype(np.float32)
-    steps = 1 << (7 - exponent_bits)  # values between two powers of two
-    exponent, fraction = byte % 128 // steps, byte % steps / steps
-    magnitude = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
-    if name.endswith("uz"):
-        magnitude[128] = np.nan  # where others have a negative zero
-    elif name.endswith("fn"):
-        magnitude[byte % 128 == 127] = np.nan
-    else:
-        magnitude[exponent == 31] = np.where(fraction[exponent == 31] == 0, np.inf, np.nan)
-    return np.where(byte < 128, magnitude, -magnitude).astype(np.float32)
+    are_bits = array.dtype.kind == "u" and array.dtype.name != name and name in FLOATS
+    return decode_bits(FLOATS[name], array) if are_bits else array
 
 
 def real_numbers(array: Any) -> NDArray[Any]:

@@ -16,15 +16,10 @@ from torcheer.disk import strict_json
 from torcheer.encoding import bytes_of
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.terminal import short_repr
+from torcheer.vocabulary.dtypes import DTYPES, codes
 
 MOST_BYTES: Final = 100_000_000  # the limit of other readers
-NAMES: Final = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
-    "uint64": "U64", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64", "complex64": "C64",
-    "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
-}  # fmt: skip
-_TYPES = {safetensors_name: name for name, safetensors_name in NAMES.items()}
+_TYPES: Final = codes("safetensors")
 
 
 class Entry(NamedTuple):
@@ -46,7 +41,7 @@ def make_header(values: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Ma
     end = 0
     for name, kind, shape in values:
         begin, end = end, end + bytes_of(kind, shape)
-        header[name] = {"dtype": NAMES[kind], "shape": shape, "data_offsets": [begin, end]}
+        header[name] = {"dtype": DTYPES[kind].safetensors, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -94,6 +89,6 @@ def _parse_entry(name: str, entry: Any, body: int, path: Path) -> Entry:
         raise BadArgument(
             f"{path}: {short_repr(name)} is of type {kind}, which cannot be kept; known are {', '.join(_TYPES)}"
         )
-    if not begin <= end <= body or end - begin != bytes_of(_TYPES[kind], shape):
+    if not begin <= end <= body or end - begin != bytes_of(_TYPES[kind].name, shape):
         raise ArchiveDamaged(f"{path}: {short_repr(name)} lies outside of the file, or has another size than its shape")
-    return Entry(name, _TYPES[kind], shape, begin, end)
+    return Entry(name, _TYPES[kind].name, shape, begin, end)

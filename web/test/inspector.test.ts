@@ -55,6 +55,7 @@ test("a number is written with the digits that tell it from its neighbours in it
   assert.equal(exactText(0.10009765625, "bfloat16"), "0.1");
   assert.equal(exactText(0.333984375, "bfloat16"), "0.334");
   assert.equal(exactText(0.1, "float64"), "0.1");
+  assert.equal(exactText(0.25, "float8_e8m0fnu"), "0.25");
   assert.equal(exactText(-0, "float32"), "-0");
 });
 

@@ -14,6 +14,7 @@ from torcheer.archive.listing import ValueRow, format_span, list_values
 from torcheer.encoding import to_bytes
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.terminal import did_you_mean, first_names, plural, printable
+from torcheer.vocabulary.dtypes import DTYPES
 
 
 def choose_value(archive: Archive, layer: str, variable: str | None, step: int | None, item: int | None) -> ValueRow:
@@ -85,13 +86,8 @@ def summarize_array(array: NDArray[Any]) -> str:
 
 
 def widen(array: NDArray[Any]) -> NDArray[Any]:
-    """Convert to a native numpy type that holds every number exactly.
-
-    Types bfloat16 and float8 become float32.
-    """
-    return (
-        array.astype(np.float32) if array.dtype.kind == "V" or array.dtype.name.startswith(("bf", "float8")) else array
-    )
+    """Convert a type of ml_dtypes to float32, which holds every number of it exactly; return others unchanged."""
+    return array if DTYPES[array.dtype.name].in_numpy else array.astype(np.float32)
 
 
 def write_npy(file: str, array: NDArray[Any]) -> str:

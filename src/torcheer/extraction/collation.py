@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from torcheer.errors import TorcheerError
+from torcheer.vocabulary.dtypes import DTYPES, torch_types
 
 _LARGE_BYTES = 1 << 20  # from here on torch stacks by several threads
-_NUMPY_TYPES = frozenset(
-    (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-)
+_NUMPY_TYPES = torch_types(row for row in DTYPES.values() if row.in_numpy and row.kind != "complex")
 
 
 class Collate:

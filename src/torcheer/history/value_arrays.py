@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.errors import ValueUnavailable
+from torcheer.encoding import array_of
+from torcheer.errors import BadArgument, ValueUnavailable
 from torcheer.terminal import cut
 
 BLOCK = 5  # rows and columns of an excerpt
@@ -29,7 +30,7 @@ def to_numpy(value: Any) -> NDArray[Any]:
     with recording_paused():
         try:
             return _from_torch(_pad(value.detach()))
-        except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError, BadArgument) as error:
             reason = str(error).partition("\n")[0][:200]
             raise ValueUnavailable(f"a {type(value).__name__} cannot be read as an array: {reason}") from None
 
@@ -50,12 +51,7 @@ def _from_torch(value: Any) -> NDArray[Any]:
         value = value.to_padded_tensor(0)
     if "strided" not in str(value.layout):
         value = value.to_dense()
-    value = value.cpu().resolve_conj().resolve_neg()
-    try:
-        array: NDArray[Any] = value.numpy()
-    except TypeError:  # bfloat16 and the float8 family
-        array = value.float().numpy()
-    return array
+    return array_of(value)
 
 
 def memory_bytes(values: Iterable[Any]) -> int:

@@ -10,9 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import TYPES
-from torcheer.foreign.gguf_types import GGUF_TYPES
 from torcheer.modelfiles.file_tensor import Array, Bytes, Coding
+from torcheer.vocabulary.dtypes import BLOCKS
 
 _LOW_HIGH: Final = np.array([0, 4], np.uint8).reshape(1, 1, 2, 1)
 
@@ -89,7 +88,5 @@ _DECODERS: Final = {
     "Q6_K": _q6_k,
 }  # fmt: skip
 CODINGS: Final[dict[str, Coding]] = {
-    name: Coding(elements, bytes, _DECODERS.get(name))
-    for name, elements, bytes in GGUF_TYPES.values()
-    if name not in TYPES
+    name: Coding(block.numbers, block.bytes, _DECODERS.get(name)) for name, block in BLOCKS.items()
 }

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.encoding import array_of
 from torcheer.errors import BadArgument
 from torcheer.public_names import PublicClass
 from torcheer.runlog.table_records import Column, TableHead
@@ -263,14 +264,8 @@ def _refuse(column: Array, name: str) -> Array:
 
 
 def _to_array(value: Any) -> Any:
-    """Convert a tensor to an array, bfloat16 to float32, as numpy has none.
-
-    Return other values unchanged.
-    """
-    if hasattr(value, "detach"):
-        tensor = value.detach().cpu()
-        value = (tensor.float() if "bfloat16" in str(tensor.dtype) else tensor).numpy()
-    return value
+    """Convert a tensor to an array; return other values unchanged."""
+    return array_of(value) if hasattr(value, "detach") else value
 
 
 def _with_room(column: Array, rows: int, kind: np.dtype[Any]) -> Array:

@@ -15,12 +15,11 @@ from torcheer.encoding import MemoryCopy, Offer, not_supported, type_name
 from torcheer.encoding import refusal as encoding_refusal
 from torcheer.ranks import settled
 from torcheer.samples import SampleBatch
+from torcheer.vocabulary.dtypes import DTYPES, torch_types
 
 Report = Callable[[str], None]
 _PLAIN = {Tensor, torch.nn.Parameter}
-_USUAL = {  # types that need no further check
-    kind: type_name(kind) for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
-}
+_PLAIN_TYPES = torch_types(row for row in DTYPES.values() if row.kind != "complex")  # no number is a conjugate
 _no_torch_function, is_wrapped = torch._C.DisableTorchFunction, torch._C._functorch.is_functorch_wrapped_tensor
 
 
@@ -98,11 +97,12 @@ def describe(tensor: Tensor, payload: Tensor, stride: int, *, time_secs: float =
 
 
 def _plain_type_name(tensor: Tensor) -> str:
-    """The type name of a tensor of a common type whose bytes can be copied as they are; else ""."""
+    """The type name of a tensor whose bytes can be copied as they are; else ""."""
     if type(tensor) not in _PLAIN or is_wrapped(tensor) or not tensor.is_cpu or tensor.is_nested:
         return ""
     is_flat = tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg()
-    return _USUAL.get(tensor.dtype, "") if is_flat else ""
+    dtype = _PLAIN_TYPES.get(tensor.dtype) if is_flat else None
+    return dtype.name if dtype is not None else ""
 
 
 def _tensor_writer(payload: Tensor, minus: Tensor | None) -> Callable[[memoryview], None]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.encoding import array_of
 from torcheer.errors import BadArgument
 
 MOST_NUMBERS = 2**23  # of a larger array, every second along its longest axes, until it is smaller
@@ -59,15 +60,11 @@ def _plain(array: Any) -> NDArray[Any]:
     """Convert to a numpy array; a torch tensor through its methods, without importing torch."""
     if not hasattr(array, "detach"):
         return np.asarray(array)
-    tensor = array.detach().cpu()
-    tensor = tensor.to_dense() if getattr(tensor, "is_sparse", False) else tensor
-    if tensor.is_floating_point() and tensor.element_size() < 4:
-        tensor = tensor.float()  # numpy has no bfloat16
-    return np.asarray(tensor.resolve_conj().resolve_neg().numpy())
+    return array_of(array.to_dense() if getattr(array, "is_sparse", False) else array)
 
 
 def _extended(kind: np.dtype[Any]) -> bool:
-    return kind.name.startswith(("bfloat", "float", "int", "uint"))  # ml_dtypes, whose kind is void
+    return kind.name.startswith(("bfloat", "float", "int", "uint"))  # of ml_dtypes, which numpy calls void
 
 
 def _reduced(array: NDArray[Any]) -> tuple[NDArray[Any], int]:

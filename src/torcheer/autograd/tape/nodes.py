@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from torcheer.autograd.rules.rule_table import VALUE, Rule
+from torcheer.vocabulary.dtypes import DTYPES, torch_types
 
-FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+FLOATS = frozenset(torch_types(row for row in DTYPES.values() if row.kind == "float" and row.has_arithmetic))
 FREED_TEXT = (
     "backward has already run through these operations and freed their saved values. To run it again, call the first "
     "backward with retain_graph=True, or repeat the forward pass"

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from torcheer.extraction.extraction_reader import Extraction
+from torcheer.vocabulary.dtypes import DTYPES
 
 
 class ExtractionDataset(Dataset[tuple[Any, ...]]):
@@ -29,7 +30,7 @@ class ExtractionDataset(Dataset[tuple[Any, ...]]):
 def _copy_to_tensor(row: Any, kind: str) -> torch.Tensor:
     """Copy a row to a tensor, so that writes do not reach the mapped file."""
     array = np.array(row)
-    if not kind.startswith(("bfloat", "float8")):
+    if DTYPES[kind].in_numpy:
         return torch.from_numpy(array)
     bits = torch.from_numpy(array.reshape(-1).view(f"u{array.itemsize}"))  # numpy may lack the type
     return bits.view(getattr(torch, kind)).reshape(array.shape)

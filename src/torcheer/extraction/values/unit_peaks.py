@@ -15,11 +15,9 @@ from torch import Tensor
 
 from torcheer.extraction.extraction_plan import NO_PLACE
 from torcheer.extraction.values.value_rows import BatchValues
+from torcheer.vocabulary.dtypes import DTYPES, torch_types
 
-_TYPES = {  # which torch compares
-    torch.float64, torch.float32, torch.float16, torch.bfloat16,
-    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
-}  # fmt: skip
+_TYPES = torch_types(row for row in DTYPES.values() if row.has_arithmetic and row.kind not in ("bool", "complex"))
 
 
 class Peaks(NamedTuple):

@@ -20,6 +20,7 @@ from torcheer.history.alignment.value_samples import numel
 from torcheer.history.alignment.weight_changes import describe_change
 from torcheer.history.numbers.unwritten_memory import is_uninitialised
 from torcheer.terminal import first_names, human_shape, short_repr
+from torcheer.vocabulary.dtypes import FLOATS
 
 if TYPE_CHECKING:
     from torcheer.history.alignment.side import Side
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 LEAST = 1e-5  # relative error below which a pattern explains a difference, if rounding is not coarser
 CREATIONS = frozenset("zeros_like ones_like full_like new_zeros new_ones new_full zeros ones full fill_".split())
-HALF = {"torch.float16": 2**-11, "torch.bfloat16": 2**-8}
+COARSE = {f"torch.{row.name}": row.rounding_unit for row in FLOATS.values() if row.bytes <= 2}
 
 
 def describe_difference(first: Side, index: int | None, second: Side, other: int | None) -> Iterator[str]:
@@ -57,7 +58,7 @@ def describe_difference(first: Side, index: int | None, second: Side, other: int
         yield f"shape {human_shape(x.shape)} against {human_shape(y.shape)}"
         return
     x, error = turned(x, y)
-    yield from _half_precision(first, index, second, other, error)
+    yield from _coarse_precision(first, index, second, other, error)
     if edits or any(": " in hint for hint in weights):  # what the numbers look like follows from it
         return
     limit = min(max(LEAST, 4 * second.verdicts.expected[other]), 0.1 * error)
@@ -262,12 +263,12 @@ def _only_passes_on(side: Side, index: int, parent: int) -> bool:
     return side.values.op_of(index).view or np.array_equal(np.asarray(slot.sample), np.asarray(read.sample))
 
 
-def _half_precision(first: Side, index: int, second: Side, other: int, error: float) -> Iterator[str]:
+def _coarse_precision(first: Side, index: int, second: Side, other: int, error: float) -> Iterator[str]:
     """Yield that one side computes in a coarser type, if its rounding is as large as the difference."""
     types = [{side.values.slots[n].dtype for n in side.region(end)} for side, end in ((first, index), (second, other))]
     for which, mine, its in (("first", types[0], types[1]), ("second", types[1], types[0])):
         for name in mine - its:
-            if name in HALF and error < 8 * HALF[name] and error != inf:
+            if name in COARSE and error < 8 * COARSE[name] and error != inf:
                 yield f"the {which} computes here in {name.removeprefix('torch.')}, whose rounding is as large as this"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torcheer.history.alignment.counterparts import find_ends
 from torcheer.history.alignment.difference_hints import describe_difference, turned
 from torcheer.history.alignment.pairing import pair_by_position, pair_values
-from torcheer.history.alignment.rounding import UNITS, rounding_unit
+from torcheer.history.alignment.rounding import TF32, UNITS, rounding_unit
 from torcheer.history.alignment.side import Side
 from torcheer.history.alignment.value_samples import HistoryValues, numel
 from torcheer.history.numbers.unwritten_memory import Places
@@ -62,8 +62,11 @@ class Alignment:
     @property
     def precision(self) -> str:
         """The type whose rounding is allowed for."""
-        names = {unit: name for name, unit in reversed(UNITS.items())}
-        return names.get(self.unit, "float32")
+        present = {
+            slot.dtype.removeprefix("torch.") for side in (self.first, self.second) for slot in side.values.slots
+        }
+        names = {unit: name for name, unit in reversed(UNITS.items()) if name in present}
+        return names.get(self.unit, "TF32" if self.unit == TF32 else "float32")
 
     def unmatched(self, side: Side, matched: set[int]) -> tuple[str, ...]:
         """Return the labels of operations of one history without a counterpart, in order of execution."""

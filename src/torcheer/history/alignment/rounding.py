@@ -10,10 +10,9 @@ import numpy as np
 
 from torcheer.history.alignment.pairing import Pair, Pairs
 from torcheer.history.alignment.value_samples import HistoryValues, numel
+from torcheer.vocabulary.dtypes import DTYPES
 
-# Half the distance of neighbouring numbers, relative: the most that rounding changes a number.
-UNITS = {"float64": 2**-53, "float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8, "float8_e4m3fn": 2**-4,
-         "float8_e5m2": 2**-3, "complex128": 2**-53, "complex64": 2**-24}  # fmt: skip
+UNITS = {name: row.rounding_unit for name, row in DTYPES.items() if row.kind in ("float", "complex")}
 TF32 = 2**-11  # what convolutions on a GPU compute in, unless told otherwise
 CUDNN_GATES = 2**-17  # of cuDNN's recurrent kernels, which approximate sigmoid and tanh (seen: 6.6e-6 in float32)
 RECURRENT = frozenset("lstm gru rnn_tanh".split())

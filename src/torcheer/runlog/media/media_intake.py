@@ -19,6 +19,7 @@ from torcheer.runlog.log_frames import encode_cell
 from torcheer.runlog.media.media_types import Audio, Confusion, Image, TableOf, Text
 from torcheer.runlog.table import Table
 from torcheer.terminal import human_bytes, human_shape, plural, short_repr
+from torcheer.vocabulary.dtypes import FLOATS
 
 MOST_BYTES: Final = 8 << 20  # of one sample
 MOST_STEP_BYTES: Final = 64 << 20  # of all samples of a step
@@ -28,7 +29,6 @@ MOST_CLASSES: Final = 1000
 _MOST_NAME, _MOST_CAPTION = 200, 2000  # characters
 _MOST_CHANNELS: Final = 32
 _COLOURS: Final = (1, 3, 4)  # channels: grey, RGB, RGBA
-_FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 _LAYOUTS: Final = {"HW": 2, "HWC": 3, "CHW": 3, "NHW": 3, "NHWC": 4, "NCHW": 4}
 
 
@@ -191,7 +191,7 @@ def _title(x: Any) -> str:
 def _image(image: Image, label: str) -> tuple[Any, dict[str, Any]]:
     array = _array(_of_pil(image.x), label, "an image is an array, a tensor or a PIL image")
     kind = type_name(array.dtype)
-    if kind not in ("uint8", "bool", *_FLOATS):
+    if kind not in ("uint8", "bool", *FLOATS):
         raise Refused(
             f"{label} has numbers of type {kind}; uint8 and floats from 0 to 1 are drawn. Try x.to(torch.uint8)"
         )
@@ -242,7 +242,7 @@ def _audio(audio: Audio, label: str) -> tuple[Any, dict[str, Any]]:
         raise Refused(f"{label}: rate={short_repr(rate)}; it is a whole number of numbers per second, such as 16000")
     array = _array(audio.x, label, "audio is an array or a tensor")
     kind, shape = type_name(array.dtype), tuple(array.shape)
-    if kind not in ("int16", "int32", *_FLOATS):
+    if kind not in ("int16", "int32", *FLOATS):
         raise Refused(f"{label} has numbers of type {kind}; floats from -1 to 1, int16 and int32 are played")
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] > _MOST_CHANNELS):
         raise Refused(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from numpy.typing import NDArray
 
 from torcheer.errors import TorcheerError
 from torcheer.modelfiles import FileTensor
 from torcheer.modelfiles.model_file import open_apart
-
-_FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
+from torcheer.vocabulary.dtypes import FLOATS
 
 
 class Checkpoints:
@@ -61,5 +60,5 @@ class Checkpoints:
                 tensors = open_apart(self._file(last)).tensors
             except (OSError, TorcheerError):
                 tensors = {}
-            self._files[last] = {name: tensor for name, tensor in tensors.items() if tensor.type in _FLOATS}
+            self._files[last] = {name: tensor for name, tensor in tensors.items() if tensor.type in FLOATS}
         return self._files.get(last, {})

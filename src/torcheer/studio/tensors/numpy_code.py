@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from torcheer.studio.tensors.tensor_slices import Window
-
-_AS_FLOAT32: Final = ("bfloat16", "float8")  # types that numpy has not
+from torcheer.vocabulary.dtypes import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def slice_code(opening: Opening, windows: Sequence[Window], index: Sequence[int]
 
 
 def _to_numpy(opening: Opening, type: str) -> str:
-    is_missing = type.startswith(_AS_FLOAT32)
+    is_missing = type in DTYPES and not DTYPES[type].in_numpy
     if opening.torch:
         return ".float().numpy(force=True)" if is_missing else ".numpy(force=True)"
     return '.astype("float32")' if is_missing else ""

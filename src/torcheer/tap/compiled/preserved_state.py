@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
+from torcheer.vocabulary.dtypes import DTYPES, torch_types
+
 _CONTAINERS = frozenset({list, dict, set, OrderedDict})
 _NO_TENSORS = _CONTAINERS | {bool, int, float, str, tuple, type(None)}  # asked first: a class is slow to say no
-_USUAL = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64})  # of buffers
+_COPIED_TOGETHER = torch_types(row for row in DTYPES.values() if row.has_arithmetic)
 
 
 class PreservedState:
@@ -89,7 +91,7 @@ def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     copies, alike = list[Tensor](), dict[Any, tuple[list[Tensor], list[Tensor]]]()
     for tensor in tensors:
         plain = tensor.detach()
-        if type(plain) is not Tensor or plain.layout is not torch.strided or plain.dtype not in _USUAL:
+        if type(plain) is not Tensor or plain.layout is not torch.strided or plain.dtype not in _COPIED_TOGETHER:
             copies.append(plain.clone())
             continue
         copies.append(torch.empty_like(plain))

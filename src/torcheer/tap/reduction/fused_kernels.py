@@ -15,10 +15,11 @@ from torch import Tensor
 from torcheer.encoding import type_name
 from torcheer.samples import PARTS, SUMS
 from torcheer.tap.reduction.reduction_batch import WIDTH
+from torcheer.vocabulary.dtypes import FLOATS, torch_types
 
 COLUMNS = 9  # of the table: address, address of what is subtracted (0: nothing), numbers that are summed up, their
 # stride, stride of those that are kept, how many are, their place in `samples`, numbers to be checked (0: none), row
-KINDS = (torch.float32, torch.bfloat16, torch.float16)
+KINDS = torch_types(row for row in FLOATS.values() if row.has_arithmetic and row.bytes <= 4)
 _BLOCK = WIDTH // PARTS
 _CHECKED_NUMBERS, _MOST_PARTS = 1 << 16, 512  # numbers that a program checks for being finite; programs for a tensor
 

@@ -5,7 +5,9 @@
 import triton
 import triton.language as tl
 
-KINDS = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
+from torcheer.vocabulary.dtypes import FLOATS
+
+KINDS = {row.name: getattr(tl, row.name) for row in FLOATS.values() if row.has_arithmetic and row.bytes <= 4}
 
 
 @triton.jit

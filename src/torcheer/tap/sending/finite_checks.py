@@ -8,15 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from torcheer.encoding import Offer, address_of, from_bytes
+from torcheer.encoding import Offer, address_of, array_of, from_bytes
 from torcheer.records import Sample
 from torcheer.samples import NONFINITE, SUMS, Delivery, Key, SampleBatch, statistics_of_sums
 from torcheer.tap.tensor_copies import GroupSink, all_finite
-
-_NUMPY_FLOATS = frozenset({torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128})
 
 
 class NonfiniteValues:
@@ -28,9 +25,7 @@ class NonfiniteValues:
     def check(self, tensor: Tensor, key: Key, step: int) -> None:
         """Look at a value in the host's memory, at all of its numbers."""
         if self.found is not None and not all_finite(tensor.detach()):
-            numbers = tensor.detach().resolve_conj()
-            numbers = numbers if numbers.dtype in _NUMPY_FLOATS else numbers.float()
-            self._hand_over(key, step, numbers.numpy())
+            self._hand_over(key, step, array_of(tensor))
 
     def check_number(self, number: float, name: str, step: int) -> None:
         """Look at a metric."""

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from torcheer.encoding import crc32
 from torcheer.errors import ArchiveDamaged, BadArgument
-from torcheer.safetensors_header import NAMES, make_header, read_header
+from torcheer.safetensors_header import make_header, read_header
+from torcheer.vocabulary.dtypes import DTYPES, torch_types
 
-_SUMMED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
+_SUMMED = torch_types(row for row in DTYPES.values() if row.kind in ("float", "complex") and row.has_arithmetic)
 
 
 class ChecksumFile:
@@ -85,7 +86,7 @@ def read_tensors(file: ChecksumFile, path: Path, size: int | None = None) -> dic
 
 def _type(name: str, tensor: Tensor) -> str:
     kind = str(tensor.dtype).removeprefix("torch.")
-    if kind not in NAMES:
+    if kind not in DTYPES or not DTYPES[kind].safetensors:
         raise BadArgument(f"{name} is of type {tensor.dtype}, which safetensors does not have")
     return kind
 

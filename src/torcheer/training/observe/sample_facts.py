@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
+from torcheer.encoding import array_of
 from torcheer.terminal import human_number, human_shape, short_repr
 from torcheer.training.datasets import Merged
 
@@ -89,8 +90,7 @@ def _parts(item: Any, name: str = "") -> Any:
 def _array(value: Any) -> Any:
     """The value as a numpy array; None where it is none."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        return array_of(value)
     if isinstance(value, np.ndarray | np.generic | int | float | list | tuple) or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         return array if array.dtype.kind in "biufc" else None

@@ -1,17 +1,6 @@
 // Numbers as text: the fewest digits that tell a number from its neighbours in its own type, as numpy and torch print it.
 import { NON_FINITE_NAMES, nonFiniteKind } from "../non_finite";
-
-// Bits of the significand, and the exponent of the smallest step.
-const FLOATS: Record<string, [number, number]> = {
-  float64: [53, -1074],
-  float32: [24, -149],
-  float16: [11, -24],
-  bfloat16: [8, -133],
-  float8_e4m3fn: [4, -9],
-  float8_e4m3fnuz: [4, -10],
-  float8_e5m2: [3, -16],
-  float8_e5m2fnuz: [3, -17],
-};
+import { FLOATS } from "../vocabulary";
 
 /** A number of a tensor of this type, exactly. */
 export function exactText(value: number | bigint, type: string): string {

@@ -8,10 +8,11 @@ from math import prod
 from typing import Any, Final
 
 from torcheer.errors import ArchiveDamaged, BadArgument
-from torcheer.foreign.gguf_types import GGUF_TYPES
 from torcheer.foreign.readers.reading import Reading, plain_text
 from torcheer.terminal import short_repr
+from torcheer.vocabulary.dtypes import codes
 
+_TYPES: Final = codes("gguf")
 _NUMBERS: Final = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
 }  # fmt: skip
@@ -50,13 +51,13 @@ def read(reading: Reading) -> dict[str, Any]:
 
 def _placed(name: str, facts: list[Any], number: int, start: int, file_bytes: int) -> list[Any]:
     shape, kind, offset = facts
-    if kind not in GGUF_TYPES:
+    if kind not in _TYPES:
         raise BadArgument(f"{short_repr(name)} is of type number {kind}, which is not known")
-    type, elements, block_bytes = GGUF_TYPES[kind]
-    begin, size = start + offset, prod(shape) // elements * block_bytes
+    type = _TYPES[kind]
+    begin, size = start + offset, prod(shape) // type.numbers * type.bytes
     if begin + size > file_bytes:
         raise ArchiveDamaged(f"{short_repr(name)} lies outside of the file, or it is cut")
-    return [name, type, shape, number, begin, begin + size, 0, None]
+    return [name, type.name, shape, number, begin, begin + size, 0, None]
 
 
 class _Header:

@@ -13,18 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged
 from torcheer.foreign.program_nodes import UNKNOWN, Node, Program, ValueShape
 from torcheer.foreign.readers.protobuf import Messages, is_list_of, real, signed, text
 from torcheer.foreign.readers.reading import BLOB, Reading, place_of
 from torcheer.terminal import human_shape, short_repr
+from torcheer.vocabulary.dtypes import DTYPES, codes
 
-_TYPES: Final = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16",
-    11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
-    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz",
-}  # fmt: skip
+_TYPES: Final = {code: row.name for code, row in codes("onnx").items()}
 _LISTS: Final = {4: ("float32", "complex64"), 10: ("float64", "complex128")}  # fields of numbers as in memory
 _VARINTS: Final = (5, 7, 11)  # those of whole numbers
 _STATISTICS: Final = {"BatchNormalization": slice(3, 5)}  # inputs that training updates without gradients
@@ -154,7 +150,7 @@ class _Model:
             return None  # text, or a type of less than a byte
         if len(shape) > _MOST_AXES or any(length >= 2**40 for length in shape):
             raise ArchiveDamaged(f"{short_repr(name)} would have the shape {human_shape(shape[:8])}")
-        size = TYPES[type].itemsize
+        size = DTYPES[type].bytes
         file, begin, end = (
             self._external(external, prod(shape) * size)
             if external

@@ -10,12 +10,9 @@ from torcheer.foreign.program_nodes import Node, Program, ValueShape
 from torcheer.foreign.readers.reading import Reading, plain_text
 from torcheer.foreign.readers.weights.torch_zip import TorchZip
 from torcheer.terminal import short_repr
+from torcheer.vocabulary.dtypes import codes
 
-_TYPES: Final = {
-    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
-    10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8_e4m3fn",
-    30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz",
-}  # fmt: skip
+_TYPES: Final = {code: row.name for code, row in codes("pt2").items()}
 
 
 def read(reading: Reading) -> dict[str, Any]:

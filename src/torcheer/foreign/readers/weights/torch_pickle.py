@@ -14,18 +14,9 @@ from typing import Any, Final, NamedTuple
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.foreign.readers.budget import Budget
 from torcheer.terminal import short_repr
+from torcheer.vocabulary.dtypes import DTYPES
 
-STORAGES: Final = {
-    "FloatStorage": "float32", "DoubleStorage": "float64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
-    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
-    "ComplexDoubleStorage": "complex128", "UntypedStorage": "uint8", "QInt8Storage": "int8", "QUInt8Storage": "uint8",
-    "QInt32Storage": "int32", "QUInt4x2Storage": "uint8", "QUInt2x4Storage": "uint8",
-}  # fmt: skip
-_DTYPES: Final = {
-    "half": "float16", "float": "float32", "double": "float64", "short": "int16", "int": "int32", "long": "int64",
-    "cfloat": "complex64", "cdouble": "complex128",
-}  # fmt: skip
+_STORAGES: Final = {storage: row.name for row in DTYPES.values() for storage in row.storages.split()}
 _SCHEMES: Final = ("per_tensor_affine", "per_channel_affine", "per_channel_affine_float_qparams")  # of quantising
 _FACTORIES: Final = ("dict", "list", "int", "float")  # of a defaultdict
 _MOST_DIGITS_BYTES: Final = 255
@@ -256,8 +247,8 @@ class _Interpreter:
     def storage(self) -> None:
         """A storage, by what torch writes of it: ("storage", its class, its file, where it was, its length)."""
         match self._pop():
-            case ("storage", Name() as kind, str(key), *_) if kind.name in STORAGES:
-                self.push(Storage(key, STORAGES[kind.name]))
+            case ("storage", Name() as kind, str(key), *_) if kind.name in _STORAGES:
+                self.push(Storage(key, _STORAGES[kind.name]))
             case _:
                 raise _Damaged(f"a storage at byte {self._at} is described otherwise than torch does")
 
@@ -276,7 +267,7 @@ def _checked_key(key: Any, depth: int = 0) -> Any:
 
 
 def _checked_name(name: Name) -> Name:
-    is_torchs = name.module == "torch" and (name.name in STORAGES or name.name in _SCHEMES or _dtype(name) != "")
+    is_torchs = name.module == "torch" and (name.name in _STORAGES or name.name in _SCHEMES or _dtype(name) != "")
     is_factory = name.module in ("builtins", "__builtin__") and name.name in _FACTORIES
     if name not in _CALLS and not is_torchs and not is_factory:
         raise _Refused(str(name))
@@ -294,12 +285,8 @@ def _called(name: Name, arguments: tuple[Any, ...]) -> Any:
 
 def _dtype(name: Any) -> str:
     """The type that a name of torch's is, as ours is called; "" where it is none."""
-    from torcheer.encoding import TYPES
-
-    if type(name) is not Name or name.module != "torch":
-        return ""
-    type_name = _DTYPES.get(name.name, name.name)
-    return type_name if type_name in TYPES else ""
+    is_dtype = type(name) is Name and name.module == "torch" and name.name in DTYPES
+    return str(name.name) if is_dtype else ""
 
 
 def _lengths(numbers: Any) -> tuple[int, ...]:
