@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
     name: str
     type: str  # as in `encoding.TYPES`
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # as torch has it: of a packed type, of elements
     begin: int  # of its bytes, counted from the end of the header
     end: int
 
@@ -41,7 +41,11 @@ def make_header(values: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Ma
     end = 0
     for name, kind, shape in values:
         begin, end = end, end + bytes_of(kind, shape)
-        header[name] = {"dtype": DTYPES[kind].safetensors, "shape": shape, "data_offsets": [begin, end]}
+        header[name] = {
+            "dtype": DTYPES[kind].safetensors,
+            "shape": DTYPES[kind].in_numbers(shape),
+            "data_offsets": [begin, end],
+        }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -89,6 +93,8 @@ def _parse_entry(name: str, entry: Any, body: int, path: Path) -> Entry:
         raise BadArgument(
             f"{path}: {short_repr(name)} is of type {kind}, which cannot be kept; known are {', '.join(_TYPES)}"
         )
-    if not begin <= end <= body or end - begin != bytes_of(_TYPES[kind].name, shape):
+    dtype, elements = _TYPES[kind], _TYPES[kind].in_elements(shape)
+    is_whole = dtype.in_numbers(elements) == shape and end - begin == bytes_of(dtype.name, elements)
+    if not begin <= end <= body or not is_whole:
         raise ArchiveDamaged(f"{path}: {short_repr(name)} lies outside of the file, or has another size than its shape")
-    return Entry(name, _TYPES[kind].name, shape, begin, end)
+    return Entry(name, dtype.name, elements, begin, end)

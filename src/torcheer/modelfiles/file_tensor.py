@@ -11,11 +11,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import TYPES, bytes_of, from_bytes, numbers_of, real_numbers
+from torcheer.encoding import bytes_of, from_bytes, numbers_of, real_numbers
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
 from torcheer.ranks import Shard, assemble
 from torcheer.samples import Moments
 from torcheer.terminal import human_shape, short_repr
+from torcheer.vocabulary.dtypes import DTYPES
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -35,14 +36,14 @@ class Coding:
 
 def plain_coding(type: str) -> Coding:
     """The coding of an ordinary type."""
-    size = TYPES[type].itemsize
+    dtype = DTYPES[type]
 
     def decode(blocks: Bytes) -> Array:
         if type == "bool":  # numpy does not know a truth value of another byte than 0 and 1
             return np.asarray(blocks != 0)
         return numbers_of(type, from_bytes(type, (len(blocks), 1), np.ascontiguousarray(blocks)))
 
-    return Coding(1, size, decode)
+    return Coding(dtype.numbers, dtype.bytes, decode)
 
 
 class FileTensor:
@@ -102,7 +103,7 @@ class FileTensor:
 
     def mapped(self) -> Array:
         """All of it; of an ordinary type a view of the file, of which only what is read comes into memory."""
-        if self.type not in TYPES or self.type == "bool":
+        if self.type not in DTYPES or self.type == "bool" or self._coding.elements > 1:
             return self.numpy()
         return numbers_of(self.type, from_bytes(self.type, self.shape, self._data))  # a copy where ml_dtypes is missing
 
@@ -173,7 +174,7 @@ def placed(
     """A tensor of an ordinary type, by where its numbers lie in a storage.
 
     - `storage`: the bytes of the storage, mapped.
-    - `offset`, `strides`: in numbers, as torch counts.
+    - `shape`, `offset`, `strides`: in elements, as torch counts.
 
     Raises `ArchiveDamaged` where it does not lie in its storage.
     """
@@ -189,7 +190,8 @@ def placed(
     steps = [stride for stride, length in zip(strides, shape) if length > 1]
     if not count or steps == [prod(shape[axis + 1 :]) for axis, length in enumerate(shape) if length > 1]:
         start = offset * coding.bytes if count else 0
-        return FileTensor(name, shape, type, storage[start : start + count * coding.bytes], coding)
+        data = storage[start : start + count * coding.bytes]
+        return FileTensor(name, DTYPES[type].in_numbers(shape), type, data, coding)
     return StridedTensor(name, shape, type, storage[offset * coding.bytes :], strides)
 
 
@@ -197,20 +199,20 @@ class StridedTensor(FileTensor):
     """A tensor whose numbers lie in another order, a transposed weight, say; put in order when it is first read."""
 
     def __init__(self, name: str, shape: tuple[int, ...], type: str, storage: Bytes, strides: Sequence[int]) -> None:
-        """`storage`: its bytes, from its first number on; `placed` has checked that it lies in them."""
-        self.name, self.shape, self.type = name, shape, type
-        self._coding, self._storage, self._strides = plain_coding(type), storage, strides
+        """`shape`: of its elements; `storage`: its bytes from the first on; `placed` has checked that it lies there."""
+        self.name, self.shape, self.type = name, DTYPES[type].in_numbers(shape), type
+        self._coding, self._storage, self._strides, self._elements = plain_coding(type), storage, strides, shape
 
     @property
     def nbytes(self) -> int:
         """Its bytes, put in order."""
-        return bytes_of(self.type, self.shape)
+        return bytes_of(self.type, self._elements)
 
     @cached_property
     def _data(self) -> Bytes:  # type: ignore[override]
         size = self._coding.bytes
         steps = [*(stride * size for stride in self._strides), 1]
-        view = np.lib.stride_tricks.as_strided(self._storage, (*self.shape, size), steps, writeable=False)
+        view = np.lib.stride_tricks.as_strided(self._storage, (*self._elements, size), steps, writeable=False)
         return np.ascontiguousarray(view).reshape(-1)
 
 
@@ -218,21 +220,22 @@ class ShardedTensor(FileTensor):
     """A tensor whose parts lie in the files of several ranks; put together when it is first read."""
 
     def __init__(self, shape: tuple[int, ...], parts: Sequence[tuple[str, tuple[int, ...], FileTensor]]) -> None:
-        """`parts`: the file of each, where it begins in the whole, and itself."""
+        """`shape`: of its elements; `parts`: the file of each, where it begins in the whole, and itself."""
         first = parts[0][2]
-        self.name, self.shape, self.type = first.name, shape, first.type
-        self._coding, self._parts = plain_coding(first.type), parts
+        self.name, self.shape, self.type = first.name, DTYPES[first.type].in_numbers(shape), first.type
+        self._coding, self._parts, self._elements = plain_coding(first.type), parts, shape
 
     @property
     def nbytes(self) -> int:
         """Its bytes in all files."""
-        return bytes_of(self.type, self.shape)
+        return bytes_of(self.type, self._elements)
 
     @cached_property
     def _data(self) -> Bytes:  # type: ignore[override]
-        item = np.dtype((np.void, TYPES[self.type].itemsize))
-        parts = [
-            (file, Shard(self.shape, at, part.shape, ""), part._data.view(item).reshape(part.shape))
-            for file, at, part in self._parts
-        ]
+        dtype = DTYPES[self.type]
+        item = np.dtype((np.void, dtype.bytes))
+        parts = []
+        for file, at, part in self._parts:
+            shape = dtype.in_elements(part.shape)
+            parts.append((file, Shard(self._elements, at, shape, ""), part._data.view(item).reshape(shape)))
         return np.ascontiguousarray(assemble(parts, self.name, len(parts))).reshape(-1).view(np.uint8)

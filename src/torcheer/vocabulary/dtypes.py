@@ -37,6 +37,14 @@ class Dtype:
     pt2: int = -1  # its number in what torch.export saves
     storages: str = ""  # the classes that torch.save names for it
 
+    def in_numbers(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the numbers in elements of some shape: the last axis of a packed type is longer."""
+        return shape if self.numbers == 1 else (*shape[:-1], self.numbers * (shape[-1] if shape else 1))
+
+    def in_elements(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the whole elements in numbers of some shape."""
+        return shape if self.numbers == 1 or not shape else (*shape[:-1], shape[-1] // self.numbers)
+
     @property
     def rounding_unit(self) -> float:
         """Half the relative distance of neighbouring numbers, which is the most that rounding changes one."""
@@ -121,7 +129,7 @@ def decode_bits(dtype: Dtype, bits: NDArray[Any]) -> NDArray[Any]:
     if dtype.name == "bfloat16":
         return (bits.astype(np.uint32) << 16).view(np.float32)
     numbers: NDArray[Any] = _numbers_of_bytes(dtype)[bits]
-    return numbers if dtype.numbers == 1 else numbers.reshape(*bits.shape[:-1], -1)
+    return numbers.reshape(dtype.in_numbers(bits.shape))
 
 
 @cache

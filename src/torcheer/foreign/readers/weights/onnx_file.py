@@ -150,11 +150,11 @@ class _Model:
             return None  # text, or a type of less than a byte
         if len(shape) > _MOST_AXES or any(length >= 2**40 for length in shape):
             raise ArchiveDamaged(f"{short_repr(name)} would have the shape {human_shape(shape[:8])}")
-        size = DTYPES[type].bytes
+        dtype = DTYPES[type]
         file, begin, end = (
-            self._external(external, prod(shape) * size)
+            self._external(external, -(-prod(shape) // dtype.numbers) * dtype.bytes)
             if external
-            else self._embedded(facts.get(9), pieces, type, size)
+            else self._embedded(facts.get(9), pieces, type, dtype.bytes)
         )
         return [name, type, shape, file, begin, end, 0, None]
 

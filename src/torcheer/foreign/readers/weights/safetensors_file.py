@@ -9,6 +9,7 @@ from torcheer.errors import ArchiveDamaged
 from torcheer.foreign.readers.reading import Reading, plain_text
 from torcheer.safetensors_header import read_header
 from torcheer.terminal import short_repr
+from torcheer.vocabulary.dtypes import DTYPES
 
 _KINDS: Final = {"model.safetensors": "models", "optim.safetensors": "others"}  # files of a checkpoint
 _ITEM_BYTES: Final = 50  # of a header for each tensor, at least
@@ -77,8 +78,8 @@ def _read_file(reading: Reading, name: str) -> tuple[dict[str, list[Any]], dict[
     reading.budget.spend("items", min(length, len(data)) // _ITEM_BYTES, f"the header of {name}")
     entries, metadata = read_header(take, len(data), Path(name))
     return {
-        entry.name: [entry.name, entry.type, entry.shape, number, place + entry.begin, place + entry.end, 0, None]
-        for entry in entries
+        name: [name, type, DTYPES[type].in_numbers(shape), number, place + begin, place + end, 0, None]
+        for name, type, shape, begin, end in entries
     }, metadata
 
 
