@@ -95,6 +95,7 @@ _ROWS: Final = (
     _small_float("float8_e4m3fnuz", 4, 3, bias=8, nonfinite="minus zero", safetensors="F8_E4M3FNUZ", onnx=18, pt2=31),
     _small_float("float8_e5m2fnuz", 5, 2, bias=16, nonfinite="minus zero", safetensors="F8_E5M2FNUZ", onnx=20, pt2=32),
     _small_float("float8_e8m0fnu", 8, 0, nonfinite="all ones", safetensors="F8_E8M0", onnx=24, pt2=33),
+    _small_float("float4_e2m1fn_x2", 2, 1, numbers=2, nonfinite="", safetensors="F4", onnx=23),
     *(Dtype(name, "block", bytes, numbers, in_numpy=False, has_arithmetic=False, gguf=gguf)
       for gguf, name, numbers, bytes in (
           (2, "Q4_0", 32, 18), (3, "Q4_1", 32, 20), (6, "Q5_0", 32, 22), (7, "Q5_1", 32, 24), (8, "Q8_0", 32, 34),

@@ -10,4 +10,5 @@ export const FLOATS: Record<string, [number, number]> = {
   float8_e5m2: [3, -16],
   float8_e4m3fnuz: [4, -10],
   float8_e5m2fnuz: [3, -17],
+  float4_e2m1fn_x2: [2, -1],
 };
