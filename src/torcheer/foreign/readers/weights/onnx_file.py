@@ -165,7 +165,7 @@ class _Model:
             return self._number, begin, begin + len(raw)
         for number, listed in _LISTS.items():
             if number in pieces and type in listed:
-                size = TYPES[listed[0]].itemsize
+                size = DTYPES[listed[0]].bytes
                 return BLOB, *self._reading.keep(b"".join(part for part in pieces[number] if is_list_of(part, size)))
         for number in _VARINTS:
             if number in pieces:
