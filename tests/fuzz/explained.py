@@ -13,6 +13,7 @@ _ON_PURPOSE: Final = (
      "torch asks for a version and one folder around all files; we read only what a tensor needs"),
     ("torch-save", r"^it is read; .*(miniz error|record size|alloc_cpu|failed retrieving file)",
      "torch compares sizes in the pickle, and headers of other files; we check where each tensor lies"),
+    ("torch-save", r"^it is read; .*UnicodeDecodeError", "texts that are no UTF-8 are shown as far as they can be"),
     ("torch-save", r"^it is read; .*UnpicklingError.*(allowed global|Unsupported)",
      "names that torch would call and that we write down without calling"),
     ("torch-save", r"^it is read; .*(UnpicklingError|TypeError|KeyError|AttributeError|IndexError|RuntimeError)",

@@ -61,6 +61,8 @@ def read_onnx(path: Path) -> Any:
     names = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
     tensors = {}
     for tensor in model.graph.initializer:
+        if tensor.data_type in _PACKED:  # types of less than a byte are left out
+            continue
         name = names.get(tensor.data_type, onnx.TensorProto.DataType.Name(tensor.data_type).lower())
         numbers = numpy_helper.to_array(tensor)
         if numbers.dtype == bool:  # of any byte
@@ -70,6 +72,7 @@ def read_onnx(path: Path) -> Any:
     return {"tensors": tensors, "nodes": nodes}
 
 
+_PACKED: Final = (21, 22, 23, 25, 26)  # uint4, int4, float4e2m1, uint2, int2
 _ONNX_NAMES: Final = {"float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
 
 
