@@ -26,7 +26,7 @@ from torch.autograd.graph import get_gradient_edge
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torcheer as tl
-from torcheer.monitor.watch import Every
+from torcheer.inspector import Every
 from torcheer.tap.compiled.preserved_state import PreservedState
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

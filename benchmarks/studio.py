@@ -89,8 +89,8 @@ def measured(row: str, rounds: int) -> dict[str, float]:
     """Medians over the rounds: ratio, microseconds more a step; states a second; the other threads' share."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    from torcheer.host import live
     from torcheer.host.follow import record_rate
-    from torcheer.host.live import live
 
     # The twin's steps pass as well: of the time of its own steps, the recording may take no more than 0.8%.
     record_rate.SHARE, record_rate.LEAST_SECS = 2 * record_rate.SHARE, 2 * record_rate.LEAST_SECS  # type: ignore[misc]

@@ -118,7 +118,7 @@ def idle(
 ) -> tuple[Step, Callable[[], Any]]:
     """A watch whose time has not come."""
     import torcheer as tl
-    from torcheer.monitor.watch import Every
+    from torcheer.inspector import Every
 
     watch = tl.watch(model, every=Every(start=10**9))
     return step, watch.close  # type: ignore[return-value]
@@ -129,7 +129,7 @@ def idle_secs(
 ) -> tuple[Step, Callable[[], Any]]:
     """A watch by the clock that has looked once at everything, and waits for its next time."""
     import torcheer as tl
-    from torcheer.monitor.watch import Every
+    from torcheer.inspector import Every
 
     watch = tl.watch(model, what=("output", "grad", "weight", "weight_grad", "update"), every=Every(secs=10**6))
     return step, watch.close  # type: ignore[return-value]

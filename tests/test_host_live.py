@@ -18,7 +18,7 @@ import pytest
 import torch
 from children import Child, has_ended
 from host_viewer import Viewer
-from seams import EACH_TRIAL, Every, FollowedLog, Live, Wants, is_live, live, loop_control
+from seams import EACH_TRIAL, Every, FollowedLog, Live, Wants, is_live, loop_control
 from studio_socket import Page
 from torch import nn
 from waiting import WAIT_SECS, wait_until
@@ -38,7 +38,7 @@ class Loop:
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01, momentum=0.9)
         self.x, self.losses = torch.rand(8, 1, 8, 8), list[float]()
         self.going, self.secs = True, 0.0
-        self.view = live(self.model, optimizer=self.optimizer, browser=False, **settings)
+        self.view = tl.live(self.model, optimizer=self.optimizer, browser=False, **settings)
         self._thread = threading.Thread(target=self._run)
 
     def step(self) -> torch.Tensor:
@@ -267,7 +267,7 @@ def test_each_group_of_an_optimizer_has_its_own_line() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     groups = [{"params": part.parameters(), "lr": torch.tensor(0.1 * (1 + place))} for place, part in enumerate(model)]
     optimizer = torch.optim.Adam(groups)
-    with live(model, optimizer=optimizer, open_server=False) as view, Viewer(view.host) as viewer:
+    with tl.live(model, optimizer=optimizer, open_server=False) as view, Viewer(view.host) as viewer:
         viewer.wire.send({"kind": "change", "name": "group 2: lr", "value": 0.5})
         wait_until(lambda: (model(torch.rand(1, 2)), optimizer.param_groups[1]["lr"] == 0.5)[1], "a new rate")
         assert isinstance(optimizer.param_groups[1]["lr"], torch.Tensor)
@@ -276,14 +276,14 @@ def test_each_group_of_an_optimizer_has_its_own_line() -> None:
 
 def test_with_inputs_the_network_is_there_before_the_first_step() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    with live(model, inputs=torch.rand(5, 3), open_server=False) as view:
+    with tl.live(model, inputs=torch.rand(5, 3), open_server=False) as view:
         assert view.host.network is not None
         assert [layer.shape for layer in view.host.network.layers] == [(3,), (4,), (2,)]
         with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
             model(torch.rand(6, 3)).sum().backward()
             model(torch.rand(6, 3)).sum().backward()
             assert viewer.moments()[0]["step"] == 0
-    with live(model, inputs=torch.rand(5, 7), open_server=False) as view:
+    with tl.live(model, inputs=torch.rand(5, 7), open_server=False) as view:
         assert "could not be run with the inputs" in view.problems[0]
 
 
@@ -318,7 +318,7 @@ def test_of_several_processes_only_the_first_is_shown(monkeypatch: pytest.Monkey
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     model = nn.Linear(2, 2)
-    with live(model) as view:
+    with tl.live(model) as view:
         model(torch.rand(1, 2))
         view.log(loss=1.0)
         view.epoch()
@@ -327,17 +327,17 @@ def test_of_several_processes_only_the_first_is_shown(monkeypatch: pytest.Monkey
 
 def test_a_directory_that_is_taken_is_refused_before_anything_begins(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
-    with live(model, to=tmp_path, open_server=False):
+    with tl.live(model, to=tmp_path, open_server=False):
         with pytest.raises(BlockingIOError, match="another process listens"):
-            live(model, to=tmp_path, open_server=False)
+            tl.live(model, to=tmp_path, open_server=False)
     assert not model._forward_pre_hooks and sorted(path.name for path in tmp_path.iterdir()) == ["log", "run.json"]
 
 
 def test_what_is_no_model_and_what_is_no_optimizer_is_refused() -> None:
     with pytest.raises(NotAModel, match=r"live needs an nn.Module, got function"):
-        live(lambda x: x)  # type: ignore[arg-type]
+        tl.live(lambda x: x)  # type: ignore[arg-type]
     with pytest.raises(BadArgument, match="a float has no param_groups"):
-        live(nn.Linear(2, 2), optimizer=0.1)  # type: ignore[arg-type]
+        tl.live(nn.Linear(2, 2), optimizer=0.1)  # type: ignore[arg-type]
 
 
 def test_the_verb_is_the_same() -> None:
@@ -369,7 +369,7 @@ HEAD_LINE = f"{Path(__file__).name}:{inspect.getsourcelines(Breaking.forward)[1]
 
 def test_a_live_view_alone_reports_nan_of_a_layer_it_shows_once_and_where_it_was_first() -> None:
     model = Breaking()
-    with live(model, inputs=torch.rand(3, 4), open_server=False) as view:
+    with tl.live(model, inputs=torch.rand(3, 4), open_server=False) as view:
         with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
             for step in range(6):
                 if step == 3:
@@ -384,7 +384,7 @@ def test_a_live_view_alone_reports_nan_of_a_layer_it_shows_once_and_where_it_was
 
 def test_a_live_view_says_that_nan_may_have_begun_in_a_step_that_it_did_not_show() -> None:
     model = Breaking()
-    with live(model, inputs=torch.rand(3, 4), open_server=False) as view:
+    with tl.live(model, inputs=torch.rand(3, 4), open_server=False) as view:
         with Viewer(view.host, Wants(("Act",), train=Every("trial", 4))) as viewer:
             for step in range(10):
                 if step == 6:
@@ -405,7 +405,7 @@ def test_a_live_view_alone_reports_a_loss_that_is_nan_and_no_mask_of_infinities(
             return (self.head(x) + mask).softmax(-1)
 
     model, mask = Masked(), torch.tensor([0.0, 0.0, 0.0, -torch.inf])
-    with live(model, inputs=(torch.rand(3, 4), mask), open_server=False) as view:
+    with tl.live(model, inputs=(torch.rand(3, 4), mask), open_server=False) as view:
         with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
             for loss in (1.0, torch.tensor(float("nan")), 1.0):
                 model(torch.rand(3, 4), mask).sum().backward()
@@ -418,7 +418,7 @@ def test_a_live_view_alone_reports_a_loss_that_is_nan_and_no_mask_of_infinities(
 
 def test_nan_that_a_watch_reports_is_not_reported_by_the_page_as_well() -> None:
     model = Breaking()
-    with live(model, inputs=torch.rand(3, 4), open_server=False) as view, tl.watch(model, every=1) as watched:
+    with tl.live(model, inputs=torch.rand(3, 4), open_server=False) as view, tl.watch(model, every=1) as watched:
         with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
             for step in range(4):
                 if step == 2:
@@ -439,7 +439,7 @@ def test_alerts_of_a_watch_of_the_same_model_reach_the_page(first: str) -> None:
     with ExitStack() as blocks:
         if first == "watch":
             watched = blocks.enter_context(tl.watch(model, every=1))
-        view = blocks.enter_context(live(model, open_server=False))
+        view = blocks.enter_context(tl.live(model, open_server=False))
         if first == "page":
             assert not view.host.state.watched
             watched = blocks.enter_context(tl.watch(model, every=1))
@@ -458,11 +458,11 @@ def test_a_watch_and_a_page_of_the_same_model_write_one_run_where_one_of_them_na
         model.break_head()
         with ExitStack() as blocks:
             if order == "lw":
-                blocks.enter_context(live(model, to=to, open_server=False))
+                blocks.enter_context(tl.live(model, to=to, open_server=False))
                 watched = blocks.enter_context(tl.watch(model, every=1))
             else:
                 watched = blocks.enter_context(tl.watch(model, every=1, to=to))
-                blocks.enter_context(live(model, open_server=False))
+                blocks.enter_context(tl.live(model, open_server=False))
             for _ in range(3):
                 model(torch.rand(3, 4)).sum().backward()
             assert watched.to == to

@@ -61,6 +61,7 @@ ROOMS = {
     "archive": {"history", "selection", "remote", "wire"},
     "foreign": {"wire", "(computed)"},  # readers are looked up by name: for a person here, for pages in a process apart
     "modelfiles": {"history", "foreign"},
+    "path_reader": {"archive", "extraction", "history", "modelfiles", "remote", "runlog"},
     "runlog": {"archive", "history", "network", "selection"},
     "wire": set(),
     "video": {"selection"},
@@ -79,19 +80,18 @@ ROOMS = {
                  "archive", "history", "config", "data_workers", "remote", "ray_cluster", "modelfiles",
                  "host", "wire"},  # the last two: a session is shown as a live loop is
     "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control", "modelfiles", "foreign"},
-    "mcp_server": {"verbs", "archive", "history", "runlog", "studio", "modelfiles", "foreign"},
+    "mcp_server": {"__init__", "path_reader", "archive", "history", "runlog", "studio", "modelfiles", "foreign"},
     "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
     "interpret": {"torch", "selection", "roles", "models", "inputs", "capture", "history", "network", "drawing"},
-    "demo": {"torch", "verbs", "training", "config", "runlog"},
+    "demo": {"torch", "drawing", "training", "config", "runlog"},
     "integrations": {"torch", "capture", "history", "host", "monitor", "network", "runlog", "tap", "training", "wire",
                      "studio"},  # the last: the name and the tags of a run
-    "originals": {"torch", "selection", "models", "tap", "wire", "autograd", "inspector", "monitor", "video", "verbs",
-                  "capture", "history", "training"},
-    "commands": {"cli", "verbs", "training", "config", "torch"},
-    "cli": {"verbs", "commands", "(computed)"},  # it looks its commands up in a table
+    "originals": {"torch", "selection", "models", "tap", "wire", "autograd", "inspector", "monitor", "video", "capture",
+                  "history", "training", "extraction"},
+    "commands": {"cli", "drawing", "path_reader", "training", "config", "torch"},
+    "cli": {"__init__", "commands", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip
-ALL = {"torch", "verbs", *ROOMS}
-ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
+ROOMS |= {"__main__": {"cli"}, "__init__": set(ROOMS)}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
     "autograd": {"originals"},  # names that torchtrace has, and files that it wrote
@@ -127,7 +127,10 @@ LATE = {
     "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
 # What type checkers alone import: a value of a history is a tensor to them.
-FOR_TYPES = {"history": {"torch"}, "network": {"pandas"}}
+FOR_TYPES = {
+    "history": {"torch"}, "network": {"pandas"}, "drawing": {"torch", "modelfiles"}, "studio": {"torch"},
+    "capture": {"originals"},
+}  # fmt: skip
 # Files that only a function imports: triton compiles functions of a module, with the module's globals.
 LATE_FILES = {PACKAGE / "tap" / "reduction" / "triton_programs.py"}
 # The map's only exceptions: one-line late imports of other rooms, and the names of eTorch that people import from here.
@@ -141,7 +144,6 @@ VERBS = (
     "log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load", "lens",
     "patch_sweep", "plan", "report",
 )  # fmt: skip
-VERBS_TODAY = set(VERBS)
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -252,11 +254,11 @@ def absolute(module: str, level: int, file: Path) -> str:
 
 
 def target(name: str) -> str:
-    """The room a dotted name leads to, or the package when it is not ours; a verb leads to `verbs`."""
+    """The room a dotted name leads to, `__init__` for a name of ours, or the package when it is not ours."""
     first, *rest = name.split(".")
     if first != "torcheer":
         return first
-    return rest[0] if rest and rest[0] in ROOMS else "verbs"
+    return rest[0] if rest and rest[0] in ROOMS else "__init__"
 
 
 PARSERS = "torcheer.foreign.readers"
@@ -271,7 +273,7 @@ def test_parsers_of_others_formats_are_imported_by_the_reading_process_and_for_a
     here = {str(file.relative_to(PACKAGE)) for file in FILES if re.search(r"\bread_here\b", file.read_text())}
     assert here == {"foreign/ask_readers.py", "modelfiles/model_file.py"}
     loads = {room_of(file) for file in FILES if re.search(r"\bopen_model_file\b", file.read_text())}
-    assert loads == {"modelfiles", "verbs", "training"}
+    assert loads == {"modelfiles", "path_reader", "training"}
 
 
 # What only some rooms do
@@ -556,14 +558,17 @@ def test_a_room_for_readers_imports_without_torch(room: str) -> None:
 
 
 def test_no_room_shadows_a_verb() -> None:
-    public = answer(f"""
+    """Each verb is called after every module was imported, with an option that only it can refuse."""
+    refused = answer(f"""
         import {", ".join(module_name(file) for file in FILES if file not in LATE_FILES)}
-        import torcheer as tl
-        print(*[name for name in tl.__all__ if callable(getattr(tl, name))])
-    """).split()
-    promised = answer("import torcheer as tl; print(*tl.__all__)").split()
-    assert VERBS_TODAY <= set(public)
-    assert [verb for verb in VERBS if verb in promised and verb not in public] == []
+        import torch, torcheer as tl
+        for verb in {VERBS}:
+            try:
+                getattr(tl, verb)(*[torch.nn.ReLU()] * (verb == "log_forward_pass"), no_such_option=1)
+            except tl.errors.UnknownOption as error:
+                print(str(error).split()[0])
+    """)
+    assert refused.split() == list(VERBS)
     assert set(VERBS).isdisjoint(ROOMS)
 
 

@@ -23,7 +23,7 @@ BEGIN = """
     import torch, torch.distributed as dist
     from torch import nn
     import torcheer as tl
-    from torcheer.monitor.watch import Transport
+    from torcheer.inspector import Transport
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()

@@ -14,8 +14,7 @@ import torch
 from children import has_ended
 from inspector_spine import balanced
 from models import small
-from seams import ByteLimits, FullKeys
-from seams import watch as watch_module
+from seams import ByteLimits, FullKeys, model_watch
 from torch import nn
 from waiting import wait_until
 from watch_checks import hooks_of, train
@@ -160,8 +159,8 @@ def test_what_is_dropped_is_said_while_it_happens_with_numbers(tmp_path: Path) -
 
 
 def test_closing_waits_as_long_as_the_child_gets_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "_PATIENCE_SECS", 0.05)
-    monkeypatch.setattr(watch_module, "_STALLED_SECS", 60.0)
+    monkeypatch.setattr(model_watch, "_PATIENCE_SECS", 0.05)
+    monkeypatch.setattr(model_watch, "_STALLED_SECS", 60.0)
     told: list[str] = []
     w = tl.watch(nn.Linear(2, 2), callback=slow, tell=told.append, transport=Transport(bytes=1 << 20))
     for step in range(100):
@@ -172,7 +171,7 @@ def test_closing_waits_as_long_as_the_child_gets_on_and_says_so(monkeypatch: pyt
 
 
 def test_closing_gives_up_a_child_that_does_not_get_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "_STALLED_SECS", 0.2)
+    monkeypatch.setattr(model_watch, "_STALLED_SECS", 0.2)
     told: list[str] = []
     w = tl.watch(nn.Linear(2, 2), tell=told.append, transport=Transport(bytes=1 << 20))
     w.log(loss=1.0)
@@ -184,8 +183,8 @@ def test_closing_gives_up_a_child_that_does_not_get_on(monkeypatch: pytest.Monke
 
 
 def test_ctrl_c_while_a_watch_closes_says_what_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(watch_module, "_PATIENCE_SECS", 0.05)
-    monkeypatch.setattr(watch_module, "_LAST_SECS", 60.0)
+    monkeypatch.setattr(model_watch, "_PATIENCE_SECS", 0.05)
+    monkeypatch.setattr(model_watch, "_LAST_SECS", 60.0)
     told: list[str] = []
 
     def interrupt(text: str) -> None:

@@ -28,7 +28,6 @@ from seams import (
     Variable,
     net_of,
     parse_frame,
-    write_report,
 )
 from torch import nn
 
@@ -315,5 +314,5 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(history: Any, tmp_pa
     target = tmp_path / "a.html"
     target.write_text("old")
     with pytest.raises(BadArgument):
-        write_report(tmp_path / "nothing", target)
+        tl.report(tmp_path / "nothing", target)
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]

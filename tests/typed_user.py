@@ -21,16 +21,16 @@ from torcheer.extraction.extraction_estimate import Estimate
 from torcheer.extraction.extraction_reader import ExtractedLayer, Extraction
 from torcheer.history.module_views import ModuleView
 from torcheer.history.op_views import LayerView, OpList, OpView
-from torcheer.host.live import Live
+from torcheer.host.live_view import Live
 from torcheer.inspector import DataRecorder, ParallelHandler, open_watch
 from torcheer.interpret.logit_lens import Lens
 from torcheer.interpret.patching import PatchSweep
 from torcheer.memory.memory_plan import Plan
 from torcheer.modelfiles import ModelFile
-from torcheer.monitor.watch import Watch
+from torcheer.monitor.model_watch import Watch
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
-from torcheer.studio.report.report import Report
+from torcheer.studio.report.report_writer import Report
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.wire.open_viewer import Viewer
 

@@ -13,12 +13,16 @@ from torcheer.public_names import lazy_names
 __version__ = "0.2.0"
 
 # Public names and the module each lives in; imported when first used, so that readers start without torch.
-_VERBS = (
-    "draw", "extract", "lens", "live", "load", "log_forward_pass", "patch_sweep", "plan", "recording", "report", "show",
-    "validate", "watch",
-)  # fmt: skip
 _HOMES = {
-    **dict.fromkeys(_VERBS, "torcheer.verbs"),
+    **dict.fromkeys(("log_forward_pass", "recording", "validate"), "torcheer.capture"),
+    **dict.fromkeys(("lens", "patch_sweep"), "torcheer.interpret"),
+    **dict.fromkeys(("live", "show"), "torcheer.host"),
+    "draw": "torcheer.drawing",
+    "extract": "torcheer.extraction",
+    "load": "torcheer.path_reader",
+    "plan": "torcheer.memory",
+    "report": "torcheer.studio.report",
+    "watch": "torcheer.monitor",
     **dict.fromkeys(("Audio", "Confusion", "Image", "TableOf", "Text"), "torcheer.runlog.media.media_types"),
     "ModelHistory": "torcheer.history",
     "Save": "torcheer.capture.values.save_policy",
@@ -65,27 +69,19 @@ __all__ = [
 
 if TYPE_CHECKING:
     from torcheer import archive, autograd, drawing, errors, extraction, inspector, integrations, studio, training
-    from torcheer.capture import edits
+    from torcheer.capture import edits, log_forward_pass, recording, validate
     from torcheer.capture.edits import Edit
     from torcheer.capture.values.save_policy import Save
-    from torcheer.drawing import Style
+    from torcheer.drawing import Style, draw
+    from torcheer.extraction import extract
     from torcheer.history import ModelHistory
+    from torcheer.host import live, show
+    from torcheer.interpret import lens, patch_sweep
+    from torcheer.memory import plan
+    from torcheer.monitor import watch
+    from torcheer.path_reader import load
     from torcheer.runlog.media.media_types import Audio, Confusion, Image, TableOf, Text
-    from torcheer.verbs import (
-        draw,
-        extract,
-        lens,
-        live,
-        load,
-        log_forward_pass,
-        patch_sweep,
-        plan,
-        recording,
-        report,
-        show,
-        validate,
-        watch,
-    )
+    from torcheer.studio.report import report
 
 if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, older="torcheer.originals.torchlens", elsewhere=_ELSEWHERE)

@@ -1,4 +1,4 @@
-"""The verbs `log_forward_pass` and `recording`: run a model, or any code, under a recorder."""
+"""Run a model, or any code, under a recorder: what the verbs `log_forward_pass` and `recording` do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -37,34 +38,54 @@ if TYPE_CHECKING:
     from torcheer.capture.module_outputs import ModuleRecording
 
 
-def log_forward_pass(
-    model: torch.nn.Module,
-    inputs: Any = (),
-    *,
-    input_kwargs: Mapping[str, Any] | None = None,
-    layers_to_save: Any = "all",
-    save_gradients: bool = False,
-    edits: Mapping[Any, Any] | None = None,
-    seed: int | None = None,
-    fused: bool = False,
-    level: str = "function",
-    structure: bool = True,
-    timing: str = "host",
-    for_proof: bool = False,
-) -> ModelHistory:
-    """Run `model` once and return the history of every operation; without structure, what some modules returned.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSettings:
+    """What is recorded of a run, and how: the options that `log_forward_pass` and `recording` share."""
 
-    `for_proof`: also keep what only a replay needs, the weights that FSDP gathers.
-    """
+    layers_to_save: Any = "all"
+    save_gradients: bool = False
+    edits: Mapping[Any, Any] | None = None
+    fused: bool = False
+    level: str = "function"
+    structure: bool = True  # False: only what modules return, without operations
+    timing: str = "host"
+    for_proof: bool = False  # keep also what only a replay needs, the weights that FSDP gathers
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.structure, bool):
+            raise BadArgument(f"structure={self.structure!r}: give True, or False to record only what modules return")
+        if self.level not in ("function", "aten"):
+            raise BadArgument(
+                f"level={self.level!r}: 'function' records what the code calls, 'aten' also what runs below it"
+            )
+        check_timing(self.timing)
+        if self.structure:
+            return
+        for name, usual in (("edits", None), ("level", "function"), ("timing", "host")):
+            value = getattr(self, name)
+            if value and value != usual:
+                shown = name if name == "edits" else f"{name}={value!r}"
+                raise BadArgument(f"{shown} needs the operations of the run; structure=False records none of them")
+
+    @property
+    def save(self) -> Save:
+        """Which values are saved, and in which form."""
+        return self.layers_to_save if isinstance(self.layers_to_save, Save) else Save(self.layers_to_save)
+
+
+def run_forward_pass(
+    model: torch.nn.Module, inputs: Any, input_kwargs: Mapping[str, Any] | None, settings: CaptureSettings, *,
+    seed: int | None = None,
+) -> ModelHistory:  # fmt: skip
+    """Run `model` once and return the history of every operation; without structure, what some modules returned."""
     check_model(model)
     args, kwargs = call_arguments(model, inputs, input_kwargs)
-    if not _has_structure(structure):
-        _check_without_structure(edits, level, timing)
-        return _log_modules(model, args, kwargs, _save_of(layers_to_save), save_gradients, seed)
-    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level, timing=timing)
+    if not settings.structure:
+        return _log_modules(model, args, kwargs, settings, seed)
+    session = _Session(model, settings)
     session.trace.seed = _set_seed(seed)
     recorder = session.recorder
-    recorder.gathered_copies = {} if for_proof else None
+    recorder.gathered_copies = {} if settings.for_proof else None
     with session.running():
         paths: list[Path] = []
         if not kwargs and set(map(type, args)) == {Tensor}:
@@ -91,10 +112,6 @@ def log_forward_pass(
     return session.history
 
 
-def _save_of(layers_to_save: Any) -> Save:
-    return layers_to_save if isinstance(layers_to_save, Save) else Save(layers_to_save)
-
-
 def _set_seed(seed: int | None) -> int | None:
     if seed is not None:
         if not isinstance(seed, int):
@@ -112,32 +129,17 @@ def _explain_arguments(error: Exception, model: Any, args: Any, kwargs: Any, *, 
         explain(error, model, operation=operation, hint=hint)
 
 
-def _has_structure(structure: Any) -> bool:
-    if not isinstance(structure, bool):
-        raise BadArgument(f"structure={structure!r}: give True, or False to record only what modules return")
-    return structure
-
-
-def _check_without_structure(edits: Any, level: str, timing: str) -> None:
-    needs_level, needs_timing = level != "function", timing != "host"
-    for name, needs in (
-        ("edits", bool(edits)), (f"level={level!r}", needs_level), (f"timing={timing!r}", needs_timing)
-    ):  # fmt: skip
-        if needs:
-            raise BadArgument(f"{name} needs the operations of the run; structure=False records none of them")
-
-
-def _module_recording(model: torch.nn.Module, save: Save, save_gradients: bool) -> ModuleRecording:
+def _module_recording(model: torch.nn.Module, settings: CaptureSettings) -> ModuleRecording:
     from torcheer.capture.module_outputs import ModuleRecording  # loads the tap, which other captures do without
 
-    return ModuleRecording(model, save, save_gradients)
+    return ModuleRecording(model, settings.save, settings.save_gradients)
 
 
 def _log_modules(
-    model: torch.nn.Module, args: Any, kwargs: Any, save: Save, save_gradients: bool, seed: int | None
+    model: torch.nn.Module, args: Any, kwargs: Any, settings: CaptureSettings, seed: int | None
 ) -> ModelHistory:
     """Run `model` once with a hook on each module asked for."""
-    session = _module_recording(model, save, save_gradients)
+    session = _module_recording(model, settings)
     session.trace.seed = _set_seed(seed)
     with session.running():
         try:
@@ -163,29 +165,18 @@ def _input_tensors(
 
 
 @contextmanager
-def recording(
-    model: torch.nn.Module | None = None,
-    *,
-    layers_to_save: Any = "all",
-    save_gradients: bool = False,
-    edits: Mapping[Any, Any] | None = None,
-    fused: bool = False,
-    level: str = "function",
-    structure: bool = True,
-    timing: str = "host",
-) -> Iterator[ModelHistory]:
-    """Record everything torch does inside the block: a training step, a `generate` loop."""
+def record_block(model: torch.nn.Module | None, settings: CaptureSettings) -> Iterator[ModelHistory]:
+    """Record everything torch does inside the block."""
     if model is not None:
         check_model(model)
-    if not _has_structure(structure):
+    if not settings.structure:
         if model is None:
             raise BadArgument("structure=False records what modules return: give the model, recording(model, …)")
-        _check_without_structure(edits, level, timing)
-        recorded = _module_recording(model, _save_of(layers_to_save), save_gradients)
+        recorded = _module_recording(model, settings)
         with recorded.running():
             yield recorded.history
         return
-    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level, timing=timing)
+    session = _Session(model, settings)
     session.recorder.inputs_from_call = True
     with session.running(), _rare_collection, session.recorder:
         yield session.history
@@ -194,28 +185,20 @@ def recording(
 class _Session:
     """One capture from start to end."""
 
-    def __init__(
-        self, model: Any, layers_to_save: Any, save_gradients: bool, edits: Any, *, fused: bool, level: str,
-        timing: str,
-    ) -> None:  # fmt: skip
-        if level not in ("function", "aten"):
-            raise BadArgument(
-                f"level={level!r}: 'function' records what the code calls, 'aten' also what runs below it"
-            )
-        check_timing(timing)
-        save = _save_of(layers_to_save)
-        self.recorder = Recorder(model, fused) if save.is_plain else PartialRecorder(model, fused)
+    def __init__(self, model: Any, settings: CaptureSettings) -> None:
+        save = settings.save
+        self.recorder = (Recorder if save.is_plain else PartialRecorder)(model, settings.fused)
         self.trace = LiveTrace(self.recorder)
         self.trace.origin = capture_caller(sys._getframe(2))
         self.history = ModelHistory(self.trace)
-        self.level = level
-        self.device_times = DeviceTimes(self.recorder) if timing == "device" else None
+        self.level = settings.level
+        self.device_times = DeviceTimes(self.recorder) if settings.timing == "device" else None
         self.requests: Requests | None = None
         self.trace.on_follow = self._attach_reader
-        if not save.is_plain or save_gradients or edits:
+        if not save.is_plain or settings.save_gradients or settings.edits:
             self._attach_requests()
             assert self.requests is not None
-            self.requests.read(save, save_gradients, edits)
+            self.requests.read(save, settings.save_gradients, settings.edits)
 
     def _attach_requests(self) -> None:
         """Attach a handler that is called after each operation, once one is needed."""

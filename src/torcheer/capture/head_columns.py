@@ -47,7 +47,7 @@ def columns_before_call(
     `projections` are the paths, within it, of the modules that return "q", "k" and "v" and that receive "z".
     """
     if attention not in _known:
-        from torcheer.capture.forward_pass import recording
+        from torcheer.capture import recording
 
         with ExitStack() as stack:
             for context in (exact_modes((), ()), module_stack.set_aside(), preserve_random_state()):

@@ -22,7 +22,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     chosen = make_parser(command).parse_intermixed_args(arguments)
     if chosen.out is not None and chosen.out.suffix.lower() not in ENDINGS:
         raise BadArgument(f"{chosen.out.name}: the ending says how it is drawn, and is one of {', '.join(ENDINGS)}")
-    from torcheer.verbs import draw
+    from torcheer.drawing import draw
 
     what, inputs = _find(chosen)
     depth = int(chosen.depth) if (chosen.depth or "").isdecimal() else chosen.depth
@@ -66,7 +66,7 @@ def _find(chosen: argparse.Namespace) -> tuple[Any, Any]:
     if path.suffix.lower() in PARSERS or (path / "spec.json").is_file():
         return _model_of_config(chosen, path)
     if path.exists():
-        from torcheer.verbs import load
+        from torcheer.path_reader import load
 
         return load(path), None
     return _model_by_name(chosen)

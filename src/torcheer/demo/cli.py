@@ -90,7 +90,7 @@ def draw_network(home: Path) -> Path:
     import torch
 
     from torcheer.demo.project.digits import Net
-    from torcheer.verbs import draw
+    from torcheer.drawing import draw
 
     drawing = draw(Net().eval(), torch.zeros(1, 1, 8, 8), path=home / "network.svg", depth="all")
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torcheer.config import Config, bind, downloads, find, override, problem, read
 from torcheer.config.folder_modules import is_loaded_from, module_search_path
+from torcheer.extraction import ExtractSettings, extract
 from torcheer.remote import is_url
 from torcheer.selection import config_fault
 from torcheer.terminal import add_json, tell
@@ -19,17 +20,7 @@ REQUIRED_KEYS = ("model", "data", "layers", "to")
 EXTRACT_KEYS = (
     "layers",
     "to",
-    "batch_size",
-    "device",
-    "engine",
-    "workers",
-    "writers",
-    "mask",
-    "shard_samples",
-    "codec",
-    "seed",
-    "top",
-    "ids",
+    *(name for name in ExtractSettings.__annotations__ if name not in ("transform", "progress")),
 )
 ALL_KEYS = (*EXTRACT_KEYS, "model", "data", "transform")
 SPEC_KEYS = ("class", "args", "kwargs")
@@ -39,8 +30,6 @@ def main(command: str, arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     options = make_parser(command).parse_args(arguments)
     config = override(read(options.config), options.changes)
-    from torcheer.extraction.extraction_run import extract  # report a wrong config before loading torch
-
     extract_arguments = build(config, trusted=options.trust)
     folder = config.path.parent.resolve()
     has_folder_modules = any(is_loaded_from(name, folder) for name in list(sys.modules))

@@ -1,16 +1,14 @@
-"""`torcheer.extract`: write selected layers of every sample while they are computed."""
+"""Write selected layers of every sample while they are computed: what the verb `extract` does."""
 
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +18,7 @@ from torcheer import remote
 from torcheer.archive import Archive
 from torcheer.archive.format.value_codecs import check_codec
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
+from torcheer.extraction import ExtractSettings, StrPath
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.batches import Batches
 from torcheer.extraction.collation import Collate
@@ -31,7 +30,7 @@ from torcheer.extraction.extraction_reader import Extraction, open_extraction
 from torcheer.extraction.fingerprints import fingerprint, old_weights_checksum
 from torcheer.extraction.model_ranks import model_ranks, whole
 from torcheer.extraction.values.batch_values import LayerReader, choose_device, evaluation_mode, is_close
-from torcheer.extraction.values.value_rows import BatchValues, Mask
+from torcheer.extraction.values.value_rows import BatchValues
 from torcheer.history.error_notes import annotate
 from torcheer.models import plain_name, unwrapped
 from torcheer.ranks import local_rank, rank_of
@@ -44,60 +43,22 @@ _SHARDED: Final = "FSDP"  # what FSDP2 puts before the name of a model's class
 _COUNT_SECS: Final = 1.0  # between two counts of what all processes have done
 
 
-def extract(
-    model: torch.nn.Module,
-    data: Any,
-    *,
-    layers: Any,
-    to: str | os.PathLike[str] | None,
-    batch_size: int | None = None,
-    device: Any = None,
-    transform: Callable[[Any], Any] | None = None,
-    mask: Mask = None,
-    ids: Sequence[Any] | None = None,
-    engine: str | None = None,
-    workers: int = 0,
-    writers: int | None = None,
-    shard_samples: int | None = None,
-    codec: str = "raw",
-    seed: int = 0,
-    top: bool = False,
-    dry_run: bool = False,
-    progress: bool | None = None,
+def run_extraction(
+    model: torch.nn.Module, data: Any, layers: Any, to: StrPath | None, settings: ExtractSettings, *, dry_run: bool
 ) -> Extraction | ExtractedTensors | Estimate:
-    """Run `model` over `data` and save `layers` of every sample to a folder; a rerun resumes.
-
-    `data`: a Dataset, DataLoader, tensor, list or iterable of samples. `layers`: one or a list in any form of
-    `torcheer.selection`, or a dict from these to a function of the layer's value (and of the batch, if it takes two
-    parameters, as it was given before `transform`) that returns one row per sample. `to`: the folder, or the URL of
-    one (s3://bucket/features); None: return the tensors in memory. `batch_size`: 32 by default; a DataLoader has
-    its own. `device`: where to run, "auto" for a GPU if there is one; by default where the model is. `transform`:
-    applied to each sample, or to each batch of a DataLoader. `mask`: which positions of each sample to keep, the
-    others are padding: a key of the batch ("attention_mask") or a function of it; it applies to the layers that
-    begin with its shape. `ids`: a text or number per sample, by default its index. `engine`: "torchrun" shares the
-    shards among the ranks that run this call, which is also what None does under torchrun; "ray" among actors of a
-    Ray cluster; "local" is this process alone. `workers`: processes that this one starts to share the work, 0 for
-    this one alone; of Ray, actors, 0 for as many as there is room for. `writers`: threads of each process that
-    write, each to a shard of its own; 4 by default, 1 for what is small. `shard_samples`: samples per shard, by
-    default about 256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for models that
-    draw random numbers. `top`: keep each sample's largest value of every unit, too, so that `features.top` need not
-    read the layers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how far it is;
-    None: on a terminal and in a notebook.
-
-    >>> found = extract(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(5, 2), layers=["0"], to=folder)
-    >>> found["0"].shape
-    (5, 3)
-    """
+    """Run `model` over `data`: to a folder, to memory, or one batch for an estimate."""
     if not isinstance(model, torch.nn.Module):
         raise NotAModel(f"extract needs an nn.Module, got {type(model).__name__}")
-    if type(seed) is not int:
-        raise BadArgument(f"seed={seed!r}: give a whole number")
-    if type(top) is not bool:
-        raise BadArgument(f"top={top!r}: give True or False; features.top(layer, k) says how many")
-    engine = _choose_engine(engine, workers, to)
+    if type(settings["seed"]) is not int:
+        raise BadArgument(f"seed={settings['seed']!r}: give a whole number")
+    if type(settings["top"]) is not bool:
+        raise BadArgument(f"top={settings['top']!r}: give True or False; features.top(layer, k) says how many")
+    workers, transform, ids = settings["workers"], settings["transform"], settings["ids"]
+    engine = _choose_engine(settings["engine"], workers, to)
     ranks = model_ranks(model) if engine == "torchrun" else None
     team = Team(*rank_of()) if engine == "torchrun" and ranks is None else None
-    batches, target_device = Batches(data, batch_size, transform), choose_device(model, _rank_device(device, team))
+    batches = Batches(data, settings["batch_size"], transform)
+    target_device = choose_device(model, _rank_device(settings["device"], team))
     if engine == "torchrun" and batches.is_single_pass:
         raise BadArgument("ranks: a generator can be gone through only once; give a Dataset, or engine='local'")
     with closing(batches):
@@ -106,8 +67,10 @@ def extract(
             raise BadArgument(
                 "dry_run would use up the first samples of a generator; give data that can be begun again"
             )
-        transformed = transform is not None
-        reader = LayerReader(model, layers, device=target_device, transformed=transformed, seed=seed, mask=mask)
+        reader = LayerReader(
+            model, layers, device=target_device, transformed=transform is not None, seed=settings["seed"],
+            mask=settings["mask"],
+        )  # fmt: skip
         batches.keeps_given, batches.collate = reader.wants_batch, Collate(for_gpu=target_device.type == "cuda")
         path = None if to is None else _open_target(to, team)
         batches.is_old = path is not None and plans.is_old(path)
@@ -119,20 +82,20 @@ def extract(
             if dry_run:
                 return measure(reader, batches, first, trial.values)
             batches.loaded = first
-        plan = replace(_make_plan(reader, batches, trial, shard_samples, writers, codec, ids), top=top)
+        plan = _make_plan(reader, batches, trial, settings)
         if path is None:
-            if workers or codec != "raw" or top:
+            if workers or settings["codec"] != "raw" or settings["top"]:
                 raise BadArgument(
                     "to=None keeps tensors in memory: workers, codec and top go with a folder; give to='features'"
                 )
-            with Progress("extracting", batches.samples, "samples", progress=progress) as shown:
+            with Progress("extracting", batches.samples, "samples", progress=settings["progress"]) as shown:
                 return collect_tensors(reader, batches, trial.values, ids, shown.add)
         job = ExtractionJob(reader, batches, path, plan, ids, trial, team, ranks)
         del first, trial  # the job has them while they are needed
-        return _extract_to_folder(job, engine, workers, progress)
+        return _extract_to_folder(job, engine, workers, settings["progress"])
 
 
-def _open_target(to: str | os.PathLike[str], team: Team | None) -> Path:
+def _open_target(to: StrPath, team: Team | None) -> Path:
     """Return the folder to write to: of a URL, a temporary one, whose shards are copied when they are sealed."""
     if not remote.is_url(to):
         return Path(to)
@@ -272,15 +235,8 @@ def _count_existing_samples(path: Path) -> int:
     return total
 
 
-def _make_plan(
-    reader: LayerReader,
-    batches: Batches,
-    trial: TrialBatch,
-    shard_samples: int | None,
-    writers: int | None,
-    codec: str,
-    ids: Sequence[Any] | None,
-) -> ExtractionPlan:
+def _make_plan(reader: LayerReader, batches: Batches, trial: TrialBatch, settings: ExtractSettings) -> ExtractionPlan:
+    shard_samples, ids = settings["shard_samples"], settings["ids"]
     if shard_samples is None:
         per_shard = plans.SHARD_BYTES // max(1, trial.values.bytes)
     elif type(shard_samples) is int and shard_samples > 0:
@@ -296,9 +252,10 @@ def _make_plan(
         data=zlib.crc32(str(batches.order).encode(), trial.checksum),
         ids=None if ids is None else zlib.crc32(ascii(list(ids)).encode()),
         batches_per_shard=max(1, per_shard),
-        codec=check_codec(codec),
+        codec=check_codec(settings["codec"]),
         seed=reader.seed,
-        lanes=_count_lanes(writers, batches.samples, trial.values),
+        top=settings["top"],
+        lanes=_count_lanes(settings["writers"], batches.samples, trial.values),
     )
 
 

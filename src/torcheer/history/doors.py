@@ -1,22 +1,24 @@
-"""Methods of a history that other rooms implement, imported when they are called."""
+"""What a history, and the verbs that are given one, take from other rooms: imported when it is called."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torcheer.errors import BadArgument
 from torcheer.terminal import names_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torcheer.capture.proof.replay import Validation
     from torcheer.drawing import Drawing
     from torcheer.history.model_history import ModelHistory
     from torcheer.interpret.attention_weights import AttentionWeights
     from torcheer.network.module_summary import ModuleSummary
-    from torcheer.studio.report.report import Report
+    from torcheer.studio.report.report_writer import Report
 
 StrPath = str | os.PathLike[str]
 
@@ -26,6 +28,59 @@ def older_attribute(view: Any, name: str) -> Any:
     from torcheer.originals.torchlens.older_attributes import read
 
     return read(view, name)
+
+
+def run_older(*arguments: Any, **options: Any) -> ModelHistory:
+    """Run a model with options that have TorchLens's names."""
+    from torcheer.originals.torchlens.older_verbs import run_older
+
+    return run_older(*arguments, **options)
+
+
+def is_model(value: Any) -> bool:
+    """Whether it is a model; where torch is not loaded, there is none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor: a loss, where a verb takes one."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def explained(what: Any) -> Any:
+    """The history of a loss that was recorded by `torcheer.autograd`, or of its explanation; all else as it is."""
+    if is_tensor(what):
+        from torcheer.autograd import explain
+
+        return explain(what).history
+    autograd = sys.modules.get("torcheer.autograd")  # where it is not loaded, nothing was explained
+    return what.history if autograd is not None and isinstance(what, autograd.Explanation) else what
+
+
+def history_to_draw(what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None) -> ModelHistory:
+    """The history of what `draw` was given: a loss, a model with inputs, a file with a graph, or a history itself."""
+    from torcheer.history.model_history import ModelHistory
+
+    if is_model(what):
+        if inputs is None and not input_kwargs:
+            raise BadArgument(
+                f"draw({type(what).__name__}): a model is drawn from a run, so give it inputs: draw(model, x)"
+            )
+        from torcheer.capture import log_forward_pass
+
+        arguments = () if inputs is None else inputs
+        return log_forward_pass(what, arguments, input_kwargs=input_kwargs, layers_to_save="none")
+    if inputs is not None or input_kwargs:
+        raise BadArgument("draw: inputs go with a model; a history has run already, and a file's graph does not run")
+    from torcheer.modelfiles import ModelFile
+
+    history = what.history() if isinstance(what, ModelFile) else explained(what)
+    if not isinstance(history, ModelHistory):
+        kind = type(what).__name__
+        raise BadArgument(f"draw needs a history, a model with inputs, a loss, or a file with a graph, got {kind}")
+    return history
 
 
 class Doors:
@@ -135,6 +190,7 @@ class Doors:
     @names_options
     def report(self, path: StrPath) -> Report:
         """Write the history to the file `path`, a self-contained page; `torcheer.report` has the settings."""
-        from torcheer.studio.report.report import report
+        from torcheer.studio.report import report
 
-        return report(self, path)
+        history: Any = self
+        return report(history, path)

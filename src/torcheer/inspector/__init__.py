@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from torcheer.inspector.handler import ParallelHandler, ParrallelHandler
     from torcheer.inspector.handler_child import ProcessInfoData
     from torcheer.inspector.layer_discovery import discover, find_layers, load_layers, save_layers
-    from torcheer.monitor.watch import Every, Transport, Watch, watch
+    from torcheer.monitor import watch
+    from torcheer.monitor.model_watch import Watch
+    from torcheer.monitor.watch_settings import Transport
     from torcheer.originals.pytorch_inspector.call_decorators import (
         exception_decorator,
         wrapper_multiple_process_decorator,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from torcheer.originals.pytorch_inspector.singleton_meta import SingletonMeta
     from torcheer.runlog.watch_reader import open_watch
     from torcheer.samples import Alert
+    from torcheer.tap.step_schedule import Every
 
 __all__ = [
     "Alert", "DataPlot", "DataRecorder", "DictOp", "Every", "MemoryOp", "ModelExplorer", "MultiprocessingCtx",
@@ -50,19 +53,19 @@ if not TYPE_CHECKING:  # to type checkers a name that is not imported above is a
         {
             "Alert": "torcheer.samples",
             "DataRecorder": "torcheer.inspector.data_recorder",
-            "Every": "torcheer.monitor.watch",
+            "Every": "torcheer.tap.step_schedule",
             "ModelExplorer": f"{_ORIGINAL}.model_explorer",
             "ParallelHandler": "torcheer.inspector.handler",
             "ParrallelHandler": "torcheer.inspector.handler",
             "ProcessInfoData": "torcheer.inspector.handler_child",
-            "Transport": "torcheer.monitor.watch",
-            "Watch": "torcheer.monitor.watch",
+            "Transport": "torcheer.monitor.watch_settings",
+            "Watch": "torcheer.monitor.model_watch",
             "discover": "torcheer.inspector.layer_discovery",
             "find_layers": "torcheer.inspector.layer_discovery",
             "load_layers": "torcheer.inspector.layer_discovery",
             "open_watch": "torcheer.runlog.watch_reader",
             "save_layers": "torcheer.inspector.layer_discovery",
-            "watch": "torcheer.monitor.watch",
+            "watch": "torcheer.monitor",
             "DataPlot": f"{_ORIGINAL}.data_plot",
             "SingletonMeta": f"{_ORIGINAL}.singleton_meta",
         }

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torcheer.capture.forward_pass import log_forward_pass
+from torcheer.capture import log_forward_pass
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.tap.module_selection import choose

@@ -17,13 +17,12 @@ from torch import nn
 
 from torcheer.errors import BadArgument
 from torcheer.integrations.outside_run import OutsideRun
+from torcheer.monitor.watch_settings import OPTIONS, SAID_BY_LOOPS
 from torcheer.ranks import is_main
 from torcheer.terminal import did_you_mean
 
 _RUN_OPTIONS = ("config", "keep_until", "rules", "stop_on", "system_secs")
-_WATCH_OPTIONS = (
-    "layers", "what", "every", "video", "callback", "keep", "transport", "notify", "ranks", "log_bytes", "optimizer",
-)  # fmt: skip
+_WATCH_OPTIONS = ("layers", *(name for name in OPTIONS if name not in {*SAID_BY_LOOPS, *_RUN_OPTIONS}))
 
 
 class LoopRun:

@@ -22,7 +22,8 @@ from torcheer.host.live_numbers import MetricRows
 from torcheer.integrations.loop_settings import plain_settings
 from torcheer.integrations.metric_judge import MetricJudge, is_number
 from torcheer.monitor.array_statistics import summary_of
-from torcheer.monitor.watch import Watch, check_single_process, watch_into
+from torcheer.monitor.model_watch import Watch, check_single_process
+from torcheer.monitor.watch_settings import WatchSettings
 from torcheer.network.network_records import Network
 from torcheer.public_names import PublicClass
 from torcheer.ranks import ranked
@@ -178,9 +179,8 @@ class OutsideRun(metaclass=PublicClass):
         check_single_process(options.get("stop_on", self._judge.stop_on))
         judged = {"rules": self._judge.rules, "stop_on": self._judge.stop_on}
         place = LogPlace(self.folder, "watch", (EVERYTHING,))  # the numbers are in this run's own log
-        self.watched = watch_into(
-            place, model, layers, to=self.folder, on_alert=self._note_alert, system_secs=0, **judged | options
-        )
+        own = {"to": self.folder, "on_alert": self._note_alert, "system_secs": 0}
+        self.watched = Watch(model, layers, WatchSettings.parse(log=place, **own | judged | options))
         self.begin_pass(model)
         return self.watched
 

@@ -7,18 +7,17 @@ One pass: the last block hands on the residual streams of all layers as one larg
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torcheer.capture.record.tensor_trees import leaves
 from torcheer.drawing.heat_map import HeatMap
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.inputs import call_arguments
+from torcheer.inputs import Call
 from torcheer.interpret.place_hooks import Places
 from torcheer.interpret.result_tables import as_table
 from torcheer.terminal import plural
@@ -88,20 +87,12 @@ class Lens:
         return f"<Lens of {plural(len(self.layers), 'layer')}: {samples}; .top(5), .table, .draw('lens.svg')>"
 
 
-def lens(
-    model: nn.Module,
-    inputs: Any = (),
-    *,
-    input_kwargs: Mapping[str, Any] | None = None,
-    layers: Any = "resid[*]",
-    positions: int | slice | Sequence[int] | None = None,
-    tokenizer: Any = None,
-) -> Lens:
-    """Return what a decoder would say after each block: the logits that its own end makes of the residual streams."""
-    places = Places(model, layers, "lens")
+def read_streams(places: Places, call: Call, positions: Any, tokenizer: Any) -> Lens:
+    """Read what the model would say at each place of its residual stream, in one call."""
+    args, kwargs = call
+    model = places.model
     names = list(places.named)
     last = places.named[_END] = places.roles.resolve("resid[-1]")[0]
-    args, kwargs = call_arguments(model, inputs, input_kwargs)
     reading = _Reading(names, positions)
     has_head = "unembed" in places.roles.places
     with torch.no_grad():

@@ -7,7 +7,6 @@ cells at once, to first order.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,8 +26,6 @@ from torcheer.interpret.place_hooks import Places
 from torcheer.interpret.result_tables import as_table
 from torcheer.roles import Place
 from torcheer.terminal import Progress, plural
-
-METHODS = ("exact", "gradient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,36 +115,7 @@ class PatchSweep:
         return f"<PatchSweep of {shape}, {self.method}: {ends}{agreement}; .table, .draw('sweep.svg')>"
 
 
-def patch_sweep(
-    model: nn.Module,
-    clean: Any,
-    corrupted: Any,
-    *,
-    metric: Callable[[Any], Any],
-    layers: Any = "resid[*]",
-    positions: Sequence[int] | None = None,
-    heads: Sequence[int] | str | None = None,
-    method: str = "exact",
-    check: bool = False,
-    progress: bool | None = None,
-) -> PatchSweep:
-    """Patch each value of a clean run into a corrupted one; see `torcheer.patch_sweep`."""
-    if method not in METHODS:
-        raise BadArgument(f"method={method!r}: use 'exact' or 'gradient'")
-    if check and method == "exact":
-        raise BadArgument("check=True compares method='gradient' with the exact sweep; this is the exact one")
-    if not callable(metric):
-        raise BadArgument(f"metric is a {type(metric).__name__}; give a function from the model's output to one number")
-    sweep = _Sweep(model, clean, corrupted, metric, layers, positions, heads)
-    if method == "exact":
-        return sweep.exact(progress)
-    estimate = sweep.by_gradient()
-    if check:
-        estimate.agreement = estimate.compare(sweep.exact(progress))
-    return estimate
-
-
-class _Sweep:
+class Sweep:
     """The two runs, and what both methods need of them."""
 
     def __init__(

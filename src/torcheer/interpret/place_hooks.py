@@ -22,6 +22,7 @@ class Places:
     """The places of a model that a verb was asked for, by name."""
 
     def __init__(self, model: nn.Module, layers: Any, verb: str) -> None:
+        self.model = model
         self.modules = {plain_name(name): module for name, module in model.named_modules() if name}
         self.roles: Roles = roles_of(self.modules)
         self.named: dict[str, Place] = {}

@@ -17,6 +17,7 @@ from torcheer.foreign.beneath import LeadsOut
 from torcheer.history import ModelHistory
 from torcheer.modelfiles import is_model_file
 from torcheer.modelfiles.model_file import open_apart
+from torcheer.path_reader import load
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
@@ -25,7 +26,6 @@ from torcheer.samples import moments_of
 from torcheer.studio.runs.foreign_run import FOREIGN, ForeignRun, read_foreign
 from torcheer.studio.sources.open_source import index_of, kind_of
 from torcheer.terminal import did_you_mean
-from torcheer.verbs import load
 
 MOST_ROWS, MOST_NUMBERS, MOST_NAMES = 500, 1000, 2000  # of one answer: a program reads it as text
 MOST_READ = 1 << 26  # numbers that are brought into memory for an answer

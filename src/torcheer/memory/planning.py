@@ -1,4 +1,4 @@
-"""Plan the memory of a model, and what bfloat16, checkpointing and sharding would save: `tl.plan`."""
+"""Plan the memory of a model, and what bfloat16, checkpointing and sharding would save: what the verb `plan` does."""
 
 from __future__ import annotations
 
@@ -20,30 +20,11 @@ EXAMPLE_SIZE = 8  # of the saving by sharding that is shown
 DEVICES = ("cuda", "cpu")
 
 
-def plan(
-    model: nn.Module,
-    inputs: Any = (),
-    *,
-    input_kwargs: Mapping[str, Any] | None = None,
-    optimizer: Any = None,
-    loss: Callable[[Any], Tensor] | None = None,
-    autocast: Any = None,
-    dtype: Any = None,
-    checkpoint: Any = None,
-    accumulate: int = 1,
-    world_size: int = 1,
-    device: str = "cuda",
-    savings: bool = True,
-) -> Plan:
-    """Plan a step; `torcheer.plan` says what is what."""
-    settings = make_settings(
-        autocast=autocast,
-        dtype=dtype,
-        checkpoint=checkpoint,
-        accumulate=accumulate,
-        world_size=world_size,
-        device=device,
-    )
+def plan_model(
+    model: nn.Module, inputs: Any, input_kwargs: Mapping[str, Any] | None, settings: Settings, *,
+    optimizer: Any, loss: Callable[[Any], Tensor] | None, savings: bool,
+) -> Plan:  # fmt: skip
+    """Plan a step of a model with these inputs."""
     if not isinstance(model, nn.Module):
         raise NotAModel(f"plan needs an nn.Module, got {type(model).__name__}")
     args, kwargs = call_arguments(model, inputs, input_kwargs)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +15,22 @@ from torch.optim import Optimizer
 
 from torcheer.disk import local_path
 from torcheer.errors import BadArgument
+from torcheer.monitor import watch
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.rules import resolve_rules
 from torcheer.public_names import PublicClass
 from torcheer.ranks import Ranks
 from torcheer.runlog.log_frames import LogPlace
-from torcheer.runlog.machine.system_rows import SYSTEM_SECS, check_secs
+from torcheer.runlog.machine.system_rows import check_secs
 from torcheer.runlog.volume.log_budget import check_bytes
 from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, unknown_option
 from torcheer.video.videos import settle as settle_video
 from torcheer.wire.notify.notify_targets import Target, parse_notify
 from torcheer.wire.ring import POLICIES
 
 WHAT = ("output", "grad", "weight", "weight_grad", "update")
-LOOKED_AT = ("output", "grad", "weight", "update")  # where nothing else is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,59 +66,6 @@ class Transport(metaclass=PublicClass):
                 f"transport: policy={self.policy!r} with block_ms={self.block_ms:g}: 'block' has the training wait for "
                 "block_ms, the others never; try policy='block', block_ms=50"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class WatchSettings:
-    """The options of a watch."""
-
-    what: tuple[str, ...]
-    schedule: Schedule
-    to: Path | None
-    rules: dict[str, Any]
-    video: dict[str, Any]  # settings of `Videos`
-    callback: bytes  # serialized for the child
-    keep: tuple[str, ...]
-    stop_on: tuple[str, ...]
-    transport: Transport
-    optimizer: Optimizer | None = None
-    on_alert: Callable[[Alert], Any] | None = None
-    step_of: Callable[[], int] | None = None
-    tell: Callable[[str], Any] | None = None
-    notify: tuple[Target, ...] = ()
-    system_secs: float = SYSTEM_SECS  # between two rows about the machine; 0: none
-    log: LogPlace | None = None
-    ranks: Ranks = 0  # which of several processes watch
-    log_bytes: int | None = None  # that the log may have; None for any
-
-    @property
-    def whole(self) -> tuple[str, ...]:
-        """Patterns of the keys whose arrays are sent in full."""
-        return ("*",) if self.callback else (*self.keep, *_patterns(self.video.get("keys", ()), "video"))
-
-
-def parse_settings(
-    *, what: Any = LOOKED_AT, every: Any = 20, to: Any = None, rules: Any = "default", video: Any = None,
-    callback: Any = None, keep: Any = (), stop_on: Any = (), transport: Any = None, optimizer: Any = None,
-    notify: Any = None, system_secs: Any = SYSTEM_SECS, log: LogPlace | None = None, ranks: Ranks = 0,
-    log_bytes: Any = None, **functions: Any,
-) -> WatchSettings:  # fmt: skip
-    """Validate and parse the options of `watch`."""
-    settled = resolve_rules(rules)
-    for name, function in {"callback": callback, **functions}.items():
-        if function is not None and not callable(function):
-            raise BadArgument(f"{name}={function!r}: a function is needed")
-    settings = WatchSettings(
-        what=_variables(what), schedule=schedule_of(every), to=_folder(to),
-        rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
-        keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
-        optimizer=_optimizer(optimizer), notify=parse_notify(notify),
-        system_secs=check_secs(system_secs), log=log, ranks=ranks, log_bytes=check_bytes(log_bytes), **functions,
-    )  # fmt: skip
-    for name in ("video", "keep"):
-        if getattr(settings, name) and settings.to is None:
-            raise BadArgument(f"{name}: a folder is needed for it; give the watch one with to=")
-    return settings
 
 
 def _folder(to: Any) -> Path | None:
@@ -161,6 +110,71 @@ def _optimizer(value: Any) -> Optimizer | None:
     if value is not None and not isinstance(value, Optimizer):
         raise BadArgument(f"optimizer: one of torch.optim is needed, got {type(value).__name__}")
     return value
+
+
+def _callback(function: Any) -> bytes:
+    return packed(_function(function, "callback"), None, as_torch=False)
+
+
+def _function(value: Any, name: str) -> Any:
+    if value is not None and not callable(value):
+        raise BadArgument(f"{name}={value!r}: a function is needed")
+    return value
+
+
+# What each option of `watch` is where nothing is given: its signature says so, for loops of ours, too.
+OPTIONS: dict[str, Any] = inspect.unwrap(watch).__kwdefaults__
+# What a loop of ours says itself of its watch, so that no caller of the loop can.
+SAID_BY_LOOPS = frozenset({"to", "on_alert", "step_of", "tell", "system_secs"})
+
+
+def _from(parse: Callable[[Any], Any]) -> dict[str, Any]:
+    """What makes a field of what a caller gave."""
+    return {"parse": parse}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """The options of `watch`, checked: `parse` makes of what a caller gave what the fields say."""
+
+    what: tuple[str, ...] = field(metadata=_from(_variables))
+    every: Schedule = field(metadata=_from(schedule_of))
+    to: Path | None = field(metadata=_from(_folder))
+    optimizer: Optimizer | None = field(metadata=_from(_optimizer))
+    rules: dict[str, Any] = field(metadata=_from(resolve_rules))
+    video: dict[str, Any] = field(metadata=_from(settle_video))  # settings of `Videos`
+    callback: bytes = field(metadata=_from(_callback))  # serialized for the child
+    keep: tuple[str, ...] = field(metadata=_from(partial(_patterns, name="keep")))
+    stop_on: tuple[str, ...] = field(metadata=_from(partial(_texts, name="stop_on")))
+    on_alert: Callable[[Alert], Any] | None = field(metadata=_from(partial(_function, name="on_alert")))
+    step_of: Callable[[], int] | None = field(metadata=_from(partial(_function, name="step_of")))
+    tell: Callable[[str], Any] | None = field(metadata=_from(partial(_function, name="tell")))
+    transport: Transport = field(metadata=_from(_transport))
+    notify: tuple[Target, ...] = field(metadata=_from(parse_notify))
+    system_secs: float = field(metadata=_from(check_secs))  # between two rows about the machine; 0: none
+    ranks: Ranks  # which of several processes watch
+    log_bytes: int | None = field(metadata=_from(check_bytes))  # that the log may have; None for any
+    log: LogPlace | None = None  # in the log of a loop of ours
+
+    def __post_init__(self) -> None:
+        stops(self.stop_on, self.rules)
+        for name in ("video", "keep"):
+            if getattr(self, name) and self.to is None:
+                raise BadArgument(f"{name}: a folder is needed for it; give the watch one with to=")
+
+    @classmethod
+    def parse(cls, *, log: LogPlace | None = None, **options: Any) -> WatchSettings:
+        """Check the options of `watch`; those that are left out are what they are there."""
+        if unknown := options.keys() - OPTIONS.keys():
+            raise unknown_option("watch", min(unknown), OPTIONS)
+        options = OPTIONS | options
+        parsed = {field.name: field.metadata["parse"](options[field.name]) for field in fields(cls) if field.metadata}
+        return cls(ranks=options["ranks"], log=log, **parsed)
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """Patterns of the keys whose arrays are sent in full."""
+        return ("*",) if self.callback else (*self.keep, *_patterns(self.video.get("keys", ()), "video"))
 
 
 def stops(stop_on: Any, rules: Mapping[str, Any]) -> tuple[str, ...]:

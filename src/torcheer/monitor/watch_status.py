@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torcheer.terminal import plural
 
 if TYPE_CHECKING:
-    from torcheer.monitor.watch import Watch
+    from torcheer.monitor.model_watch import Watch
 
 _SHOWN = 5  # alerts and problems
 _PAUSE_SECS = 0.5  # between two updates of the display

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torcheer.etorch.netview import NetView
     from torcheer.etorch.simulation import Simulation
     from torcheer.etorch.state import State
-    from torcheer.host.show import show
+    from torcheer.host import show
     from torcheer.runlog.run_tables import logs
     from torcheer.runlog.table import Table
     from torcheer.wire.open_viewer import Viewer
@@ -36,6 +36,6 @@ if not TYPE_CHECKING:  # to type checkers a name that is not imported above is a
             "Table": "torcheer.runlog.table",
             "Viewer": "torcheer.wire.open_viewer",
             "logs": "torcheer.runlog.run_tables",
-            "show": "torcheer.host.show",
+            "show": "torcheer.host",
         },
     )

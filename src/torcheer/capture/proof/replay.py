@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torcheer.capture.ambient_state import preserve_random_state
-from torcheer.capture.forward_pass import check_model, log_forward_pass
+from torcheer.capture.forward_pass import CaptureSettings, check_model, run_forward_pass
 from torcheer.capture.proof.bit_equality import difference_text, equal_values, has_numbers, is_lazy, largest_difference
 from torcheer.capture.proof.edge_proof import dead_edges, forget_noise
 from torcheer.capture.proof.rerun import Run, as_it_ran, memory_filled, rerun_row, tangent_of
@@ -134,7 +134,8 @@ def validate_model(
     """Run a model once and validate that pass; its buffers, counters and random state are then as they were."""
     check_model(model)
     with PreservedState(model).restored():
-        return validate_history(log_forward_pass(model, inputs, input_kwargs=input_kwargs, seed=seed, for_proof=True))
+        settings = CaptureSettings(for_proof=True)
+        return validate_history(run_forward_pass(model, inputs, input_kwargs, settings, seed=seed))
 
 
 class Replay:

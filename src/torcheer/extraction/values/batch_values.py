@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torcheer.capture.forward_pass import log_forward_pass
+from torcheer.capture import log_forward_pass
 from torcheer.capture.values.save_policy import Save
 from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.compiler import is_dynamo_compiling
 
-from torcheer.capture.forward_pass import log_forward_pass, recording
+from torcheer.capture import log_forward_pass, recording
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.torch_state import function_modes, tracing_state
 from torcheer.history import ModelHistory

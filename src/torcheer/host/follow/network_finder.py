@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from torcheer.capture.forward_pass import recording
+from torcheer.capture import recording
 from torcheer.history import ModelHistory
 from torcheer.host.follow.model_pass import ModelPass, RecordedCall, can_record, pass_of, pass_of_models, run_once
 from torcheer.host.follow.pass_observer import SEEN_BY_HOOKS, PassObserver, pass_of_weights

@@ -24,7 +24,7 @@ _HOMES = {
         "torcheer.originals.torchlens.site_selectors",
     ),
     "ModelHistory": "torcheer.history",
-    "load": "torcheer.verbs",
+    "load": "torcheer.path_reader",
 }  # fmt: skip
 
 # TorchLens's names that are not here -> what to write.

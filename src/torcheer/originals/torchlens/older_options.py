@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-import torcheer.verbs
+import torcheer.capture
 from torcheer.errors import BadArgument
 from torcheer.terminal import unknown_option, warn_of_difference
 
@@ -150,5 +150,5 @@ def check_options(options: Mapping[str, Any], verb: str) -> None:
 
 def _options_of(verb: str) -> list[str]:
     """The options of our verb, in which those of the model are no options."""
-    parameters = signature(getattr(torcheer.verbs, verb)).parameters.values()
+    parameters = signature(getattr(torcheer.capture, verb)).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]

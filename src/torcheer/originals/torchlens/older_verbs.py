@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import torcheer.verbs
+import torcheer.capture
+import torcheer.extraction
+from torcheer.capture.forward_pass import CaptureSettings, run_forward_pass
 from torcheer.capture.values.save_policy import Save
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.originals.torchlens.older_options import (
-    DrawingWish,
     by_first_name,
     check_options,
     drawing_wish,
@@ -43,16 +45,26 @@ def log_forward_pass(
     - `options`: TorchLens's, where the caller has them apart; `others` may hold both kinds.
     """
     ours = {name: others.pop(name) for name in _OURS if name in others}
+    seed = ours.pop("seed", None)
+    settings = CaptureSettings(layers_to_save=layers_to_save, **ours)
     older = {**(options or {}), **others}
+    return run_older(model, input_args, input_kwargs, settings, older, seed=seed, vis_opt=vis_opt, vis_path=vis_path)
+
+
+def run_older(
+    model: torch.nn.Module, inputs: Any, input_kwargs: Mapping[str, Any] | None, settings: CaptureSettings,
+    older: Mapping[str, Any], *, seed: int | None, vis_opt: str, vis_path: StrPath | None,
+) -> ModelHistory:  # fmt: skip
+    """Run a model with our settings and TorchLens's options, of which a `random_seed` counts before `seed`."""
     check_options(older, "log_forward_pass")
     older = by_first_name(older)
     wish = drawing_wish(older, vis_opt, vis_path)
-    if "random_seed" in older:
-        ours["seed"] = older["random_seed"]
-    history = torcheer.verbs.log_forward_pass(
-        model, input_args, input_kwargs=input_kwargs, layers_to_save=_in_form(layers_to_save, save_form(older)), **ours
-    )
-    _draw(history, wish)
+    settings = replace(settings, layers_to_save=_in_form(settings.layers_to_save, save_form(older)))
+    history = run_forward_pass(model, inputs, input_kwargs, settings, seed=older.get("random_seed", seed))
+    if wish.mode != "none":
+        path = wish.path or Path(f"{history.model_name or 'model'}.svg")
+        drawing = history.draw(rolled=wish.mode == "rolled", depth=wish.depth, direction=wish.direction)
+        print(f"drawing written to {drawing.save(path)}")
     return history
 
 
@@ -86,7 +98,7 @@ def trace(
 
 def pluck(model: torch.nn.Module, x: Any, layer: Any) -> Any:
     """Return the value of one layer."""
-    history = torcheer.verbs.log_forward_pass(model, x, layers_to_save=[layer_key(layer)])
+    history = torcheer.capture.log_forward_pass(model, x, layers_to_save=[layer_key(layer)])
     found = history.find(layer_key(layer))
     return history[layer].tensor_contents if len(found) != 1 else found[0].tensor_contents
 
@@ -94,13 +106,13 @@ def pluck(model: torch.nn.Module, x: Any, layer: Any) -> Any:
 def extract(model: torch.nn.Module, x: Any, layers: Iterable[str] | Mapping[str, str]) -> dict[str, Any]:
     """Return the values of several layers of one pass, by name."""
     names = dict(layers) if isinstance(layers, Mapping) else {layer: layer for layer in layers}
-    history = torcheer.verbs.log_forward_pass(model, x, layers_to_save=list(names.values()))
+    history = torcheer.capture.log_forward_pass(model, x, layers_to_save=list(names.values()))
     return {name: history[layer].tensor_contents for name, layer in names.items()}
 
 
 def extract_dataset(model: torch.nn.Module, dataset: Any, layers: Any, *, output_dir: StrPath, **options: Any) -> Any:
     """Write layers over a dataset to a folder; `options` are those of `torcheer.extract`."""
-    return torcheer.verbs.extract(model, dataset, layers=layers, to=output_dir, **options)
+    return torcheer.extraction.extract(model, dataset, layers=layers, to=output_dir, **options)
 
 
 def show_model_graph(
@@ -123,7 +135,7 @@ def get_model_metadata(
     model: torch.nn.Module, input_args: Any = (), input_kwargs: Mapping[str, Any] | None = None
 ) -> ModelHistory:
     """Run a model and return its history without any value."""
-    return torcheer.verbs.log_forward_pass(model, input_args, input_kwargs=input_kwargs, layers_to_save="none")
+    return torcheer.capture.log_forward_pass(model, input_args, input_kwargs=input_kwargs, layers_to_save="none")
 
 
 log_model_metadata = get_model_metadata
@@ -142,7 +154,7 @@ def validate_forward_pass(
     verbose: bool = False,
 ) -> bool:
     """Whether every operation of a pass replays bit for bit, and every edge matters; `verbose` prints the report."""
-    report = torcheer.verbs.validate(model, input_args, input_kwargs=input_kwargs, seed=random_seed)
+    report = torcheer.capture.validate(model, input_args, input_kwargs=input_kwargs, seed=random_seed)
     if verbose:
         print(report)
     return bool(report)
@@ -164,10 +176,3 @@ def _in_form(layers: Any, form: Mapping[str, Any]) -> Any:
     if isinstance(layers, Save) or not form:
         return layer_key(layers)
     return Save(layer_key(layers), **form)
-
-
-def _draw(history: ModelHistory, wish: DrawingWish) -> None:
-    if wish.mode != "none":
-        path = wish.path or Path(f"{history.model_name or 'model'}.svg")
-        drawing = history.draw(rolled=wish.mode == "rolled", depth=wish.depth, direction=wish.direction)
-        print(f"drawing written to {drawing.save(path)}")

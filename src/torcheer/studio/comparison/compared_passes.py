@@ -174,7 +174,7 @@ class ComparedPasses:
 
     def graph(self) -> GraphText:
         """The drawing of the first pass."""
-        from torcheer.drawing.draw import draw_history
+        from torcheer.drawing import draw_history
 
         return draw_history(load(self._paths[0])).page_text(self._description.layer_of())
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import Moment
-from torcheer.drawing.draw import draw_history
+from torcheer.drawing import draw_history
 from torcheer.drawing.writers.graph_text import GraphText
 from torcheer.errors import TorcheerError
 from torcheer.modelfiles import FileTensor, ModelFile

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torcheer.errors import BadArgument
-from torcheer.studio.report.report import MOST_BYTES, write_report
+from torcheer.studio.report import MOST_BYTES, report
 from torcheer.terminal import add_json, tell
 from torcheer.terminal.command_parser import CommandParser
 
@@ -16,9 +16,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer report …` and return its exit status."""
     options = make_parser(command).parse_args(arguments)
     path = options.path or Path(f"{options.run.resolve().name}.html")
-    said = write_report(
-        options.run, path, steps=_steps(options.steps), most_bytes=options.most_bytes, title=options.title
-    )
+    said = report(options.run, path, steps=_steps(options.steps), most_bytes=options.most_bytes, title=options.title)
     tell(file=path, written=said)
     print(said)
     return 0

@@ -71,7 +71,7 @@ class PassSource(Source):
 
     def graph(self, net: Net) -> GraphText:
         """The drawing of all its operations."""
-        from torcheer.drawing.draw import draw_history
+        from torcheer.drawing import draw_history
 
         return draw_history(self._history).page_text(self._description.layer_of())
 

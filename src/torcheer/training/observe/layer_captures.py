@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from torcheer.archive import Archive, Writer
-from torcheer.capture.forward_pass import recording
+from torcheer.capture import recording
 from torcheer.capture.values.save_policy import Save
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.history.lookup import named_matches

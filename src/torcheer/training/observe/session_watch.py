@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import ArchiveBusy, BadArgument, TorcheerError
+from torcheer.monitor.model_watch import Watch
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.rules.loss_spikes import LossSpike
-from torcheer.monitor.watch import Watch, watch_into
-from torcheer.monitor.watch_settings import ends_run, stops
+from torcheer.monitor.watch_settings import OPTIONS, SAID_BY_LOOPS, WatchSettings, ends_run, stops
 from torcheer.ranks import chosen_ranks, ranked
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import cut_log
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _EPOCHS = {"loss": "train loss"}  # an epoch's mean must not be taken for the loss of its last step
 _ATTEMPTS, _WAIT_SECS = 50, 0.1  # for the log of a watch whose trainer was killed
-SETTINGS = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on", "transport", "ranks", "log_bytes")
+_IN_NO_CONFIG = {*SAID_BY_LOOPS, "optimizer", "callback", "notify"}  # of the session, or a function
+SETTINGS = ("models", "layers", *(name for name in OPTIONS if name not in _IN_NO_CONFIG))
 
 
 def watch_events(session: Session, events: Events) -> Events:
@@ -79,19 +80,22 @@ class SessionWatch:
     def _open(self) -> list[Watch]:
         folder, ranks = self._session.directory, self._ranks_there()
         several = len(self._names) > 1
-        return [
-            watch_into(
-                None if folder is None else self._place(folder, f"watch-{name}" if several else "watch"),
-                self._session.models[name],
-                to=None if folder is None else folder / "watch" / (name if several else ""),
+        asked = {name: value for name, value in self._settings.items() if name != "layers"}
+        asked |= {"rules": self._watch_rules(), "stop_on": (), "ranks": ranks}
+        watches = []
+        for name in self._names if ranks else ():
+            part = name if several else ""
+            settings = WatchSettings.parse(
+                log=None if folder is None else self._place(folder, f"watch-{part}" if part else "watch"),
+                to=None if folder is None else folder / "watch" / part,
                 step_of=lambda: self._session.place.step,
-                on_alert=partial(self._alert, name if several else ""),
+                on_alert=partial(self._alert, part),
                 tell=self._tell,
                 system_secs=0,  # the session takes them itself
-                **self._settings | {"rules": self._watch_rules(), "stop_on": (), "ranks": ranks},
+                **asked,
             )
-            for name in (self._names if ranks else ())
-        ]
+            watches.append(Watch(self._session.models[name], self._settings.get("layers"), settings))
+        return watches
 
     def _ranks_there(self) -> str | list[int]:
         """The ranks that watch, of those that train: a run may go on on fewer."""

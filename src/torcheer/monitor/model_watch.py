@@ -1,4 +1,4 @@
-"""`tl.watch`: monitor a model while it trains, in another process."""
+"""A watch: a model monitored while it trains, in another process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any
 
 from torch import nn
-from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument, TorcheerError, reason_of, uncaught
 from torcheer.history.error_notes import NO_HISTORY, explain
@@ -26,12 +25,11 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.stop_judge import StopJudge
-from torcheer.monitor.watch_settings import LOOKED_AT, Transport, WatchSettings, ends_run, parse_settings, stops
+from torcheer.monitor.watch_settings import WatchSettings, ends_run, stops
 from torcheer.public_names import PublicClass
-from torcheer.ranks import Ranks, acts, rank_of, ranked
+from torcheer.ranks import acts, rank_of, ranked
 from torcheer.runlog.log_frames import LogPlace
 from torcheer.runlog.log_writer import write_account
-from torcheer.runlog.machine.system_rows import SYSTEM_SECS
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.samples import Account, Alert, Delivery
 from torcheer.tap.counting.steps import followers_of
@@ -47,8 +45,6 @@ from torcheer.terminal.progress import Progress
 from torcheer.terminal.streams import encodable
 from torcheer.wire.notify.notifier import Notifier
 
-__all__ = ["Every", "Transport", "Watch", "watch"]
-
 _MOST_WARNINGS = 10
 _PATIENCE_SECS = 2.0  # longer waits are reported
 _STALLED_SECS = 10.0  # without a value that the child has handled, before closing gives it up
@@ -58,59 +54,11 @@ _DROPS_FACTOR = 10  # by which drops must have grown to be reported again
 _LAST_SECS = 1.0  # for the child to close its files after Ctrl-C while closing
 
 
-def watch(
-    model: nn.Module,
-    layers: Any = None,
-    *,
-    what: str | Sequence[str] = LOOKED_AT,
-    every: Any = 20,
-    to: str | os.PathLike[str] | None = None,
-    optimizer: Optimizer | None = None,
-    rules: Any = "default",
-    video: Any = None,
-    callback: Callable[..., Any] | None = None,
-    keep: str | Sequence[str] = (),
-    stop_on: str | Sequence[str] = (),
-    on_alert: Callable[[Alert], Any] | None = None,
-    step_of: Callable[[], int] | None = None,
-    tell: Callable[[str], Any] | None = None,
-    transport: Transport | Mapping[str, Any] | None = None,
-    notify: Any = None,
-    system_secs: float = SYSTEM_SECS,
-    ranks: Ranks = 0,
-    log_bytes: float | None = None,
-) -> Watch:
-    """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
-
-    with tl.watch(model, every=20, to="runs/first") as w:
-        for x, y in loader: …
-
-    `layers` are patterns over names, modules, functions, or None for all; `every` a number of steps or an `Every`.
-    Without `to` it writes where a `tl.live` of this model does, or nowhere; alerts come all the same. `keep` names the
-    values that are written down whole ("features.*/output"), `callback(layer, variable, step, array)` is called in the
-    other process, `stop_on` names rules (or "error" for all that are fatal) after which the `with` block ends before
-    its next step. A loop that numbers its steps itself says so by `step_of()`; one that has a screen gets what there is
-    to say by `on_alert(alert)` and `tell(text)`. `notify` is a command or an address that hears of alerts, a crash and
-    the end. Every `system_secs` the log gets a row about CPU, memory and GPUs. Of several processes (torchrun) those
-    of `ranks` watch: one, several, or "all", each for itself and without a message to the others. With `log_bytes` the
-    log of each stays within so many bytes: of older looks every second is left out, again and again.
-
-    - `model`, `what`, `optimizer`, `rules`, `video`, `callback`, `on_alert`, `step_of`, `tell`, `transport`: as for
-      `torcheer.watch`.
-    """
-    if to is None and isinstance(model, nn.Module) and not rank_of()[0]:  # the run that a page of this model writes
-        to = next((follower.run for follower in followers_of(model) if follower.run is not None), None)
-    settings = parse_settings(
-        what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
-        transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
-        notify=notify, system_secs=system_secs, ranks=ranks, log_bytes=log_bytes,
-    )  # fmt: skip
-    return Watch(model, choose(model, layers), settings)
-
-
-def watch_into(log: LogPlace | None, model: nn.Module, layers: Any = None, **options: Any) -> Watch:
-    """Watch a model with the options of `watch`; its values go to a place in the log of the loop that asks."""
-    return Watch(model, choose(model, layers), parse_settings(log=log, **options))
+def run_of_page(model: Any) -> Path | None:
+    """The folder that a page of this model writes to: its watch does, too, where no other is given."""
+    if not isinstance(model, nn.Module) or rank_of()[0]:
+        return None
+    return next((follower.run for follower in followers_of(model) if follower.run is not None), None)
 
 
 class StopAsked(BaseException):
@@ -120,7 +68,8 @@ class StopAsked(BaseException):
 class Watch(metaclass=PublicClass):
     """A model that is being watched, until `close`; what was found so far."""
 
-    def __init__(self, model: nn.Module, selection: ModuleSelection, settings: WatchSettings) -> None:
+    def __init__(self, model: nn.Module, layers: Any, settings: WatchSettings) -> None:
+        selection = choose(model, layers)
         self.to, place = settings.to, settings.log
         if place is None and self.to is not None:
             place = LogPlace(self.to)
@@ -184,7 +133,7 @@ class Watch(metaclass=PublicClass):
             backlog=lambda: link.ring.backlog,
         )  # fmt: skip
         self._probes = Probes(
-            model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary
+            model, selection, settings.what, self._sender, schedule=settings.every, on_boundary=self._boundary
         )  # fmt: skip
         self._probes.on_places = lambda places: link.change(places=places)
         self._probes.rules, self._probes.run = tuple(self._rules), settings.to if settings.log is None else None
@@ -237,11 +186,11 @@ class Watch(metaclass=PublicClass):
     @property
     def every(self) -> Every:
         """Which steps are looked at; set it (`w.every = 5`), and it holds within a moment."""
-        return self._settings.schedule.every
+        return self._settings.every.every
 
     @every.setter
     def every(self, every: Any) -> None:
-        self._settings.schedule.change(every)
+        self._settings.every.change(every)
 
     @property
     def rules(self) -> dict[str, dict[str, Any] | bool]:

@@ -1,4 +1,4 @@
-"""`show`: opens a history, a model with inputs, a network, a table or a path in the studio; or two side by side."""
+"""Open a history, a model with inputs, a network, a table or a path in the studio; or two side by side."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,46 +24,43 @@ from torcheer.wire.open_viewer import NoViewer, Viewer, in_notebook, start
 from torcheer.wire.page_address import PageAddress, address_of
 from torcheer.wire.temporary_folders import TemporaryFolder
 
-__all__ = ["Viewer", "show"]
-
 _COMPARED = (ModelHistory, str, os.PathLike)
 
 
-def show(
-    what: Any,
-    inputs: Any = None,
-    *,
-    input_kwargs: Mapping[str, Any] | None = None,
-    port: int = 0,
-    host: str | None = None,
-    base_path: str = "",
-    allowed_hosts: Sequence[str] = (),
-    browser: bool | None = None,
-    block: bool | None = None,
-    title: str | None = None,
-    token_names: Any = None,
-    ranks: Ranks = 0,
-) -> Viewer:
-    """Open the studio on a history, a model, a table, or a path.
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """The page that a verb opens, as its caller wants it, and which rank this is."""
 
-    The first line printed is its address.
+    address: PageAddress
+    browser: bool | None  # None: where there is a desktop
+    title: str
+    token_names: TokenNames
+    rank: int
+    is_shown: bool  # on this rank
 
-    A model is run once with `inputs`. A `Network` or `Table` works too; a path may be a run, a folder of runs, a
-    recording or a saved history. What `history.compare` returned, two histories or two paths are shown side by side.
+    def title_of(self, name: str) -> str:
+        """The title, or `name` where there is none; ranks other than 0 are named in it."""
+        return f"{self.title or name} · rank {self.rank}" if self.rank else self.title or name
 
-    The page stays open as long as the returned viewer, or this process. `block=None` waits for Ctrl-C where the page
-    would close at once otherwise: in a script on a terminal. `token_names` stand at the rows and columns of attention
-    heads. Of several processes those of `ranks` open a page; all of them run the model, which may need every rank.
 
-    - `what`, `input_kwargs`, `port`, `host`, `base_path`, `allowed_hosts`, `browser`, `title`: as for
-      `torcheer.show`.
-    """
+def page_settings(
+    *, port: int, host: str | None, base_path: str, allowed_hosts: Sequence[str], browser: bool | None,
+    title: str | None, token_names: Any, ranks: Ranks,
+) -> PageSettings:  # fmt: skip
+    """Check what `show` and `live` were asked for; rank n has the n-th port after the first."""
     rank, is_shown = rank_of()[0], acts(ranks)
     address = address_of(port + rank if port else 0, host, base_path, allowed_hosts)
-    names, shown = check_token_names(token_names), _captured(what, inputs, input_kwargs)
-    if not is_shown:
+    return PageSettings(address, browser, title or "", check_token_names(token_names), rank, is_shown)
+
+
+def show_page(
+    what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None, page: PageSettings, *, block: bool | None
+) -> Viewer:
+    """Open the studio on what `show` was given; all ranks run a model, which may need every one of them."""
+    shown = _captured(what, inputs, input_kwargs)
+    if not page.is_shown:
         return NoViewer()
-    viewer = _open_viewer(shown, address, browser, f"{title or 'pass'} · rank {rank}" if rank else title, names)
+    viewer = _open_viewer(shown, replace(page, title=page.title_of("pass" if page.rank else "")))
     if _should_block() if block is None else block:
         try:
             viewer.wait()
@@ -89,20 +87,20 @@ def _captured(what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None) ->
     return what
 
 
-def _open_viewer(what: Any, address: PageAddress, browser: bool | None, title: str | None, names: TokenNames) -> Viewer:
+def _open_viewer(what: Any, page: PageSettings) -> Viewer:
     match what:
         case (ModelHistory() | str() | os.PathLike() as first, ModelHistory() | str() | os.PathLike() as second):
-            return _show_two((first, second), address, browser, title)
+            return _show_two((first, second), page)
         case ModelHistory():
-            return _show_history(what, address, browser, title, names)
+            return _show_history(what, page)
         case str() | os.PathLike():
-            return _show_path(what, address, browser, title, names)
-    if names:
+            return _show_path(what, page)
+    if page.token_names:
         raise BadArgument(f"show: token_names go with a model, a history or a path, not with a {type(what).__name__}")
     if isinstance(what, Table):
-        return _show_table(what, address, browser, title)
+        return _show_table(what, page)
     if hasattr(what, "open_viewer"):  # eTorch's State and Network
-        viewer: Viewer = what.open_viewer(address, browser=browser, title=title or "")
+        viewer: Viewer = what.open_viewer(page.address, browser=page.browser, title=page.title)
         return viewer
     raise BadArgument(
         f"show takes a history, a model with inputs, a Network, a Table, a path, or two histories or paths, "
@@ -117,7 +115,7 @@ def capture_for_show(
 
     Parameters' `.grad` stay unchanged.
     """
-    from torcheer.capture.forward_pass import log_forward_pass
+    from torcheer.capture import log_forward_pass
 
     history = log_forward_pass(model, inputs, input_kwargs=input_kwargs, save_gradients=True)
     try:
@@ -140,17 +138,14 @@ def _tensors(inputs: Any) -> list[torch.Tensor]:
     return [tensor for part in inputs for tensor in _tensors(part)] if isinstance(inputs, tuple | list) else []
 
 
-def _show_path(
-    path: str | os.PathLike[str], address: PageAddress, browser: bool | None, title: str | None, names: TokenNames
-) -> Viewer:
+def _show_path(path: str | os.PathLike[str], page: PageSettings) -> Viewer:
     if not Path(path).exists():
         raise BadArgument(f"show: there is nothing at {os.fspath(path)}")
-    if not names:
-        return start(path, address, browser=browser, title=title or "")
+    if not page.token_names:
+        return start(path, page.address, browser=page.browser, title=page.title)
     folder = TemporaryFolder("show")
     try:
-        options = _name_options(names, folder)
-        viewer = start(path, address, browser=browser, title=title or "", folder=folder, options=options)
+        viewer = _start(path, page, folder, _name_options(page.token_names, folder))
     except BaseException:
         folder.remove()
         raise
@@ -173,21 +168,19 @@ def _holding(viewer: Viewer, folder: TemporaryFolder) -> Viewer:
     return viewer
 
 
-def _show_history(
-    history: ModelHistory, address: PageAddress, browser: bool | None, title: str | None, names: TokenNames
-) -> Viewer:
+def _show_history(history: ModelHistory, page: PageSettings) -> Viewer:
     folder = TemporaryFolder("show")
     try:
-        name = re.sub(r"[^\w.-]+", "-", title or history.model_name or "history").strip("-.") or "history"
-        path, options = _saved(history, folder.path / name), _name_options(names, folder)
-        viewer = start(path, address, browser=browser, title=title or "", folder=folder, options=options)
+        name = re.sub(r"[^\w.-]+", "-", page.title or history.model_name or "history").strip("-.") or "history"
+        path = _saved(history, folder.path / name)
+        viewer = _start(path, page, folder, _name_options(page.token_names, folder))
     except BaseException:
         folder.remove()
         raise
     return _holding(viewer, folder)
 
 
-def _show_two(sides: tuple[Any, Any], address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
+def _show_two(sides: tuple[Any, Any], page: PageSettings) -> Viewer:
     """Show two histories or paths side by side; histories are saved where the viewer finds them."""
     folder = TemporaryFolder("show")
     try:
@@ -195,11 +188,17 @@ def _show_two(sides: tuple[Any, Any], address: PageAddress, browser: bool | None
             _saved(side, folder.path / name) if isinstance(side, ModelHistory) else Path(side)
             for name, side in zip(("first", "second"), sides)
         )
-        viewer = start(first, address, browser=browser, title=title or "", folder=folder, options=[str(second)])
+        viewer = _start(first, page, folder, [str(second)])
     except BaseException:
         folder.remove()
         raise
     return _holding(viewer, folder)
+
+
+def _start(
+    path: Path | str | os.PathLike[str], page: PageSettings, folder: TemporaryFolder, options: list[str]
+) -> Viewer:
+    return start(path, page.address, browser=page.browser, title=page.title, folder=folder, options=options)
 
 
 def _saved(history: ModelHistory, path: Path) -> Path:
@@ -209,14 +208,14 @@ def _saved(history: ModelHistory, path: Path) -> Path:
         return Path(history.save(path))  # the model was garbage-collected, and its weights with it
 
 
-def _show_table(table: Table, address: PageAddress, browser: bool | None, title: str | None) -> Viewer:
-    host = Host(title=title or table.title)
+def _show_table(table: Table, page: PageSettings) -> Viewer:
+    host = Host(title=page.title or table.title)
     host.table(table.head())
     for row in table:
         host.row(table.name, row)
     assert host.path is not None
     try:
-        viewer = start(host.path, address, browser=browser, folder=host.folder)
+        viewer = start(host.path, page.address, browser=page.browser, folder=host.folder)
     except BaseException:
         host.close()
         raise

@@ -1,4 +1,4 @@
-"""`report`: writes a run, a recording or a recorded pass as one HTML file that needs no server and no network."""
+"""Write a run, a recording or a recorded pass as one HTML file that needs no server and no network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from torcheer.studio.sources.source import Source
 from torcheer.terminal import first_names, human_bytes
 from torcheer.wire.temporary_folders import TemporaryFolder
 
-MOST_BYTES: Final = 5_000_000
 _GRAPH_SHARE, _TABLES_SHARE, _SAMPLES_SHARE, _TENSORS_SHARE = 0.4, 0.35, 0.15, 0.4  # of the room that is left
 _LAST_WORDS: Final = 8000  # bytes for what is known only at the end: sentences about what is left out
 
@@ -57,16 +56,21 @@ class Report:
     __repr__ = __str__
 
 
-def report(
-    what: Any, path: str | os.PathLike[str], *, steps: Sequence[int] | None = None, most_bytes: int = MOST_BYTES,
-    title: str = "",
-) -> Report:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """What a report has room for, and its title."""
+
+    steps: Sequence[int] | None  # whose values are kept; None: some of all
+    most_bytes: int
+    title: str  # empty: the name of the run or the model
+
+
+def report_of(what: Any, path: str | os.PathLike[str], settings: ReportSettings) -> Report:
     """Write a report of a history, or of what lies at a path."""
-    settings: dict[str, Any] = {"steps": steps, "most_bytes": most_bytes, "title": title}
     if isinstance(what, RunFolder):
         what = what.path
     if isinstance(what, str | os.PathLike):
-        return write_report(Path(what), Path(path), **settings)
+        return write_report(Path(what), Path(path), settings)
     if not isinstance(what, ModelHistory):
         raise BadArgument(
             f"report takes a history or the path of a run, not {type(what).__name__}; of a model and inputs it is "
@@ -74,7 +78,7 @@ def report(
         )
     folder = TemporaryFolder("report")
     try:
-        return write_report(_saved(what, folder.path / "history"), Path(path), **settings)
+        return write_report(_saved(what, folder.path / "history"), Path(path), settings)
     finally:
         folder.remove()
 
@@ -84,15 +88,13 @@ def _saved(history: ModelHistory, path: Path) -> Path:
     return path
 
 
-def write_report(
-    run: Path, path: Path, *, steps: Sequence[int] | None = None, most_bytes: int = MOST_BYTES, title: str = ""
-) -> Report:
+def write_report(run: Path, path: Path, settings: ReportSettings) -> Report:
     """Write a report of what lies at `run` to `path`."""
     source = _open_at_rest(run)
     try:
-        moments = choose_moments(source.moments, steps)
-        reduced = ReportSource(source, title, moments)
-        html, left_out = _Writer(source, reduced, run, most_bytes).html(moments)
+        moments = choose_moments(source.moments, settings.steps)
+        reduced = ReportSource(source, settings.title, moments)
+        html, left_out = _Writer(source, reduced, run, settings.most_bytes).html(moments)
     finally:
         source.close()
     write_file(path, html)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -23,10 +24,11 @@ from torcheer.host.host import Host, closed_host
 from torcheer.host.live_numbers import MetricRows
 from torcheer.host.nonfinite_values import NonfiniteValues
 from torcheer.host.optimizer_form import OptimizerForm
-from torcheer.network.heads.token_names import TokenNames, check_token_names
+from torcheer.host.show_page import PageSettings
+from torcheer.network.heads.token_names import TokenNames
 from torcheer.public_names import PublicClass
-from torcheer.ranks import Ranks, acts, rank_of, ranked
-from torcheer.runlog.machine.system_rows import SYSTEM_SECS, SystemRows, check_secs
+from torcheer.ranks import ranked
+from torcheer.runlog.machine.system_rows import SystemRows, check_secs
 from torcheer.runlog.media.media_intake import MediaIntake
 from torcheer.runlog.run_tables import logs
 from torcheer.runlog.table import Table
@@ -37,81 +39,58 @@ from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import notice
 from torcheer.wire.notify.notify_targets import parse_notify
 from torcheer.wire.open_viewer import Viewer, start
-from torcheer.wire.page_address import address_of
-
-__all__ = ["Live", "live"]
 
 _CAN: Final = ("train", "stop", "step_trial", "step_n")
 _STATE_SECS: Final = 0.25  # between two updates of the counters
 _WAIT_SECS: Final = 0.5  # between two checks that a viewer is still connected
 
 
-def live(
-    model: nn.Module,
-    layers: Any = None,
-    *,
-    inputs: Any = None,
-    input_kwargs: Mapping[str, Any] | None = None,
-    optimizer: Optimizer | None = None,
-    to: str | os.PathLike[str] | None = None,
-    port: int = 0,
-    host: str | None = None,
-    base_path: str = "",
-    allowed_hosts: Sequence[str] = (),
-    browser: bool | None = None,
-    open_server: bool = True,
-    title: str | None = None,
-    token_names: Any = None,
-    step_of: Callable[[], int] | None = None,
-    notify: Any = None,
-    system_secs: float = SYSTEM_SECS,
-    ranks: Ranks = 0,
-) -> Live:
-    """Show a model in the studio while it trains, in any loop.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSettings:
+    """The options of `live`."""
 
-    The first line printed is the page's address.
+    page: PageSettings
+    inputs: Any
+    input_kwargs: Mapping[str, Any] | None
+    optimizer: Optimizer | None
+    to: str | os.PathLike[str] | None
+    open_server: bool
+    step_of: Callable[[], int] | None
+    notify: Any
+    system_secs: float
 
-    with tl.live(model, optimizer=optimizer) as view:
-        for x, y in loader: …; view.log(loss=loss)
+    def __post_init__(self) -> None:
+        if self.optimizer is not None and not isinstance(getattr(self.optimizer, "param_groups", None), list):
+            kind = type(self.optimizer).__name__
+            raise BadArgument(f"optimizer: a {kind} has no param_groups; give one of torch.optim's")
+        check_secs(self.system_secs)
 
-    `layers` says whose values are recorded (`torcheer.selection`), None for all; the others are only drawn.
-    Layers and shapes come from observing the first pass, or from an extra pass with `inputs`. Pages can pause the
-    loop, continue step by step, and change the `optimizer`'s settings. `to` is the run's directory, where
-    `torcheer studio` finds it, now and afterwards: what was logged stays there. `open_server=False` starts no server,
-    one may connect later. `step_of()` returns the current step where the loop counts its own.
-    `token_names` stand at attention heads; `view.token_names = …` sets them anew.
-    `notify` is a command or an address that hears of alerts, a crash and the end.
-    Every `system_secs` the run's log gets a row about CPU, memory and GPUs.
-    Of several processes those of `ranks` are shown, each on a page of its own; rank 1 writes to `<to>@rank1`.
-    """
+
+def open_live(model: nn.Module, layers: Any, settings: LiveSettings) -> Live:
+    """Show a model on a page, from its next step on."""
     if not isinstance(model, nn.Module):
         raise NotAModel(f"live needs an nn.Module, got {type(model).__name__}")
-    if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
-        raise BadArgument(f"optimizer: a {type(optimizer).__name__} has no param_groups; give one of torch.optim's")
-    rank, is_shown = rank_of()[0], acts(ranks)
-    address = address_of(port + rank if port else 0, host, base_path, allowed_hosts)
-    targets, system_secs = parse_notify(notify), check_secs(system_secs)
-    names = check_token_names(token_names)
+    page, to, targets = settings.page, settings.to, parse_notify(settings.notify)
     while _FINISHED:  # loops whose pages stay open until the next `live`
         viewer, finished = _FINISHED.pop()
         viewer.close()
         finished.discard()
-    if to is None and not rank:
+    if to is None and not page.rank:
         to = _run_of_watch(model)
-    name = f"{title or type(model).__name__}{f' · rank {rank}' if rank else ''}"
     to = None if to is None else ranked(str(local_path(to, "write to='run', and copy that folder when it ends")))
-    made = Host(to, title=name, continues=True, notify=targets) if is_shown else closed_host(title or "")
+    name = page.title_of(type(model).__name__)
+    host = Host(to, title=name, continues=True, notify=targets) if page.is_shown else closed_host(page.title)
     try:
-        made.token_names = names
-        view = Live(model, made, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
-        if to is not None and not made.closed:
-            view.take_system_rows(Path(to), system_secs)
+        host.token_names = page.token_names
+        view = Live(model, host, layers, settings)
+        if to is not None and not host.closed:
+            view.take_system_rows(Path(to), settings.system_secs)
     except BaseException:
-        made.close()
+        host.close()
         raise
-    if open_server and made.path is not None:
+    if settings.open_server and host.path is not None:
         try:  # it listens by now
-            view.viewer = start(made.path, address, browser=browser, folder=made.folder, outlives=True)
+            view.viewer = start(host.path, page.address, browser=page.browser, folder=host.folder, outlives=True)
         except BaseException:
             view.finish()
             raise
@@ -129,11 +108,7 @@ def _run_of_watch(model: nn.Module) -> Path | None:
 class Live(metaclass=PublicClass):
     """A model shown in the studio; ends with its `with` block, or by `close`."""
 
-    def __init__(
-        self, model: nn.Module, host: Host, layers: Any = None, *, inputs: Any = None,
-        input_kwargs: Mapping[str, Any] | None = None, optimizer: Optimizer | None = None,
-        step_of: Callable[[], int] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, model: nn.Module, host: Host, layers: Any, settings: LiveSettings) -> None:
         self.host = host
         self.viewer: Viewer | None = None
         self._system: SystemRows | None = None
@@ -141,7 +116,7 @@ class Live(metaclass=PublicClass):
         host.values.judge = nonfinite = NonfiniteValues(
             host.pass_on, lambda: NAN_INF in self._follower.rules_of_watches
         )
-        self._metrics, self._form = MetricRows(host, nonfinite.see_row), OptimizerForm(host, model, optimizer)
+        self._metrics, self._form = MetricRows(host, nonfinite.see_row), OptimizerForm(host, model, settings.optimizer)
         self._media = MediaIntake(host.report)
         self._control = LoopControl(
             host, can=self._can, counters=self.counters, settings=self._form.settings, changed=self._changed
@@ -150,9 +125,11 @@ class Live(metaclass=PublicClass):
         host.table(TableHead("train_epoch", "Train epochs", x="Epoch"))
         host.table(TableHead("test_epoch", "Test epochs", x="Epoch"))
         self._probes = LayerProbes(model, host, layers)
-        if (inputs is not None or input_kwargs) and not host.closed:
-            self._probes.describe(() if inputs is None else inputs, input_kwargs)
-        self._follower = PageFollower(self._probes, self._boundary, counters=self.counters, step_of=step_of)
+        if (settings.inputs is not None or settings.input_kwargs) and not host.closed:
+            self._probes.describe(() if settings.inputs is None else settings.inputs, settings.input_kwargs)
+        self._follower = PageFollower(
+            self._probes, self._boundary, counters=self.counters, step_of=settings.step_of
+        )  # fmt: skip
         self._send_state("running")
 
     def take_system_rows(self, run: Path, every_secs: float) -> None:
