@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of, crc32, numbers_of
+from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of, crc32, numbers_of, real_numbers
 from torcheer.public_names import PublicClass
 from torcheer.records import Sample
 from torcheer.vocabulary.array_statistics import (
@@ -81,7 +81,9 @@ def summarise(delivery: Delivery) -> Statistics:
         return statistics_of(delivery.sample.array, delivery.stride)
     if delivery.summary.histogram or not delivery.sample.array.size:
         return delivery.summary
-    return delivery.summary.with_sample(delivery.sample.array)  # some of its numbers were sent along
+    return delivery.summary.with_sample(
+        real_numbers(delivery.sample.array.reshape(-1))
+    )  # some of its numbers were sent along
 
 
 def summarise_together(deliveries: Sequence[Delivery]) -> list[Statistics]:

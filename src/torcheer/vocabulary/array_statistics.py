@@ -30,7 +30,7 @@ BINS: Final = len(EDGES) - 1
 _MIDDLE: Final = BINS // 2
 
 SUBSAMPLE_SIZE, SORTED = 1 << 16, 1 << 13
-_PART: Final = 1 << 17  # numbers that are summed up at a time: they fit the cache, and memory stays flat
+_PART: Final = 1 << 16  # numbers that are summed up at a time, the last up to twice as many: they fit the cache
 _SMALL: Final = 1 << 12  # numbers, up to which arrays are summed up together
 _SAFE: Final = 1e100  # squares of numbers up to this, and of what they differ by, neither overflow nor vanish
 _CLOSE: Final = 2.0**-26  # deviations that are so much smaller than the mean feel that it was rounded
@@ -97,16 +97,16 @@ class Statistics:
     stride: int = 1  # computed over every n-th number
 
     @classmethod
-    def of_row(cls, row: Sequence[float], stride: int = 1) -> Statistics:
-        """Make it of a row of SUMMED."""
+    def of_row(cls, row: Sequence[float], stride: int = 1, sample: Array | None = None) -> Statistics:
+        """Make it of a row of SUMMED; percentiles and histogram of a sample of its numbers, real ones."""
         count, zeros, minimum, maximum, mean, std, nans, infs = row
-        return cls(int(count), int(zeros), minimum, maximum, mean, std, int(nans), int(infs), stride=stride)
+        shape = () if sample is None else _shape_of(sample, bool(nans or infs))
+        return cls(int(count), int(zeros), minimum, maximum, mean, std, int(nans), int(infs), *shape, stride=stride)
 
-    def with_sample(self, array: Array) -> Statistics:
-        """Add percentiles and histogram of some of its numbers."""
-        numbers = real_numbers(array.reshape(-1))
-        finite = numbers[np.isfinite(numbers)] if self.nans or self.infs else numbers
-        return replace(self, percentiles=_percentiles(finite), histogram=_histogram(finite))
+    def with_sample(self, sample: Array) -> Statistics:
+        """Add percentiles and histogram of some of its numbers, real ones."""
+        percentiles, histogram = _shape_of(sample, bool(self.nans or self.infs))
+        return replace(self, percentiles=percentiles, histogram=histogram)
 
     @property
     def finite(self) -> int:
@@ -141,10 +141,13 @@ class Summation:
     def add(self, array: Any) -> None:
         """Add numbers of any type and shape."""
         flat = np.asarray(array).reshape(-1)
-        if self._buffer.size < min(flat.size, _PART):
-            self._buffer = np.empty(min(flat.size, _PART))
-        for start in range(0, flat.size, _PART):
-            self._rows.append(_sum_up(real_numbers(flat[start : start + _PART]), self._buffer))
+        if self._buffer.size < min(flat.size, 2 * _PART):
+            self._buffer = np.empty(min(flat.size, 2 * _PART))
+        start = 0
+        while start < flat.size:
+            end = flat.size if flat.size - start < 2 * _PART else start + _PART
+            self._rows.append(_sum_up(real_numbers(flat[start:end]), self._buffer))
+            start = end
         self._compact()
 
     @property
@@ -157,11 +160,11 @@ class Summation:
         self._rows += other._rows
         self._compact()
 
-    def finish(self, stride: int = 1) -> Statistics:
-        """The statistics so far, without percentiles and histogram; `stride`: only every n-th number was added."""
+    def finish(self, stride: int = 1, sample: Array | None = None) -> Statistics:
+        """The statistics so far; `stride`: only every n-th number was added; percentiles and histogram of a `sample`."""
         rows = self._rows
         row = rows[0] if len(rows) == 1 else merge_rows(np.array(rows).reshape(-1, len(SUMMED) + 1)).tolist()
-        return Statistics.of_row(row[:-1], stride)
+        return Statistics.of_row(row[:-1], stride, sample)
 
     def _compact(self) -> None:
         if len(self._rows) > _MOST_ROWS:
@@ -175,7 +178,7 @@ def statistics_of(array: Any, stride: int = 1) -> Statistics:
         return _statistics_of_number(real_numbers(flat), stride)
     summation = Summation()
     summation.add(flat)
-    return summation.finish(stride).with_sample(flat[:: even_stride(flat.size, SUBSAMPLE_SIZE)])
+    return summation.finish(stride, real_numbers(flat[:: even_stride(flat.size, SUBSAMPLE_SIZE)]))
 
 
 def facts_of(array: Any) -> dict[str, Any]:
@@ -251,30 +254,31 @@ def _sum_up(numbers: Array, buffer: Array) -> tuple[float, ...]:
     return (count, zeros, least, greatest, mean, std, nans, infs, lost)
 
 
-def _mean_and_std(numbers: Array, wide: Array, least: float, greatest: float) -> tuple[float, float, float]:
+def _mean_and_std(numbers: Array, buffer: Array, least: float, greatest: float) -> tuple[float, float, float]:
     """The mean, the deviation, and what the mean lost when it was rounded."""
     if least == greatest:
         return least, 0.0, 0.0
     largest, size, lost = max(-least, greatest), numbers.size, 0.0
     unit = 1.0 if 1 / _SAFE <= largest <= _SAFE else math.ldexp(1.0, math.frexp(largest)[1] - 1)  # a power of two
-    _widen(numbers, unit, wide)
+    numbers = numbers if unit == 1.0 else numbers / unit
+    wide = _widened(numbers, buffer)
     mean = float(wide.sum()) / size
-    wide -= mean
-    wide *= wide
-    squares = float(wide.sum())
-    if squares < size * (mean * _CLOSE) ** 2:
-        _widen(numbers, unit, wide)
-        wide -= mean
-        rest = float(wide.sum()) / size
+    centred = np.subtract(wide, mean, out=buffer)
+    centred *= centred
+    variance = float(centred.sum()) / size
+    if variance < (mean * _CLOSE) ** 2:
+        rest = float(np.subtract(_widened(numbers, buffer), mean, out=buffer).sum()) / size
         rounded = mean + rest
-        squares, mean, lost = max(squares - size * rest * rest, 0.0), rounded, rest - (rounded - mean)
-    return min(max(mean * unit, least), greatest), math.sqrt(squares / size) * unit, lost * unit
+        variance, mean, lost = max(variance - rest * rest, 0.0), rounded, rest - (rounded - mean)
+    return min(max(mean * unit, least), greatest), math.sqrt(variance) * unit, lost * unit  # rounding stays in range
 
 
-def _widen(numbers: Array, unit: float, wide: Array) -> None:
-    np.copyto(wide, numbers)
-    if unit != 1.0:
-        wide /= unit
+def _widened(numbers: Array, buffer: Array) -> Array:
+    """The numbers as doubles, in the buffer where they are none."""
+    if numbers.dtype != np.float64:
+        np.copyto(buffer, numbers)
+        return buffer
+    return numbers
 
 
 class _SmallArrays:
@@ -310,15 +314,16 @@ class _SmallArrays:
         ]
 
     def _means_and_stds(self, least: Array, greatest: Array) -> tuple[Array, Array]:
-        sizes, is_constant = self._sizes, least == greatest
+        sizes = self._sizes
         means = self._sums(self._numbers) / sizes
         centred = self._numbers - np.repeat(means, sizes)
-        squares = self._sums(centred * centred)
-        if (is_close := ~is_constant & (squares < sizes * (means * _CLOSE) ** 2)).any():
-            rest = np.where(is_close, self._sums(centred) / sizes, 0.0)
-            squares, means = np.maximum(squares - sizes * rest * rest, 0.0), means + rest
-        means = np.where(is_constant, least, np.minimum(np.maximum(means, least), greatest))
-        return means, np.where(is_constant, 0.0, np.sqrt(squares / sizes))
+        centred *= centred
+        variances = self._sums(centred) / sizes
+        if (is_close := variances < (means * _CLOSE) ** 2).any():
+            rest = np.where(is_close, self._sums(self._numbers - np.repeat(means, sizes)) / sizes, 0.0)
+            variances, means = np.maximum(variances - rest * rest, 0.0), means + rest
+        stds = np.where(least < greatest, np.sqrt(variances), 0.0)
+        return np.minimum(np.maximum(means, least), greatest), stds
 
     def _sums(self, numbers: Array) -> Array:
         sums = np.empty(len(self._sizes))
@@ -359,6 +364,12 @@ def even_stride(size: int, most: int) -> int:
     while stride > 1 and math.gcd(stride, size) > 1:  # else it would hit only some of the channels
         stride += 1
     return stride
+
+
+def _shape_of(numbers: Array, has_nonfinite: bool) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Percentiles and histogram."""
+    finite = numbers[np.isfinite(numbers)] if has_nonfinite else numbers
+    return _percentiles(finite), _histogram(finite)
 
 
 def _percentiles(finite: Array) -> tuple[float, ...]:
