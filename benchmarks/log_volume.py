@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torcheer.monitor.array_statistics import summary_of
 
 from torcheer.inspector import open_watch
-from torcheer.monitor.array_statistics import summary_of
 from torcheer.records import Sample
 from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.runlog.log_writer import LogWriter
-from torcheer.samples import Delivery, Statistics
+from torcheer.samples import Delivery
 from torcheer.terminal import format_table, human_bytes
+from torcheer.vocabulary.array_statistics import Statistics
 
 VARIABLES = ("output", "grad", "weight", "update")
 KINDS = 64  # different sets of statistics, so that making them does not take longer than writing them

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from seams import Rules, resolve_rules, summarise
+from seams import Rules, resolve_rules
 from torch import nn
 
 from torcheer.records import Sample
-from torcheer.samples import Alert, Delivery
+from torcheer.samples import Alert, Delivery, summarise
 
 Batches = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 

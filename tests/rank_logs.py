@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from seams import LogWriter, bits_hash, summary_of
+from seams import LogWriter, statistics_of
 
 from torcheer.records import Sample
-from torcheer.samples import Delivery
+from torcheer.samples import Delivery, bits_hash
 
 
 class RankLog:
@@ -28,10 +28,10 @@ class RankLog:
         for (layer, variable), array in values.items():
             bits = bits_hash(array, 1) if variable == "weight" else None
             delivery = Delivery(Sample(step, layer, variable, array=array), time_secs=time.time(), count=self.looks)
-            self.writer.value(delivery, summary_of(array), bits)
+            self.writer.value(delivery, statistics_of(array), bits)
         for name, number in secs.items():
             delivery = Delivery(Sample(step, name, "metric", array=np.array(number)), time_secs=time.time())
-            self.writer.value(delivery, summary_of(delivery.sample.array))
+            self.writer.value(delivery, statistics_of(delivery.sample.array))
         self.writer.commit()
         self.looks += 1
 

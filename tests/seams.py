@@ -42,7 +42,9 @@ FROZEN = {
     # from operations to that network
     "torcheer.network.history_network": "describe_pass MOST_LAYERS",
     # statistics of an array
-    "torcheer.monitor.array_statistics": "bits_hash even_stride SUBSAMPLE_SIZE summarise summarise_together summary_of",
+    "torcheer.vocabulary.array_statistics": (
+        "BINS EDGES even_stride merge_rows PERCENTILES Statistics statistics_of SUBSAMPLE_SIZE Summation"
+    ),
     # rows and samples of a run in
     "torcheer.runlog.log_writer": "log_folder LogWriter write_account",
     # and out again, whole
@@ -87,7 +89,7 @@ FROZEN = {
     # text for people
     "torcheer.terminal": "terminal=.",
     # tools of the MCP server, without a client
-    "torcheer.mcp_server.run_tools": "_fits _tool_statistics=_statistics RunTools",
+    "torcheer.mcp_server.run_tools": "_fits RunTools",
 }
 
 # What a test reaches for inside a room, by room. A room that is rebuilt leaves fewer here: the test says it by
@@ -275,7 +277,7 @@ INSIDE = {
     "torcheer.studio.files.file_source": "FileSource",
     "torcheer.studio.jupyter_entry": "jupyter_entry",
     "torcheer.studio.report.report_writer": "Report",
-    "torcheer.studio.report.report_tables": "_report_statistics=_statistics",
+    "torcheer.studio.report.report_tables": "layer_statistics",
     "torcheer.studio.routes": "page_file PageFile routes=. ROUTES",
     "torcheer.studio.run_outcome": "outcome_of",
     "torcheer.studio.runs.foreign_run": "EVENTS ForeignRun LIGHTNING read_foreign",
@@ -318,8 +320,8 @@ INSIDE = {
     "torcheer.tap.probe_hooks": "ModuleOutput PassHook",
     "torcheer.tap.probes": "Probes",
     "torcheer.tap.reduction.cuda_statistics": "Fetcher",
-    "torcheer.tap.reduction.fused_kernels": "fused_kernels=. KERNEL_COLUMNS=COLUMNS",
-    "torcheer.tap.reduction.reduction_batch": "reduce row_bytes SAMPLE",
+    "torcheer.tap.reduction.fused_kernels": "fused_kernels=.",
+    "torcheer.tap.reduction.reduction_batch": "reduce row_bytes SAMPLE summed_rows",
     "torcheer.tap.sample_sender": "Sender",
     "torcheer.tap.sending.byte_limits": "ByteLimits fair_bytes fair_share FullKeys",
     "torcheer.tap.sending.finite_checks": "finite_checks=.",

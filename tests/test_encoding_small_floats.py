@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from seams import FLOATS, numbers_of, summarise
+from seams import FLOATS, numbers_of
 from torch import nn
 
 import torcheer as tl
 from torcheer.inspector import DataRecorder, ParallelHandler, open_watch
 from torcheer.records import Sample
-from torcheer.samples import Delivery
+from torcheer.samples import Delivery, summarise
 
 
 @pytest.fixture

@@ -287,7 +287,7 @@ def test_no_numbers_of_a_huge_shape_take_no_time(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     path.write_bytes(safetensors({"w": {"dtype": "F32", "shape": [2**46, 0], "data_offsets": [0, 0]}}))
     facts = open_model_file(path)["w"].statistics()
-    assert facts["zeros"] == 0 and math.isnan(facts["min"])
+    assert facts["zeros"] == 0 and facts["minimum"] is None
     source = FileSource(path)
     wait_until(lambda: "tensors" in source.poll().tables)
     assert source.tables["tensors"].count == 1

@@ -14,6 +14,7 @@ import torch
 from children import Child
 from host_viewer import Viewer
 from seams import (
+    EDGES,
     Host,
     LiveSource,
     LogSource,
@@ -34,7 +35,6 @@ from waiting import wait_until
 
 import torcheer as tl
 from torcheer.integrations import OutsideRun
-from torcheer.samples import EDGES
 
 
 def net() -> nn.Module:

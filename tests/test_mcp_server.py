@@ -89,7 +89,7 @@ def test_an_assistant_reads_runs_layers_values_and_pictures(folder: Path) -> Non
     assert [layer["name"] for layer in answer(layers)["layers"]] == ["linear_1_1"]
     stored: Any = tl.load(folder / "pass")
     assert answer(values)["numbers"] == stored["linear_1"].tensor_contents.tolist()
-    assert answer(part)["numbers"] == ["nan"] * 3 and answer(part)["not_finite"] == 3
+    assert answer(part)["numbers"] == ["nan"] * 3 and answer(part)["nans"] == 3
     for picture in (graph, image):
         assert picture.content[0].mime_type == "image/png" and len(picture.content[0].data) > 100
     assert outside.is_error and "outside of the folder" in outside.content[0].text

@@ -157,8 +157,8 @@ def test_a_part_of_a_tensor_is_read_alone(files: dict[str, Path]) -> None:
 def test_statistics_are_those_of_all_numbers(files: dict[str, Path]) -> None:
     tensor, whole = opened(files["m.pt"])["body.0.weight"], MODEL.body[0].weight.detach().double()
     facts = tensor.statistics()
-    assert facts["mean"] == pytest.approx(whole.mean().item()) and facts["max"] == whole.max().item()
-    assert facts["std"] == pytest.approx(whole.std(correction=0).item()) and facts["nan"] == 0
+    assert facts["mean"] == pytest.approx(whole.mean().item()) and facts["maximum"] == whole.max().item()
+    assert facts["std"] == pytest.approx(whole.std(correction=0).item()) and facts["nans"] == 0
 
 
 def test_every_type_of_torch_is_read_from_safetensors_and_pt(tmp_path: Path) -> None:

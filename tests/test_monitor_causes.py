@@ -11,12 +11,12 @@ import torch
 from fast_cases import fast_first
 from inspector_runs import blobs
 from models import mlp
-from seams import Rules, resolve_rules, summarise
+from seams import Rules, resolve_rules
 from torch import Tensor, nn
 from torch.nn import functional as F
 from watch_checks import Probed
 
-from torcheer.samples import Alert, Delivery
+from torcheer.samples import Alert, Delivery, summarise
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHAT = ("output", "grad", "weight", "update")  # what `tl.watch` looks at where nothing is said

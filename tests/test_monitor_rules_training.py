@@ -11,13 +11,13 @@ import torch
 from fast_cases import fast_first
 from inspector_runs import blobs
 from models import Transformer, mlp
-from seams import Rules, resolve_rules, summarise
+from seams import Rules, resolve_rules
 from torch import Tensor, nn
 from watch_checks import Probed
 
 import torcheer as tl
 from torcheer.inspector import Transport
-from torcheer.samples import Alert
+from torcheer.samples import Alert, summarise
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHAT = ("output", "grad", "weight", "update")  # what `tl.watch` looks at where nothing is said

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from children import run_python
 from inspector_runs import judged
-from seams import Fit, Rules, describe_rules, fits_of, loss_fits, resolve_rules, summarise
+from seams import Fit, Rules, Statistics, describe_rules, fits_of, loss_fits, resolve_rules
 
 from torcheer.errors import BadArgument
 from torcheer.inspector.rules import RULES
 from torcheer.records import Sample
-from torcheer.samples import Alert, Delivery, Statistics
+from torcheer.samples import Alert, Delivery, summarise
 
 RANDOM = np.random.default_rng(0)
 
@@ -286,7 +286,7 @@ def test_units_may_lie_on_the_last_axis_or_the_second(last: bool) -> None:
 
 def test_what_a_device_summed_up_is_judged_without_its_numbers() -> None:
     def value(step: int, layer: str, variable: str, **numbers: Any) -> Delivery:
-        usual = dict(count=100, minimum=0.0, maximum=1.0, mean=0.01, std=0.1, norm=1.0, zeros=99, nans=0, infs=0)
+        usual = dict(count=100, minimum=0.0, maximum=1.0, mean=0.01, std=0.1, zeros=99, nans=0, infs=0)
         summary = Statistics(**{**usual, **numbers})
         return sent(step, layer, variable, np.empty(0, np.float32), whole=(10, 10), summary=summary)
 
@@ -297,7 +297,7 @@ def test_what_a_device_summed_up_is_judged_without_its_numbers() -> None:
             ("fc", "output", {"zeros": 0, "minimum": -1.0}),
             ("relu", "output", {}),
             ("fc.weight", "weight", {"zeros": 0}),
-            ("fc2.weight", "weight", {"zeros": 0, "norm": 1.0 + step}),
+            ("fc2.weight", "weight", {"zeros": 0, "std": 0.1 * (1 + step)}),
             ("fc3", "grad", {"zeros": 0, "nans": int(step > 5)}),
         )
     ]

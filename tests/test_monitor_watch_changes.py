@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from models import small
-from seams import Rules, resolve_rules, summary_of
+from seams import Rules, resolve_rules, statistics_of
 from torch import nn
 from waiting import wait_until
 from watch_checks import train
@@ -93,7 +93,7 @@ def test_changes_that_make_no_sense_are_refused_and_nothing_changes() -> None:
 def test_a_rule_that_stays_as_it_was_forgets_nothing_and_one_that_changed_begins_anew() -> None:
     def looks(rules: Rules, steps: range) -> list[tuple[str, int]]:
         seen = [Delivery(Sample(step, "a", "output", array=np.zeros(4))) for step in steps]
-        found = [alert for one in seen for alert in rules.judge(one, summary_of(one.sample.array))]
+        found = [alert for one in seen for alert in rules.judge(one, statistics_of(one.sample.array))]
         return [(alert.rule, alert.since) for alert in found + rules.idle()]
 
     before = resolve_rules({"all_zero": {"patience": 4}})

@@ -86,7 +86,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "so it cannot cause a hang":
             "test_monitor_distributed::test_ranks_log_shards_without_a_collective_and_the_reader_makes_them_whole",
         "the same array always gives the same result":
-            "test_monitor_array_statistics::test_the_same_array_always_gives_the_same_result",
+            "test_vocabulary_array_statistics::test_the_same_array_always_gives_the_same_result",
         "NaN is reported even if it follows":
             "test_monitor_causes::test_nan_is_told_though_it_follows_from_a_cause",
         "or nothing has arrived for `silent_secs`": "test_monitor_silence::test_silence_is_told_once_and_learned_from",

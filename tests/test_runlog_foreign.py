@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from seams import (
+    EDGES,
     EVENTS,
     LIGHTNING,
     Budget,
@@ -27,7 +28,6 @@ from seams import (
 )
 
 from torcheer.errors import ArchiveDamaged
-from torcheer.samples import EDGES
 
 WRITTEN = Path(__file__).parent / "data" / "tensorboard"  # by torch.utils.tensorboard of torch 2.11, tensorboard 2.21
 FILE = WRITTEN / "events.out.tfevents.1000.fixture.0"

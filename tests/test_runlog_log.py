@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from archive_checks import disk
 from children import Child, run_python
-from seams import FollowedLog, LogWriter, RunLog, TableHead, decode_cell, encode_cell, summary_of
+from seams import BINS, FollowedLog, LogWriter, RunLog, TableHead, decode_cell, encode_cell, statistics_of
 from waiting import wait_until
 
 from torcheer.archive import Archive
 from torcheer.records import Sample
-from torcheer.samples import BINS, Alert, Delivery
+from torcheer.samples import Alert, Delivery
 
 
 def writer(run: Path, name: str = "live") -> LogWriter:
@@ -138,15 +138,15 @@ def test_statistics_and_histograms_are_tables(tmp_path: Path) -> None:
     log = writer(tmp_path, "watch")
     for step in range(5):
         array = np.arange(1.0, 9.0) * (step + 1)
-        log.value(Delivery(Sample(step, "conv", "output", array=array)), summary_of(array))
-        log.value(Delivery(Sample(step, "loss", "metric", array=np.array(0.5))), summary_of(0.5))
+        log.value(Delivery(Sample(step, "conv", "output", array=array)), statistics_of(array))
+        log.value(Delivery(Sample(step, "loss", "metric", array=np.array(0.5))), statistics_of(0.5))
     log.close()
     found = FollowedLog(tmp_path)
     assert found.refresh() == {"conv output", "metric"}
     (table,) = found.statistics.values()
     assert (table.head.name, table.head.title, table.head.x) == ("conv output", "conv · output", "Step")
     assert table.columns["maximum"] == [8.0 * (step + 1) for step in range(5)]
-    assert table.columns["histogram"][4] == list(summary_of(np.arange(1.0, 9.0) * 5).histogram)
+    assert table.columns["histogram"][4] == list(statistics_of(np.arange(1.0, 9.0) * 5).histogram)
     assert next(one for one in table.head.columns if one.name == "histogram").shape == (BINS,)
     assert [one.name for one in table.head.columns if one.plotted] == ["minimum", "maximum", "mean"]
     assert found.tables["metric"].columns == {"Step": list(range(5)), "loss": [0.5] * 5}
@@ -156,12 +156,12 @@ def test_metrics_of_one_step_are_one_row_also_if_they_were_committed_apart(tmp_p
     log = writer(tmp_path, "watch")
     for step in range(4):
         for name in ("loss", "accuracy"):
-            log.value(Delivery(Sample(step, name, "metric", array=np.array(0.5))), summary_of(0.5))
+            log.value(Delivery(Sample(step, name, "metric", array=np.array(0.5))), statistics_of(0.5))
             if step == 2:
                 log.commit()  # as the clock may have it
         if step:
             late = Sample(step - 1, "step_secs", "metric", array=np.array(0.1))
-            log.value(Delivery(late), summary_of(0.1))
+            log.value(Delivery(late), statistics_of(0.1))
     log.close()
     found = FollowedLog(tmp_path)
     found.refresh()

@@ -21,7 +21,7 @@ from seams import (
     ranked,
     sample_row,
     split_rank,
-    summary_of,
+    statistics_of,
 )
 
 import torcheer as tl
@@ -45,18 +45,18 @@ numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
 @given(st.lists(st.lists(numbers, min_size=1, max_size=20), min_size=1, max_size=5))
 def test_merged_statistics_are_those_of_all_numbers(parts: list[list[float]]) -> None:
     arrays = [np.array(part) for part in parts]
-    rows = [sample_row(Delivery(Sample(0, "a", "output", array=array)), summary_of(array)) for array in arrays]
+    rows = [sample_row(Delivery(Sample(0, "a", "output", array=array)), statistics_of(array)) for array in arrays]
     merged, totals = merge_statistics(
         np.array([row.statistics for row in rows]),
         np.array([[*row.counts, 0] for row in rows]),
         np.zeros(len(rows), int),
     )
-    whole = summary_of(np.concatenate(arrays))
+    whole = statistics_of(np.concatenate(arrays))
     found = dict(zip(STATISTICS, merged[0])) | dict(zip(COUNTS, totals[0]))
     for name in ("count", "zeros", "nans", "infs"):
         assert found[name] == getattr(whole, name)
     for name in ("minimum", "maximum"):
-        np.testing.assert_equal(found[name], getattr(whole, name))
+        np.testing.assert_array_equal(found[name], getattr(whole, name))  # 0 equals −0
     scale = max((abs(one) for part in parts for one in part if np.isfinite(one)), default=1.0)
     for name in ("mean", "std", "norm"):
         np.testing.assert_allclose(found[name], getattr(whole, name), rtol=1e-9, atol=1e-9 * scale)

@@ -23,7 +23,7 @@ from seams import (
     about_log,
     from_bytes,
     resolve_rules,
-    summary_of,
+    statistics_of,
 )
 from waiting import wait_until
 
@@ -42,7 +42,7 @@ def logged(folder: Path, values: list[Delivery], keep: tuple[str, ...] = (), con
     told: list[str] = []
     log = LogWriter(folder, "watch", keep=keep, tell=told.append, continues=continues)
     for one in values:
-        log.value(one, summary_of(one.sample.array))
+        log.value(one, statistics_of(one.sample.array))
     log.close()
     return told
 
@@ -65,7 +65,7 @@ def test_a_step_is_one_frame_with_a_row_for_each_key(tmp_path: Path) -> None:
 def test_a_step_may_come_in_several_frames(tmp_path: Path) -> None:
     log = LogWriter(tmp_path, "watch", tell=pytest.fail)
     for number in range(4):
-        log.value(sent(7, f"layer{number}", "output", [1.0, 2.0]), summary_of([1.0, 2.0]))
+        log.value(sent(7, f"layer{number}", "output", [1.0, 2.0]), statistics_of([1.0, 2.0]))
         log.commit()
     log.close()
     assert Archive(tmp_path / "log" / "watch").steps == [7] * 4
@@ -75,7 +75,7 @@ def test_a_step_may_come_in_several_frames(tmp_path: Path) -> None:
 
 def test_what_waits_is_committed_though_nothing_follows_it(tmp_path: Path) -> None:
     log = LogWriter(tmp_path, "watch", tell=pytest.fail)
-    log.value(sent(0, "a", "output", [1.0]), summary_of([1.0]))
+    log.value(sent(0, "a", "output", [1.0]), statistics_of([1.0]))
     assert wait_until(lambda: log.tick() or Archive(tmp_path / "log" / "watch").frames)
     assert Archive(tmp_path / "log" / "watch").steps == [0]
     log.close()
@@ -196,7 +196,7 @@ def test_alerts_of_a_run_before_are_hidden_too(tmp_path: Path) -> None:
     for number in range(2):
         log = LogWriter(tmp_path, "watch", tell=pytest.fail)
         for one in run_of(range(5), 1.0):
-            log.value(one, summary_of(one.sample.array))
+            log.value(one, statistics_of(one.sample.array))
         log.alert(Alert("dead_relu", "a", "output", 4, 2, f"run {number}", "rest"))
         log.close()
     assert [one.what for one in open_watch(tmp_path).alerts] == ["run 1"]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_python
-from seams import LAYER, FollowedLog, Plan, WatchAnalysis, resolve_rules, summary_of
+from seams import BINS, LAYER, PERCENTILES, FollowedLog, Plan, WatchAnalysis, resolve_rules, statistics_of
 
 from torcheer.archive import Archive, Writer
 from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
 from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.samples import BINS, PERCENTILES, Delivery
+from torcheer.samples import Delivery
 
 RANDOM = np.random.default_rng(0)
 ARRAYS = {step: RANDOM.standard_normal((4, 8)).astype(np.float32) * (step + 1) for step in range(0, 60, 20)}
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_series_has_an_array_for_each_statistic(folder: Path) -> None:
     watched = open_watch(folder)
     series = watched["features.3", "output"]
-    expected = [summary_of(array) for array in ARRAYS.values()]
+    expected = [statistics_of(array) for array in ARRAYS.values()]
     for name in ("minimum", "maximum", "mean", "std", "norm", "count", "zeros", "nans", "infs", "stride"):
         assert getattr(series, name).tolist() == [getattr(one, name) for one in expected], name
     assert series.steps.tolist() == [0, 20, 40] and series.time_secs.tolist() == [100, 120, 140]
@@ -191,7 +191,7 @@ def test_what_a_person_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(folder.parent)
     watched = open_watch("w")
     assert repr(watched) == "<Watched w: steps 0 to 40, 4 keys, 1 alert, ended>"
-    norm = [f"{summary_of(ARRAYS[40]).norm:.4g}", f"{summary_of(ARRAYS[40]).std:.4g}"]
+    norm = [f"{statistics_of(ARRAYS[40]).norm:.4g}", f"{statistics_of(ARRAYS[40]).std:.4g}"]
     assert repr(watched["head"]).startswith("<Series head (output): 3 looks, steps 0 to 40; last mean ")
     lines = str(watched).splitlines()
     assert lines[0] == "Watched w: steps 0 to 40, 4 keys, 1 alert, ended"
@@ -261,7 +261,7 @@ def test_an_index_that_is_cut_anywhere_is_read_up_to_there(folder: Path, tmp_pat
         assert steps == [0, 20, 40][: len(steps)]
         seen.add(len(steps))
         for key in watched:
-            expected = 1.5 if key[0] == "loss" else summary_of(ARRAYS[0]).mean
+            expected = 1.5 if key[0] == "loss" else statistics_of(ARRAYS[0]).mean
             assert watched[key].mean[0] == expected
     assert seen == {0, 1, 2, 3}
 

@@ -99,7 +99,7 @@ def test_a_slice_is_cut_of_both_sides_and_of_their_difference(files: ComparisonS
     numbers = np.frombuffer(answer_slice(files, ask)()[-24:], np.float32).reshape(2, 3)
     assert np.array_equal(numbers, (weights(0.5)["head.weight"] - weights()["head.weight"])[1:3, 2:5])
     statistics = answer_statistics(files, AskStatistics(2, "head.weight", "Difference"))()
-    assert statistics.mean == pytest.approx(0.5, rel=1e-5)
+    assert dict(statistics.measured)["mean"] == pytest.approx(0.5, rel=1e-5)
 
 
 def test_what_one_side_lacks_says_so(files: ComparisonSource) -> None:

@@ -30,7 +30,7 @@ from seams import (
     log_reader,
     log_source,
     open_source,
-    summary_of,
+    statistics_of,
     to_json,
 )
 from studio_hosts import NETWORK, started
@@ -330,7 +330,7 @@ def test_what_a_viewer_holds_of_a_watch_does_not_grow_with_its_steps(
 ) -> None:
     monkeypatch.setattr(log_source, "_SCAN_SECS", 0.0)
     monkeypatch.setattr(followed_log, "_MOST_NUMBERS", 60_000)
-    array, summary = np.arange(8.0), summary_of(np.arange(8.0))
+    array, summary = np.arange(8.0), statistics_of(np.arange(8.0))
 
     def followed(run: Path) -> tuple[LogSource, list[int]]:
         """What a source holds of 3000 steps, and the memory in use after each thousand."""

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import torch
 from models import small
-from seams import KERNEL_COLUMNS as COLUMNS
-from seams import MemoryCopy, Ring, RingReader, fused_kernels, reduce
+from seams import MemoryCopy, Ring, RingReader, fused_kernels, reduce, summed_rows
 from torch import Tensor, nn
 from watch_checks import Probed, batch
 
@@ -35,16 +34,15 @@ def numbers_at(address: int, count: int, stride: int, kind: torch.dtype) -> Tens
 def sum_rows_on_the_cpu(table: Tensor, sums: Tensor, samples: Tensor, checked: int) -> None:
     """What the kernels do, by torch's own operations."""
     kind = samples.dtype
-    for entry in table.view(-1, COLUMNS).tolist():
+    for entry in table.view(-1, fused_kernels.COLUMNS).tolist():
         address, minus, count, stride, sampled, kept, place, whole, row = entry
         numbers = numbers_at(address, count, stride, kind)
         if minus:
             numbers = numbers - numbers_at(minus, count, 1, kind)
         first = PARTS * (row % 2) // 2  # in any of the parts
-        sums[row, :, 4], sums[row, :, 5] = math.inf, -math.inf
-        sums[row, first, :7] = reduce(numbers)[:7]
-        sums[row, first, 1] **= 2
-        sums[row, 0, 7] = float(whole and not torch.isfinite(numbers_at(address, whole, 1, kind)).all())
+        sums[row, :, 2], sums[row, :, 3] = math.inf, -math.inf
+        sums[row, first, :8] = torch.from_numpy(summed_rows(reduce(numbers)[None], [count])[0])
+        sums[row, 0, 8] = float(whole and not torch.isfinite(numbers_at(address, whole, 1, kind)).all())
         samples[place : place + kept] = numbers[::sampled]
 
 
@@ -54,7 +52,7 @@ def batches_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     launched: list[int] = []
 
     def sum_rows(table: Tensor, *others: Any) -> None:
-        launched.append(table.numel() // COLUMNS)
+        launched.append(table.numel() // fused_kernels.COLUMNS)
         sum_rows_on_the_cpu(table, *others)
 
     monkeypatch.setattr(fused_kernels, "can_fuse", lambda device, kind: kind in fused_kernels.KINDS)
@@ -136,8 +134,8 @@ def make_batch(sizes: list[int]) -> SampleBatch:
                         sampled=2, flags=["frozen"])
         )  # fmt: skip
         moments.extend((12.5, number, 7))
-        sums[number, number, :4] = values.sum(), (values**2).sum(), np.count_nonzero(values), 0
-        sums[number, :, 4], sums[number, :, 5] = 0, size - 1
+        sums[number, :, 2], sums[number, :, 3] = math.inf, -math.inf
+        sums[number, number, :8] = size, 1, 0, size - 1, values.mean(), values.std(), 0, 0
         kept = values[::2].tobytes()
         samples += kept + bytes(-len(kept) % 16)
     parts = [np.frombuffer(moments.tobytes(), np.uint8), sums.reshape(-1), np.frombuffer(samples, np.uint8)]

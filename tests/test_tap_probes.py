@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 from models import small
-from seams import summarise
 from torch import nn
 from watch_checks import EVERYTHING, Probed, batch, hooks_of, train
+
+from torcheer.samples import summarise
 
 
 def reference(model: nn.Sequential, x: torch.Tensor, y: torch.Tensor) -> dict[tuple[str, str], torch.Tensor]:

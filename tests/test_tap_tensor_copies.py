@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from seams import Fetcher, Ring, RingReader, Sender, all_finite, offer, reduce, subsample
-from seams import summary_of as summary_of_array
+from seams import Fetcher, Ring, RingReader, Sender, Statistics, all_finite, offer, reduce, subsample, summed_rows
+from seams import statistics_of as summary_of_array
 from torch import Tensor
 
-from torcheer.samples import Delivery, statistics_of_sums
+from torcheer.samples import Delivery
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EIGHT_BITS = (
@@ -278,6 +278,11 @@ CASES = {
 }
 
 
+def reduced(tensor: Tensor) -> Statistics:
+    """What the training process is sent of a value."""
+    return Statistics.of_row(summed_rows(reduce(tensor)[None].cpu(), [tensor.numel()])[0].tolist())
+
+
 def check_summary(found: Any, tensor: Tensor) -> None:
     numbers = tensor.float() if tensor.dtype in (torch.bfloat16, torch.float8_e5m2) else tensor
     expected = summary_of_array(numbers.cpu().numpy())
@@ -289,7 +294,7 @@ def check_summary(found: Any, tensor: Tensor) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_sum_on_the_device_is_that_of_the_child(case: str) -> None:
-    check_summary(statistics_of_sums(CASES[case].numel(), 1, *reduce(CASES[case]).tolist()[:-1]), CASES[case])
+    check_summary(reduced(CASES[case]), CASES[case])
 
 
 def test_of_a_large_weight_a_sample_is_summed_up_and_all_of_it_looked_at(way: Way) -> None:
@@ -353,7 +358,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @on_gpu
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_sums_up_as_the_child_does(case: str) -> None:
-    check_summary(statistics_of_sums(CASES[case].numel(), 1, *reduce(CASES[case].cuda()).tolist()[:-1]), CASES[case])
+    check_summary(reduced(CASES[case].cuda()), CASES[case])
 
 
 @on_gpu

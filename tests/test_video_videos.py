@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from leftovers import open_files
 from seams import MOST_NAME_BYTES as MOST_BYTES
-from seams import Videos, palette, safe, settle
+from seams import Statistics, Videos, palette, safe, settle
 from video_checks import SMALL, bits, decoded, paths, sent, step_in
 
 from torcheer.errors import BadArgument
-from torcheer.samples import Statistics
 
 
 def videos(folder: Path, said: list[dict[str, Any]], **settings: Any) -> Videos:
@@ -86,7 +85,7 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
 def test_what_was_summed_up_elsewhere_adds_no_frame(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = []
     all_videos = videos(tmp_path, said)
-    nothing = Statistics(9, 0, 1, 0.5, 0.1, 1, 0, 0, 0)
+    nothing = Statistics(9, 0, 0, 1, 0.5, 0.1)
     all_videos.take(sent(np.zeros(0), summary=nothing))
     all_videos.close()
     assert not said

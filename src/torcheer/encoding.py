@@ -260,9 +260,10 @@ def real_numbers(array: Any) -> NDArray[Any]:
     values: NDArray[Any] = np.asarray(array)
     kind = values.dtype.kind
     if kind == "c":
-        return np.asarray(np.abs(values))
+        with np.errstate(all="ignore"):
+            return np.asarray(np.abs(values.astype(np.complex128)))  # no float32 holds some magnitudes of two of them
     if kind == "f" and values.dtype.itemsize in (4, 8):
-        return values
-    if kind in "iu" and values.dtype.itemsize > 2:
+        return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
+    if kind in "fiu" and values.dtype.itemsize > 2:
         return values.astype(np.float64)
     return values.astype(np.float32)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,33 +17,32 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of, numbers_of, real_numbers
+from torcheer.encoding import MemoryCopy, Offer, address_of, bytes_of, crc32, numbers_of, real_numbers
 from torcheer.public_names import PublicClass
 from torcheer.records import Sample
+from torcheer.vocabulary.array_statistics import (
+    NONFINITE,
+    SUMMED,
+    Statistics,
+    merge_rows,
+    statistics_of,
+    statistics_of_each,
+)
 
 Key = tuple[str, str]  # layer, variable
 SendMessage = Callable[[dict[str, Any]], object]  # sends one message to the training process: {"kind": "alert", …}
 
-PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
-LEAST_POWER, _GREATEST = -36, 20  # powers of two: 1.5e-11 and 1.0e6
-_POSITIVE = [2.0**power for power in range(LEAST_POWER, _GREATEST + 1)]
-# The outermost bins are unbounded; the middle one holds zero. A power of two belongs to the bin away from zero.
-EDGES: tuple[float, ...] = (-math.inf, *(-edge for edge in reversed(_POSITIVE)), *_POSITIVE, math.inf)
-BINS = len(EDGES) - 1
 DISK_FULL = "disk_full"  # an alert like those of rules, for failed writes
 NAN_INF = "nan_inf"  # the rule about NaN and infinities; a live view finds those it shows without a watch
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _NAMED: Final = 5  # keys whose dropped counts are listed
 
-SUMS: Final = 8  # total, squares, count of nonzero numbers, of NaN, least, greatest, count of those not finite,
-# and whether any number of the tensor, also of those not summed up, is not finite
-NONFINITE: Final = 6  # the place of those two: both zero where every number is finite
+SUMS: Final = len(SUMMED) + 1  # those, and whether any number of the tensor, also one not summed up, is not finite
 PARTS: Final = 16  # of a value, each summed up for itself
 MOMENTS: Final = 3  # time, count of the key's values so far, step
 ALIGNMENT: Final = 16
 _NUMBER_BYTES: Final = 8
-_SAFE: Final = 1e140  # squares of numbers up to this, a few billions of them, can be summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,108 +75,33 @@ class Delivery:
         return self.sample.layer, self.sample.variable
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Statistics of one array: of its finite numbers, except for the counts.
-
-    NaN where there are none.
-    """
-
-    count: int  # of all numbers
-    minimum: float
-    maximum: float
-    mean: float
-    std: float  # of the population
-    norm: float  # Euclidean
-    zeros: int
-    nans: int
-    infs: int
-    percentiles: tuple[float, ...] = ()  # at PERCENTILES
-    histogram: tuple[int, ...] = ()  # in the bins of EDGES, which do not depend on the data
-    stride: int = 1  # computed over every n-th number
+def summarise(delivery: Delivery) -> Statistics:
+    """The statistics of a value; those sent with it, where it was reduced on its device."""
+    if delivery.summary is None:
+        return statistics_of(delivery.sample.array, delivery.stride)
+    if delivery.summary.histogram or not delivery.sample.array.size:
+        return delivery.summary
+    return delivery.summary.with_sample(
+        real_numbers(delivery.sample.array.reshape(-1))
+    )  # some of its numbers were sent along
 
 
-class Moments:
-    """Mean, deviation and norm of real numbers that come in chunks, and their extremes; NaN and infinity are left out.
-
-    Chunks are joined by the difference of their means, as Chan and others do, in units of the largest number where its
-    square would overflow or vanish: sums of squares cancel where numbers lie far from zero.
-    """
-
-    def __init__(self) -> None:
-        self.finite = self.zeros = self.nans = self.infs = 0
-        self.minimum, self.maximum = math.inf, -math.inf
-        self._unit, self._mean, self._squares = 1.0, 0.0, 0.0  # squares of what the numbers differ from the mean by
-
-    def add(self, chunk: NDArray[Any]) -> None:
-        """Add real numbers of any shape."""
-        numbers = chunk.reshape(-1).astype(np.float64, copy=False)
-        finite = numbers[is_finite] if not (is_finite := np.isfinite(numbers)).all() else numbers
-        nans = int(np.count_nonzero(np.isnan(numbers))) if finite.size < numbers.size else 0
-        self.nans, self.infs = self.nans + nans, self.infs + numbers.size - finite.size - nans
-        self.zeros += finite.size - int(np.count_nonzero(finite))
-        if finite.size:
-            self.minimum, self.maximum = min(self.minimum, float(finite.min())), max(self.maximum, float(finite.max()))
-            self._rescale(max(-self.minimum, self.maximum))
-            self._join(finite if self._unit == 1.0 else finite / self._unit)
-
-    def _rescale(self, greatest: float) -> None:
-        unit = greatest if greatest > _SAFE or 0 < greatest < 1 / _SAFE else 1.0
-        ratio = self._unit / unit
-        self._unit, self._mean, self._squares = unit, self._mean * ratio, self._squares * ratio * ratio
-
-    def _join(self, numbers: NDArray[np.float64]) -> None:
-        mean = float(numbers.mean())
-        differences, shift, total = numbers - mean, mean - self._mean, self.finite + numbers.size
-        self._squares += float(differences @ differences) + shift * shift * self.finite * numbers.size / total
-        self._mean += shift * (numbers.size / total)
-        self.finite = total
-
-    @property
-    def mean(self) -> float:
-        """NaN where there is no number; rounding does not move it out of range."""
-        return min(max(self._mean * self._unit, self.minimum), self.maximum) if self.finite else math.nan
-
-    @property
-    def std(self) -> float:
-        """Of all numbers, not of a sample: a constant array has 0."""
-        if not self.finite:
-            return math.nan
-        return math.sqrt(self._squares / self.finite) * self._unit if self.minimum < self.maximum else 0.0
-
-    @property
-    def norm(self) -> float:
-        """The root of the sum of squares."""
-        return math.sqrt(self._squares + self.finite * self._mean * self._mean) * self._unit
+def summarise_together(deliveries: Sequence[Delivery]) -> list[Statistics]:
+    """The same of many values, with few operations for all small ones."""
+    unknown = [delivery for delivery in deliveries if delivery.summary is None]
+    known = iter(statistics_of_each([each.sample.array for each in unknown], [each.stride for each in unknown]))
+    return [next(known) if delivery.summary is None else summarise(delivery) for delivery in deliveries]
 
 
-def moments_of(array: NDArray[Any]) -> Moments:
-    """Return the moments of an array of any type, complex numbers by magnitude."""
-    moments = Moments()
-    moments.add(real_numbers(array))
-    return moments
+def has_nonfinite(header: dict[str, Any]) -> bool:
+    """Whether a record says that a number of its value is not finite."""
+    sums = header.get("sums")  # the stride, and a row of SUMMED
+    return header.get("finite") is False or (sums is not None and any(sums[1 + NONFINITE :]))
 
 
-def statistics_of_sums(
-    count: int, stride: int, total: float, norm: float, nonzero: float, nans: float, minimum: float, maximum: float,
-    nonfinite: float, deviation: float = math.nan,
-) -> Statistics:  # fmt: skip
-    """Make the statistics of `count` numbers, every `stride`-th of a tensor, of what a device has summed up of them.
-
-    - `deviation`: the norm of what they differ from their mean by; without it, it follows from `norm`: a kernel that
-      takes numbers of 32 bits sums their squares in 64
-    """
-    finite = count - int(nonfinite)
-    infs = int(nonfinite - nans)
-    if not finite:
-        none = math.nan
-        return Statistics(count, none, none, none, none, none, 0, int(nans), infs, stride=stride)
-    mean = min(max(total / finite, minimum), maximum)
-    if math.isnan(deviation):
-        deviation = math.sqrt(max(norm * norm - finite * mean * mean, 0.0))
-    std = deviation / math.sqrt(finite) if minimum < maximum else 0.0
-    zeros = finite - int(nonzero)
-    return Statistics(count, minimum, maximum, mean, std, norm, zeros, int(nans), infs, stride=stride)
+def bits_hash(array: Any, stride: int) -> int:
+    """A checksum of an array's bits, every `stride`-th number of a tensor; the stride stands above its 32 bits."""
+    return crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8)) | stride << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +184,10 @@ def split_batch(description: dict[str, Any], payload: Any) -> list[tuple[dict[st
     moments, place = _table(view, 0, len(rows), MOMENTS)
     parts, place = _table(view, place, len(rows), PARTS * SUMS)
     values = []
-    for row, moment, sums in zip(rows, moments.tolist(), _sums(parts.reshape(-1, PARTS, SUMS))):
-        header = _header(row, moment, sums)
+    parts = parts.reshape(-1, PARTS, SUMS)
+    merged, is_unsure = merge_rows(parts[..., :-1]), parts[..., -1].max(1) > 0
+    for row, moment, sums, unsure in zip(rows, moments.tolist(), merged.tolist(), is_unsure.tolist()):
+        header = _header(row, moment, sums, unsure)
         if description["message"]:
             header["message"] = description["message"]
         end = place + bytes_of(header["type"], tuple(header["shape"]))
@@ -277,23 +202,15 @@ def _table(view: memoryview, place: int, rows: int, columns: int) -> tuple[NDArr
     return np.frombuffer(view[place:end], "<f8").reshape(rows, columns), end
 
 
-def _sums(parts: NDArray[np.float64]) -> list[list[float]]:
-    """The sums of each value: of its finite numbers, the norm in place of the squares."""
-    sums = parts.sum(1)
-    sums[:, 1] = np.sqrt(sums[:, 1])
-    sums[:, 4], sums[:, 5] = parts[:, :, 4].min(1), parts[:, :, 5].max(1)
-    return [list(row) for row in sums.tolist()]
-
-
-def _header(row: dict[str, Any], moment: list[float], sums: list[float]) -> dict[str, Any]:
+def _header(row: dict[str, Any], moment: list[float], sums: list[float], unsure: bool) -> dict[str, Any]:
     stride, numbers, sampled = row["stride"], row["numbers"], row["sampled"]
     time_secs, count, step = moment
     header = {name: row[name] for name in ("layer", "variable", "type", "device", "whole")}
     header |= {"item": -1, "step": int(step), "count": int(count), "time_secs": time_secs, "stride": stride * sampled}
     header["shape"] = row["whole"] if stride * sampled == 1 else [-(-numbers // sampled)]
-    header["sums"] = [numbers, stride, *sums[:-1]]
+    header["sums"] = [stride, *sums]
     if stride > 1:
-        header["finite"] = not sums[-2] and not sums[-1]
+        header["finite"] = not (has_nonfinite(header) or unsure)
     return header | dict.fromkeys(row["flags"], True)
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.monitor.watch_settings import ends_run, stops
 from torcheer.records import Sample
 from torcheer.runlog.log_frames import METRICS
-from torcheer.samples import Alert, Delivery
+from torcheer.samples import Alert, Delivery, summarise
 
 
 class MetricJudge:

@@ -21,7 +21,6 @@ from torcheer.host.follow.described_model import DescribedModel
 from torcheer.host.live_numbers import MetricRows
 from torcheer.integrations.loop_settings import plain_settings
 from torcheer.integrations.metric_judge import MetricJudge, is_number
-from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.model_watch import Watch, check_single_process
 from torcheer.monitor.watch_settings import WatchSettings
 from torcheer.network.network_records import Network
@@ -39,6 +38,7 @@ from torcheer.runlog.tables.histogram_rows import histogram_head, rebinned
 from torcheer.samples import Alert
 from torcheer.tap.device_memory import device_memory
 from torcheer.terminal import folded, notice_alert, warn_or_print
+from torcheer.vocabulary.array_statistics import statistics_of
 from torcheer.wire.json_codec import to_json
 
 WRITER: Final = "live"  # the loop's own name in the log of a run
@@ -131,7 +131,7 @@ class OutsideRun(metaclass=PublicClass):
         """Log the distribution of an array or tensor, in the bins that a watch has."""
         if not self.closed:
             numbers = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else values
-            self._histogram(name, list(summary_of(numbers).histogram), step)
+            self._histogram(name, list(statistics_of(numbers).histogram), step)
 
     def histogram_counts(self, name: str, limits: Sequence[float], counts: Sequence[float], step: int) -> None:
         """Log a histogram that was made elsewhere; `limits` are the upper edges of its bins."""

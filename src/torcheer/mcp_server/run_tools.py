@@ -22,10 +22,10 @@ from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.media.media_files import png_bytes
 from torcheer.runlog.run_folder import RunFolder
 from torcheer.runlog.watch_reader import Watched
-from torcheer.samples import moments_of
 from torcheer.studio.runs.foreign_run import FOREIGN, ForeignRun, read_foreign
 from torcheer.studio.sources.open_source import index_of, kind_of
 from torcheer.terminal import did_you_mean
+from torcheer.vocabulary.array_statistics import SUMMED, facts_of
 
 MOST_ROWS, MOST_NUMBERS, MOST_NAMES = 500, 1000, 2000  # of one answer: a program reads it as text
 MOST_READ = 1 << 26  # numbers that are brought into memory for an answer
@@ -114,7 +114,8 @@ class RunTools:
         first axes, to look at a part of a large value.
         """
         array, at = self._array(path, layer, variable, step, index)
-        answer = {"layer": layer, **at, "shape": list(array.shape), "dtype": str(array.dtype), **_statistics(array)}
+        facts = {name: _cell(number) for name, number in facts_of(array).items()}
+        answer = {"layer": layer, **at, "shape": list(array.shape), "dtype": str(array.dtype), **facts}
         if array.size <= MOST_NUMBERS:
             answer["numbers"] = _plain(array)
         return answer
@@ -238,7 +239,7 @@ def _layers(opened: Any) -> list[dict[str, Any]]:
 
 def _last(series: Any) -> dict[str, Any]:
     """The newest statistics of a watched value."""
-    return {name: _plain(getattr(series, name)[-1:])[0] for name in ("mean", "std", "minimum", "maximum", "nans")}
+    return {name: _plain(getattr(series, name)[-1:])[0] for name in SUMMED}
 
 
 def _has(watch: Watched, layer: str) -> bool:
@@ -255,17 +256,6 @@ def _step(step: int, steps: Sequence[int], layer: str) -> int:
             f"{layer!r} was kept at {len(steps)} steps from {steps[0]} to {steps[-1]}, not at {step}"
         )
     return step
-
-
-def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    moments = moments_of(array)
-    facts: dict[str, Any] = {"count": int(array.size), "not_finite": int(array.size - moments.finite)}
-    if moments.finite:
-        facts |= {
-            "mean": moments.mean, "std": moments.std, "minimum": moments.minimum, "maximum": moments.maximum,
-            "zeros": moments.zeros,
-        }  # fmt: skip
-    return facts
 
 
 def _grey(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

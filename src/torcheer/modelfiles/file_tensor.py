@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import bytes_of, from_bytes, numbers_of, real_numbers
+from torcheer.encoding import bytes_of, from_bytes, numbers_of
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
 from torcheer.ranks import Shard, assemble
-from torcheer.samples import Moments
 from torcheer.terminal import human_shape, short_repr
+from torcheer.vocabulary.array_statistics import Summation
 from torcheer.vocabulary.dtypes import DTYPES
 
 Array = NDArray[Any]
@@ -155,17 +155,12 @@ class FileTensor:
         for start in range(0, count if self.size else 0, step):
             yield self.rows(start, start + step)
 
-    def statistics(self) -> dict[str, float | int]:
-        """Exact statistics of all its numbers, in bounded memory: mean, std, min, max, zeros, nan, inf."""
-        moments = Moments()
-        with np.errstate(all="ignore"):
-            for chunk in self.chunks():
-                moments.add(real_numbers(chunk))
-        extremes = (moments.minimum, moments.maximum) if moments.finite else (np.nan, np.nan)
-        return {
-            "mean": moments.mean, "std": moments.std, "min": extremes[0], "max": extremes[1], "zeros": moments.zeros,
-            "nan": moments.nans, "inf": moments.infs,
-        }  # fmt: skip
+    def statistics(self) -> dict[str, Any]:
+        """Exact statistics of all its numbers, in bounded memory, by the names of `array_statistics.TABLE`."""
+        summation = Summation()
+        for chunk in self.chunks():
+            summation.add(chunk)
+        return summation.finish().facts()
 
 
 def placed(

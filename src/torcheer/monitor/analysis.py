@@ -10,12 +10,12 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
-from torcheer.monitor.array_statistics import bits_hash, summarise, summarise_together
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
 from torcheer.runlog.log_writer import LogWriter
-from torcheer.samples import Alert, Delivery, SendMessage, Statistics, place_in
+from torcheer.samples import Alert, Delivery, SendMessage, bits_hash, place_in, summarise, summarise_together
 from torcheer.terminal import folded
+from torcheer.vocabulary.array_statistics import Statistics
 from torcheer.wire.notify.notifier import notify_from
 
 _LEAST_PAUSES = 5  # pauses needed to know their usual length

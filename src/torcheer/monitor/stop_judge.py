@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.rules import RULES, Rules
 from torcheer.monitor.watch_settings import ends_run
-from torcheer.samples import Alert, Delivery
+from torcheer.samples import Alert, Delivery, summarise
 
 ANSWER_SECS: Final = 1.0  # that a watched step waits, at most, for the child's verdict on a rule with a history
 _NAMED_SECS: Final = 2.0  # that a loop which stops waits, at most, for the child to name the value

@@ -13,8 +13,9 @@ from torcheer.encoding import refusal, type_name
 from torcheer.records import Sample
 from torcheer.runlog.log_frames import COLUMNS, LAYER, METRICS, encode_column
 from torcheer.runlog.volume.packed_histograms import pack_histograms
-from torcheer.samples import BINS, PERCENTILES, Delivery, Statistics
+from torcheer.samples import Delivery
 from torcheer.selection import matches_value
+from torcheer.vocabulary.array_statistics import BINS, PERCENTILES, Statistics
 
 
 class Buffer:

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from torcheer.runlog.table_cells import MOST_NUMBERS, cell_of
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.samples import PERCENTILES
+from torcheer.vocabulary.array_statistics import PERCENTILES
 
 LAYER: Final = "(watch)"
 STATISTICS: Final = (

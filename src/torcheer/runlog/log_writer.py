@@ -45,7 +45,8 @@ from torcheer.runlog.table_cells import frozen_cells
 from torcheer.runlog.table_records import TableHead
 from torcheer.runlog.volume.log_budget import LogBudget
 from torcheer.runlog.volume.log_chunks import last_archive, next_archive
-from torcheer.samples import Account, Alert, Delivery, Statistics, disk_full
+from torcheer.samples import Account, Alert, Delivery, disk_full
+from torcheer.vocabulary.array_statistics import Statistics
 
 _SYNC_SECS: Final = 10.0  # of what was committed, at most, a power failure takes
 

@@ -27,9 +27,10 @@ from torcheer.runlog.ranks.rank_values import RankValues
 from torcheer.runlog.volume.log_chunks import is_chunk
 from torcheer.runlog.watched_values import Columns, WatchedValues
 from torcheer.runlog.writer_log import WriterLog
-from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
+from torcheer.samples import Account, Alert, Key
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 from torcheer.terminal.streams import encodable
+from torcheer.vocabulary.array_statistics import EDGES, PERCENTILES
 
 if TYPE_CHECKING:
     import pandas

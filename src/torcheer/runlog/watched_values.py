@@ -15,7 +15,8 @@ from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.runlog.log_frames import COLUMNS, COUNTS, LAYER, METRICS, STATISTICS, Frame, are_described, number_columns
 from torcheer.runlog.log_openings import Held, Row, rows_of
 from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
-from torcheer.samples import BINS, PERCENTILES, Key
+from torcheer.samples import Key
+from torcheer.vocabulary.array_statistics import BINS, PERCENTILES
 
 Array = NDArray[Any]
 Columns = dict[str, list[Any]]

@@ -22,7 +22,8 @@ import numpy as np
 
 from torcheer.encoding import Fill, MemoryCopy, Offer, address_of, array_bytes, decode
 from torcheer.errors import BadArgument
-from torcheer.samples import Delivery, Key, SampleBatch, split_batch, statistics_of_sums
+from torcheer.samples import Delivery, Key, SampleBatch, split_batch
+from torcheer.vocabulary.array_statistics import Statistics
 from torcheer.wire.mailboxes import MailboxReader, MailboxWriter
 from torcheer.wire.ring_queue import QueueReader, QueueWriter
 from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, HEAD, TAIL, TAKEN, Memory
@@ -387,7 +388,8 @@ def decode_record(header: dict[str, Any], payload: Any) -> Delivery:
     if "whole" in extras:
         extras["whole"] = tuple(extras["whole"])
     if "sums" in header:
-        extras["summary"] = statistics_of_sums(*header["sums"])
+        stride, *row = header["sums"]
+        extras["summary"] = Statistics.of_row(row, stride)
     return Delivery(decode(header, payload, int(header.get("step", 0))), **extras)
 
 

@@ -434,11 +434,7 @@ export interface TensorStatistics {
   plus_infs: number;
   minus_infs: number;
   zeros: number;
-  least: number; // of the finite numbers, like the following
-  most: number;
-  mean: number;
-  std: number; // of all numbers, not of a sample
-  norm: number; // the root of the sum of squares
+  measured: [string, number][]; // titles and numbers of `vocabulary.array_statistics.TABLE`
   edges: number[]; // of the histogram's bins; none without a finite number
   counts: number[];
   unit_axis: number; // the axis that tells units apart; -1: none does

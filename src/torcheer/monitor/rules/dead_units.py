@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.monitor.array_statistics import SUBSAMPLE_SIZE, as_floats, even_stride
+from torcheer.encoding import real_numbers
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
 from torcheer.samples import Delivery
+from torcheer.vocabulary.array_statistics import SUBSAMPLE_SIZE, even_stride
 
 
 @dataclass
@@ -136,7 +137,7 @@ class Saturation(Rule):
         is_passed_on = before is not None and before.summary == value.summary
         if not is_passed_on or (before is not None and before.layer in self._shares):
             flat = array.reshape(-1)
-            numbers = as_floats(flat[:: even_stride(flat.size, SUBSAMPLE_SIZE)])
+            numbers = real_numbers(flat[:: even_stride(flat.size, SUBSAMPLE_SIZE)])
             margin = self.settings["margin"]
             at_bounds = (numbers > 1 - margin) | (numbers < low + margin)
             self._shares[value.layer] = float(np.count_nonzero(at_bounds)) / numbers.size, low
@@ -173,7 +174,7 @@ def _is_softmax(array: NDArray[Any], value: Observation) -> bool:
         statistics = value.summary
         tolerance = 5 * statistics.std / math.sqrt(statistics.count) + 0.02 * statistics.mean
         return any(abs(statistics.mean - 1 / value.shape[axis]) <= tolerance for axis in (1, -1))
-    rows = as_floats(array[:4])
+    rows = real_numbers(array[:4])
     return any(bool(np.allclose(rows.sum(axis=axis), 1, atol=0.02)) for axis in (1, -1))
 
 

@@ -10,8 +10,9 @@ from torcheer.monitor.rules.causes import EXPLAINS, MISTAKES, Cause, rank
 from torcheer.monitor.rules.loss_fits import LossGradient
 from torcheer.monitor.rules.rule import Finding, Rule, StepValues, Verdict
 from torcheer.monitor.rules.rule_settings import RULES
-from torcheer.samples import Alert, Delivery, Key, Statistics
+from torcheer.samples import Alert, Delivery, Key
 from torcheer.terminal import first_names, plural
+from torcheer.vocabulary.array_statistics import Statistics
 
 _NAMED = 4  # further keys named in an alert
 _LEAST_GAP = 10  # steps with values between two alerts of one rule; faults in between share an alert

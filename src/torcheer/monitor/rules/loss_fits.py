@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.monitor.array_statistics import as_floats
+from torcheer.encoding import real_numbers
 from torcheer.monitor.rules.rule import Observation, array_of
 from torcheer.samples import Delivery
 
@@ -57,8 +57,10 @@ class LossGradient:
         output = self._outputs.get(value.layer)
         if not first or output is None or delivery.stride != 1 or array.shape != output.shape:
             return None
-        earlier = [as_floats(earlier_output) for name, earlier_output in self._outputs.items() if name != value.layer]
-        return fits_of(as_floats(output), as_floats(array), earlier)
+        earlier = [
+            real_numbers(earlier_output) for name, earlier_output in self._outputs.items() if name != value.layer
+        ]
+        return fits_of(real_numbers(output), real_numbers(array), earlier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from torcheer.samples import Delivery, Key, Statistics
+from torcheer.samples import Delivery, Key
+from torcheer.vocabulary.array_statistics import Statistics
 
 if TYPE_CHECKING:
     from torcheer.monitor.rules.loss_fits import LossGradient

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.monitor.array_statistics import as_floats
+from torcheer.encoding import real_numbers
 from torcheer.monitor.rules.dead_units import lower_bound
 from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
-from torcheer.samples import Delivery, Key, Statistics
+from torcheer.samples import Delivery, Key
+from torcheer.vocabulary.array_statistics import Statistics
 
 _ADVICE_WITH_GRADIENT = "give it to the optimizer, with a learning rate that its gradient is large enough for"
 _ADVICE_WITH_STEPS = (
@@ -202,7 +203,7 @@ def _signal(value: Observation, delivery: Delivery) -> float:
         return 0.0
     if array.ndim < 2 or array.shape[0] < 2 or delivery.stride > 1:
         return value.summary.std
-    rows = as_floats(array[:64].reshape(min(64, array.shape[0]), -1)[:, :4096])
+    rows = real_numbers(array[:64].reshape(min(64, array.shape[0]), -1)[:, :4096])
     with np.errstate(all="ignore"):
         deviation = math.sqrt(float(rows.var(axis=0, dtype=np.float64).mean()))
     return deviation if math.isfinite(deviation) else 0.0

@@ -22,7 +22,8 @@ from torcheer.runlog.tables.long_table import LongTable
 from torcheer.runlog.training_tables import WITHOUT_STEPS, Tables, loss_column, shown_tables
 from torcheer.runlog.watched_values import hashes_of, histograms_of, read_statistics
 from torcheer.runlog.writer_log import note_frame, read_alerts
-from torcheer.samples import BINS, EDGES, Alert, Key
+from torcheer.samples import Alert, Key
+from torcheer.vocabulary.array_statistics import BINS, EDGES
 
 _SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
 _COUNTED: Final = [COUNTS.index(name) for name in ("zeros", "nans", "infs")]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torcheer.runlog.log_frames import COUNTS
 from torcheer.runlog.ranks.rank_facts import RankFacts
 from torcheer.runlog.ranks.rank_merge import merge_statistics
-from torcheer.samples import BINS, Key
+from torcheer.samples import Key
+from torcheer.vocabulary.array_statistics import BINS
 
 Array = NDArray[Any]
 _STEPS: Final = 16  # by which ranks may be apart

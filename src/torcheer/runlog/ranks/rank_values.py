@@ -14,7 +14,8 @@ from torcheer.runlog.log_frames import COUNTS, STATISTICS
 from torcheer.runlog.ranks.rank_facts import RankFacts, name_ranks
 from torcheer.runlog.ranks.rank_merge import merge_statistics
 from torcheer.runlog.watched_values import WatchedValues
-from torcheer.samples import BINS, Key
+from torcheer.samples import Key
+from torcheer.vocabulary.array_statistics import BINS
 
 Array = NDArray[Any]
 _Source = tuple[int, int]  # a rank, and the place of a value among its own

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.samples import BINS, EDGES
+from torcheer.vocabulary.array_statistics import BINS, EDGES
 
 _EDGES: Final = np.array(EDGES)
 _HUGE: Final = 1e300  # an edge beyond this stands for no edge

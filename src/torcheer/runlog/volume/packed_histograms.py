@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.samples import BINS
+from torcheer.vocabulary.array_statistics import BINS
 
 Array = NDArray[Any]
 _COUNT_BITS: Final = 25

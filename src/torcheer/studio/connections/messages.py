@@ -299,11 +299,7 @@ class TensorStatistics:
     plus_infs: int
     minus_infs: int
     zeros: int
-    least: float  # of the finite numbers, like the following
-    most: float
-    mean: float
-    std: float  # of all numbers, not of a sample
-    norm: float  # the root of the sum of squares
+    measured: tuple[tuple[str, float], ...]  # titles and numbers of `vocabulary.array_statistics.TABLE`
     edges: tuple[float, ...]  # of the histogram's bins; none without a finite number
     counts: tuple[int, ...]
     unit_axis: int  # the axis that tells units apart; -1: none does

@@ -17,23 +17,23 @@ from torcheer.modelfiles.model_file import open_apart
 from torcheer.network.network_records import Net
 from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.samples import moments_of
 from torcheer.studio.files.file_network import MOST_CELLS, VALUE, in_reading_order, network_of, preview_shape
 from torcheer.studio.sources.moment_queries import RecordedValue, Store, Values
 from torcheer.studio.sources.source import Changes, Source
 from torcheer.studio.tensors.numpy_code import Opening
 from torcheer.terminal import human_bytes, human_count, human_shape, plural
+from torcheer.vocabulary.array_statistics import TABLE, facts_of
 
 _MOST_METADATA: Final = 300
 _MOST_INSPECTED: Final = 64 << 20  # numbers of a tensor
 _WHOLE, WEIGHT = ".whole", "Wt"
 _SAMPLE: Final = 1 << 16  # numbers of a tensor from which the table's statistics are made
-_STATISTICS: Final = ("Mean", "Std", "Min", "Max", "NaN")
+_STATISTICS: Final = tuple(row for row in TABLE if row.name != "count")  # that stands among the facts of all
 _HEAD: Final = TableHead(
     "tensors", "Tensors", columns=(
         Column("Name", "text", plotted=False), Column("Type", "text", plotted=False),
         Column("Shape", "text", plotted=False), Column("Numbers", "int", plotted=False),
-        Column("Bytes", "int", plotted=False), *(Column(name, plotted=name == "Std") for name in _STATISTICS),
+        Column("Bytes", "int", plotted=False), *(Column(row.title, plotted=row.name == "std") for row in _STATISTICS),
         Column("Sampled", "int", plotted=False),
     ),
 )  # fmt: skip
@@ -97,7 +97,7 @@ class FileSource(Source):
             "Bytes": [tensor.nbytes for tensor in tensors],
         }  # fmt: skip
         rows = known + [{}] * (len(tensors) - len(known))
-        columns |= {name: [row.get(name) for row in rows] for name in (*_STATISTICS, "Sampled")}
+        columns |= {name: [row.get(name) for row in rows] for name in (*(row.title for row in _STATISTICS), "Sampled")}
         restarts = self.tables[_HEAD.name].restarts + 1 if self.tables else 0
         self.tables[_HEAD.name] = TableRows(_HEAD, columns, len(tensors), restarts)
 
@@ -159,11 +159,8 @@ def _statistics(tensor: FileTensor) -> dict[str, Any]:
     if not tensor.is_readable or not tensor.size:
         return {}
     sample = tensor.preview(_SAMPLE)
-    moments = moments_of(sample)
-    facts: dict[str, Any] = {"NaN": moments.nans, "Sampled": sample.size}
-    if not moments.finite:
-        return facts
-    return {**facts, "Mean": moments.mean, "Std": moments.std, "Min": moments.minimum, "Max": moments.maximum}
+    facts = facts_of(sample)
+    return {**{row.title: facts[row.name] for row in _STATISTICS}, "Sampled": sample.size}
 
 
 def _facts(file: ModelFile) -> list[Parameter]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torcheer.control.loop_messages import Moment
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.runlog.tables.long_table import LongTable, ShownTable
-from torcheer.samples import moments_of
 from torcheer.studio.report.report_source import ReportSource
 from torcheer.terminal import plural
+from torcheer.vocabulary.array_statistics import TABLE, facts_of
 
 _ROWS: Final = (100_000, 20_000, 8000, 3000, 1000, 400, 150, 50)
 _CELL_BYTES: Final = 6  # of a number, compressed: about
 _MOST_STATISTICS: Final = 3000  # rows
-_NUMBERS: Final = ("Mean", "Std", "Min", "Max", "Zeros")
 
 
 def fold_tables(source: ReportSource, room_bytes: int) -> list[str]:
@@ -61,7 +59,7 @@ def layer_statistics(source: ReportSource, moments: list[Moment]) -> TableRows |
     variables = [variable.name for variable in source.net.variables]
     most = max(1, _MOST_STATISTICS // max(1, len(names) * len(variables)))
     rows = [
-        {"Step": moment.step, "Layer": name, "Variable": variable, **_statistics(value.array)}
+        {"Step": moment.step, "Layer": name, "Variable": variable, **facts_of(value.array)}
         for moment in moments[-most:]
         for variable in variables
         for name in names
@@ -69,21 +67,11 @@ def layer_statistics(source: ReportSource, moments: list[Moment]) -> TableRows |
     ][:_MOST_STATISTICS]
     if not rows:
         return None
+    keys = {"Step": "Step", "Layer": "Layer", "Variable": "Variable"} | {row.title: row.name for row in TABLE}
     columns = (
         Column("Step", "int", plotted=False), Column("Layer", "text", plotted=False),
-        Column("Variable", "text", plotted=False), Column("Numbers", "int", plotted=False),
-        *(Column(name, plotted=name == "Mean") for name in _NUMBERS), Column("NaN", "int", plotted=False),
-        Column("Infinite", "int", plotted=False),
+        Column("Variable", "text", plotted=False),
+        *(Column(row.title, "int" if row.is_count else "float", plotted=row.name == "mean") for row in TABLE),
     )  # fmt: skip
     head = TableHead("layer_statistics", "Statistics of layers", x="Step", legend="Layer", columns=columns)
-    return TableRows(head, {column.name: [row[column.name] for row in rows] for column in columns}, len(rows))
-
-
-def _statistics(array: NDArray[Any]) -> dict[str, Any]:
-    """Of the finite numbers, computed in double precision; the share of zeros is that of all."""
-    moments = moments_of(array)
-    facts = {"Numbers": array.size, "NaN": moments.nans, "Infinite": moments.infs}
-    if not moments.finite:
-        return {**facts, **dict.fromkeys(_NUMBERS)}
-    summary = (moments.mean, moments.std, moments.minimum, moments.maximum, moments.zeros / array.size)
-    return {**facts, **{name: float(number) for name, number in zip(_NUMBERS, summary)}}
+    return TableRows(head, {title: [row[name] for row in rows] for title, name in keys.items()}, len(rows))

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.encoding import real_numbers
-from torcheer.samples import Moments
 from torcheer.studio.connections.messages import TensorStatistics
 from torcheer.studio.tensors.tensor_slices import PIECE, pieces
+from torcheer.vocabulary.array_statistics import TABLE, Statistics, Summation
 
 Array = NDArray[Any]
 BINS: Final = 48
@@ -21,45 +21,33 @@ _MOST_DEAD: Final = 1000  # numbers of units that are listed
 
 def describe_numbers(array: Array, unit_axis: int) -> TensorStatistics:
     """Statistics of all numbers of an array; `unit_axis` tells its units apart, -1: it has none."""
+    summation, plus = Summation(), 0
+    for piece in pieces(array):
+        summation.add(piece)
+        plus += int(np.count_nonzero(np.isposinf(real_numbers(piece)))) if summation.has_nonfinite else 0
+    summary = summation.finish()
     with np.errstate(all="ignore"):
-        summary, plus = Moments(), 0
-        for piece in pieces(array):
-            numbers = _as_floats(piece)
-            summary.add(numbers)
-            plus += int(np.count_nonzero(np.isposinf(numbers))) if summary.infs else 0
-        least, most, mean, std = 0.0, 0.0, 0.0, 0.0
-        if summary.finite:
-            least, most, mean, std = summary.minimum, summary.maximum, summary.mean, summary.std
-        counts, edges = _histogram(array, least, most)
+        counts, edges = _histogram(array, summary) if summary.finite else ([], [])
         dead = _dead_units(array, unit_axis) if unit_axis >= 0 else np.empty(0, np.int64)
     return TensorStatistics(
         count=array.size, nans=summary.nans, plus_infs=plus, minus_infs=summary.infs - plus, zeros=summary.zeros,
-        least=least, most=most, mean=mean, std=std, norm=summary.norm,
+        measured=tuple((row.title.lower(), getattr(summary, row.name)) for row in TABLE if not row.is_count),
         edges=tuple(edges), counts=tuple(counts), units=array.shape[unit_axis] if unit_axis >= 0 else 0,
         dead=len(dead), dead_units=tuple(int(unit) for unit in dead[:_MOST_DEAD]), unit_axis=unit_axis,
     )  # fmt: skip
 
 
-def _as_floats(piece: Array) -> Array:
-    return real_numbers(piece).astype(np.float64)
-
-
-def _finite(numbers: Array) -> Array:
-    """The finite numbers: all of them, without a copy, where the extremes are."""
-    if numbers.size and np.isfinite(numbers.min()) and np.isfinite(numbers.max()):  # both propagate NaN
-        return numbers
-    return numbers[np.isfinite(numbers)]
-
-
-def _histogram(array: Array, least: float, most: float) -> tuple[list[int], list[float]]:
-    """Counts of the finite numbers in equal bins from the least to the most; one bin where these are equal."""
-    bins = BINS if 0 < most - least < np.inf else 1
-    counts, scale = np.zeros(bins, np.int64), bins / (most - least) if bins > 1 else 0.0
+def _histogram(array: Array, summary: Statistics) -> tuple[list[int], list[float]]:
+    """Counts of the finite numbers in equal bins from the smallest to the largest; one bin where these are equal."""
+    least, greatest = summary.minimum, summary.maximum
+    bins = BINS if 0 < greatest - least < np.inf else 1
+    counts, scale = np.zeros(bins, np.int64), bins / (greatest - least) if bins > 1 else 0.0
     for piece in pieces(array):
-        finite = _finite(_as_floats(piece))
+        numbers = real_numbers(piece).astype(np.float64)
+        finite = numbers[np.isfinite(numbers)] if summary.finite < summary.count else numbers
         places = ((finite - least) * scale).astype(np.int64) if bins > 1 else np.zeros(finite.size, np.int64)
         counts += np.bincount(np.minimum(places, bins - 1), minlength=bins)
-    return (counts.tolist(), np.linspace(least, most, bins + 1).tolist()) if counts.any() else ([], [])
+    return counts.tolist(), np.linspace(least, greatest, bins + 1).tolist()
 
 
 def _dead_units(array: Array, axis: int) -> Array:

@@ -28,6 +28,7 @@ from torcheer.tap.reduction.reduction_batch import (
     raw_stream,
     reduce,
     stream_of,
+    summed_rows,
 )
 from torcheer.tap.tensor_copies import GroupSink, all_finite, describe, subsample
 
@@ -228,7 +229,7 @@ class Fetcher:
         self._used_streams.clear()
         for batch in self._batches:
             tensors = [batch.sums(), batch.sample(), *batch.full_values()]
-            self._outbox.fetch(tensors, partial(self._send_batch, batch.rows, has_samples=not batch.kind.is_complex))
+            self._outbox.fetch(tensors, partial(self._send_batch, batch.rows))
         self._batches.clear()
         for pending, send in ((self._numbers, self._send_numbers), (self._reduced, self._send_sums)):
             for device in {value.device for *_, value in pending}:
@@ -250,22 +251,26 @@ class Fetcher:
                     value.record_stream(current)
 
     def _send_sums(self, pending: list[_Pending], all_sums: Tensor) -> None:
-        for (header, count, _), sums in zip(pending, all_sums.tolist()):
-            self._send_statistics(header, count, sums)
+        rows = summed_rows(all_sums, [count for _, count, _ in pending])
+        for (header, *_), row, unsure in zip(pending, rows.tolist(), all_sums[:, -1].tolist()):
+            self._send_statistics(header, row, unsure)
 
     def _send_statistics(
         self,
         header: dict[str, Any],
-        count: int,
-        sums: list[float],
+        row: list[float],
+        unsure: float,
         fetched: int = 0,
         stride: int = 1,
         fill: MemoryCopy | None = None,
     ) -> None:
-        """Offer what is known of a value; `fill` writes the bytes of `fetched` numbers, every `stride`-th of it."""
-        header["sums"] = [count, header["stride"], *sums[:-1]]
+        """Offer what is known of a value; `fill` writes the bytes of `fetched` numbers, every `stride`-th of it.
+
+        `unsure` is finite where all numbers of its tensor are.
+        """
+        header["sums"] = [header["stride"], *row]
         if header["stride"] > 1:
-            header["finite"] = math.isfinite(sums[-1])
+            header["finite"] = math.isfinite(unsure)
         if fill is None:
             self.offer(header, 0, _write_nothing)
             return
@@ -273,24 +278,18 @@ class Fetcher:
         header["shape"] = header["whole"] if header["stride"] == 1 else [fetched]
         self.offer(header, fill.size_bytes, fill)
 
-    def _send_batch(
-        self, rows: list[ReducedRow], all_sums: Tensor, samples: Tensor, *full_values: Tensor, has_samples: bool
-    ) -> None:
+    def _send_batch(self, rows: list[ReducedRow], all_sums: Tensor, samples: Tensor, *full_values: Tensor) -> None:
         apart, size = iter(full_values), samples.element_size()
         begin, row_size = samples.data_ptr(), samples.element_size() * SAMPLE
-        for number, (row, sums) in enumerate(zip(rows, all_sums.tolist())):
-            empty = WIDTH - row.count
-            sums[3], sums[6] = sums[3] - empty, sums[6] - empty
-            if not has_samples:
-                self._send_statistics(row.header, row.count, sums)
-                continue
+        summed = summed_rows(all_sums, [row.count for row in rows], WIDTH).tolist()
+        for number, (row, sums, unsure) in enumerate(zip(rows, summed, all_sums[:, -1].tolist())):
             fetched = -(-row.count // row.stride)
             keep, address = (samples, begin + number * row_size)
             if row.is_fetched_apart:
                 keep = next(apart)
                 address = keep.data_ptr()
             fill = MemoryCopy(keep, address, fetched * size)
-            self._send_statistics(row.header, row.count, sums, fetched, row.stride, fill)
+            self._send_statistics(row.header, sums, unsure, fetched, row.stride, fill)
 
     def _send_numbers(self, pending: list[_Pending], numbers: Tensor) -> None:
         for (header, *_), number in zip(pending, numbers):

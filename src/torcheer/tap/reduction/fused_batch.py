@@ -15,6 +15,7 @@ from torcheer.samples import PARTS, SUMS, BatchRow, Key, SampleBatch, aligned
 from torcheer.tap.reduction import fused_kernels
 from torcheer.tap.reduction.noted_values import Layout
 from torcheer.tap.reduction.reduction_batch import WIDTH, raw_stream, sample_stride, stream_of
+from torcheer.vocabulary.array_statistics import NONFINITE
 
 _ROWS = 64
 _SAMPLE_BYTES = 1 << 20  # of a batch: sending one must be short beside a step
@@ -105,7 +106,7 @@ class FusedBatch:
     @staticmethod
     def is_finite(sums: Tensor) -> bool:
         """Whether all numbers of the values are finite, once the results are on the host."""
-        return not bool(sums[..., 6:].any())
+        return not bool(sums[..., NONFINITE:].any())
 
     def record(self, sums: Tensor, samples: Tensor) -> SampleBatch:
         """The record, once the results are on the host."""

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from torcheer.encoding import Offer
-from torcheer.samples import NONFINITE, SampleBatch
+from torcheer.samples import SampleBatch, has_nonfinite
 from torcheer.tap.device_copies import READY, copy_to_host
 from torcheer.tap.tensor_copies import GroupSink
 
@@ -61,7 +61,7 @@ class Outbox:
                 together, room = [], _TOGETHER_BYTES
                 continue
             header, size_bytes, _ = value
-            if header.pop("only_nonfinite", False) and not _is_nonfinite(header):
+            if header.pop("only_nonfinite", False) and not has_nonfinite(header):
                 continue
             if size_bytes > room and together:
                 self._outgoing.append(together)
@@ -99,8 +99,3 @@ class Outbox:
     def is_busy(self) -> bool:
         """Whether anything is on its way."""
         return bool(self._in_flight or self._arrived or self._outgoing)
-
-
-def _is_nonfinite(header: dict[str, Any]) -> bool:
-    """Whether a value is known to have NaN or infinite numbers."""
-    return header.get("finite") is False or ("sums" in header and header["sums"][2 + NONFINITE] > 0)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from torcheer.samples import SUMS
-
+Array = NDArray[Any]
 _WIDE = (torch.int32, torch.int64, torch.uint32, torch.uint64)
-_UNFIT = frozenset({*_WIDE, torch.float64, torch.complex128})  # a row of float32 would round them
+_UNFIT = frozenset({*_WIDE, torch.float64})  # a row of float32 would round them
+_REDUCED = 8  # numbers that `reduce` returns
 WIDTH, _ROWS = 1 << 16, 64  # of a batch: numbers per value, values
 SAMPLE = 1 << 12  # numbers per value that are fetched, for its histogram, its percentiles and the rules
 
@@ -25,46 +27,62 @@ def row_bytes(tensor: Tensor) -> int:
 
 
 def reduce(tensor: Tensor, source: Tensor | None = None, by_row: bool = False) -> Tensor:
-    """Compute the sums of a `Statistics`, as one small tensor on the same device, without synchronizing.
+    """Sum up a value, as one small tensor on the same device, without synchronizing: `summed_rows` reads it.
 
     As few operations as possible: on a GPU each costs its launch, whatever the size. Where `tensor` is a sample,
-    `source` is the full tensor, and only checked for being finite. Before that stands the norm of the deviations from
-    the mean: what two sums of squares differ by is rounding where numbers lie far from zero.
+    `source` is the full tensor, and only checked for being finite.
     """
     numbers = _as_float(tensor)
     if not numbers.numel():
-        return torch.zeros(SUMS + 1, dtype=torch.float64, device=numbers.device)
+        return torch.zeros(_REDUCED, dtype=torch.float64, device=numbers.device)
     dims, greatest = (1,) if by_row else tuple(range(numbers.dim())), torch.finfo(numbers.dtype).max
+    nonfinite = _norm(numbers - numbers, 0, dims)  # infinity minus infinity is NaN, which counts as nonzero
     finite = torch.nan_to_num(numbers, 0.0, 0.0, 0.0)
-    # Infinity minus infinity is NaN, which counts as nonzero.
-    nonfinite = _norm(numbers - numbers, 0, dims)
-    total = finite.sum(dims, dtype=torch.float64)
+    nonzero, scaled, unit = _norm(finite, 0, dims), numbers, None
+    if numbers.dtype == torch.float64:
+        unit = _unit(finite)
+        finite, scaled = finite / unit, numbers / unit
     count = (math.prod(numbers.shape[dim] for dim in dims) - nonfinite).clamp_min(1.0)
-    mean = (total / count).to(numbers.dtype)
-    from_mean = torch.nan_to_num(numbers - (mean[:, None] if by_row else mean), 0.0, 0.0, 0.0)
-    rest = from_mean.sum(dims, dtype=torch.float64)  # the mean is rounded to their type
+    mean = finite.sum(dims, dtype=torch.float64) / count
+    centre = mean.to(numbers.dtype)
+    from_mean = torch.nan_to_num(scaled - (centre[:, None] if by_row else centre), 0.0, 0.0, 0.0)
+    rest = from_mean.sum(dims, dtype=torch.float64) / count  # the mean was rounded
+    std = (_norm(from_mean, 2, dims).square() / count - rest.square()).clamp_min(0.0).sqrt()
+    if unit is not None:
+        mean, std = (mean + rest) * unit, std * unit
     return torch.stack([
-        total,
-        _root_of_squares(finite, dims),
-        _norm(finite, 0, dims),
-        (numbers != numbers).sum(dims, dtype=torch.float64),
+        nonzero,
         torch.nan_to_num(numbers, greatest, greatest, greatest).amin(dims).double(),
         torch.nan_to_num(numbers, -greatest, -greatest, -greatest).amax(dims).double(),
+        mean,
+        std,
+        (numbers != numbers).sum(dims, dtype=torch.float64),
         nonfinite,
-        _root_of_squares(from_mean, dims, (rest / count.sqrt())),
         nonfinite if source is None else largest(source),
     ], -1)  # fmt: skip
 
 
-def _root_of_squares(numbers: Tensor, dims: tuple[int, ...], less: Tensor | None = None) -> Tensor:
-    """The root of the sum of squares, less one; of doubles, whose squares may overflow or vanish, scaled."""
-    if numbers.dtype != torch.float64:
-        norm = _norm(numbers, 2, dims)
-        return norm if less is None else (norm.square() - less.square()).clamp_min(0.0).sqrt()
-    most = numbers.abs().amax()
-    unit = torch.where(most > 0, most, 1.0)
-    squares = _norm(numbers / unit, 2, dims).square()
-    return (squares if less is None else (squares - (less / unit).square()).clamp_min(0.0)).sqrt() * unit
+def summed_rows(reduced: Tensor, counts: Sequence[int], width: int | None = None) -> Array:
+    """Make rows of SUMMED of what `reduce` has computed of values of so many numbers, once it is on the host.
+
+    `width`: each was that many numbers; those behind its count were NaN.
+    """
+    nonzero, minimum, maximum, mean, std, nans, nonfinite, _ = reduced.numpy().T
+    numbers = np.array(counts, np.float64)
+    unused = 0.0 if width is None else width - numbers
+    finite = numbers - (nonfinite - unused)
+    missing = np.where(finite > 0, 0.0, np.nan)
+    mean = np.minimum(np.maximum(mean, minimum), maximum)  # rounding stays within the range
+    std = np.where(minimum < maximum, std, 0.0)
+    measured = [number + missing for number in (minimum, maximum, mean, std)]
+    return np.stack([numbers, finite - nonzero, *measured, nans - unused, nonfinite - nans], -1)
+
+
+def _unit(finite: Tensor) -> Tensor:
+    """What to divide doubles by so that their squares neither overflow nor vanish: 1, or a power of two."""
+    most = finite.abs().amax()
+    is_safe = (most == 0) | (most > 1e-100) & (most < 1e100)
+    return torch.where(is_safe, 1.0, torch.ldexp(torch.ones_like(most), torch.frexp(most)[1] - 1))
 
 
 def _norm(numbers: Tensor, order: int, dims: tuple[int, ...]) -> Tensor:
@@ -87,7 +105,7 @@ def _as_float(tensor: Tensor) -> Tensor:
     """The numbers as the child would convert them: float32 where that is exact, float64 elsewhere."""
     numbers = tensor.detach()
     if numbers.is_complex():
-        numbers = numbers.abs()
+        numbers = numbers.to(torch.complex128).abs()  # no float32 holds some magnitudes of two of them
     if numbers.dtype in (torch.float32, torch.float64):
         return numbers
     return numbers.to(torch.float64 if numbers.dtype in _WIDE else torch.float32)
@@ -123,7 +141,7 @@ class ReductionBatch:
     @staticmethod
     def fits(value: Tensor) -> bool:
         """Whether a value fits into a row without loss of precision."""
-        return value.numel() <= WIDTH and value.dtype not in _UNFIT
+        return value.numel() <= WIDTH and value.dtype not in _UNFIT and not value.is_complex()
 
     @property
     def free_rows(self) -> int:
@@ -136,13 +154,12 @@ class ReductionBatch:
     def add(self, value: Tensor, source: Tensor | None, header: dict[str, Any], fetch_all: bool = False) -> None:
         """Copy a value; of a sample, check its `source` for being finite. `fetch_all`: fetch the value in full."""
         row, count = len(self.rows), value.numel()
-        value = value.abs() if value.is_complex() else value
         target = self._target(row, count)
         (target if value.dim() == 1 else target.view(value.shape)).copy_(value)
-        if source is not None and (source.is_floating_point() or source.is_complex()):
+        if source is not None and source.is_floating_point():
             numbers = source.float() if source.element_size() == 1 else source
             place = torch.as_strided(self._largest, (), (), row)
-            torch.linalg.vector_norm(numbers, math.inf, dtype=_norm_type(numbers), out=place)
+            torch.linalg.vector_norm(numbers, math.inf, dtype=torch.float32, out=place)
         self._append(header, count, fetch_all)
 
     def add_together(self, values: Sequence[Tensor], sources: Sequence[Tensor], headers: Sequence[Any]) -> None:
@@ -171,14 +188,14 @@ class ReductionBatch:
             strides = strides.pin_memory().to(self.device, non_blocking=True)
         indices = torch.arange(SAMPLE, device=self.device) * strides[:, None]
         sample = self._numbers[: len(self.rows)].gather(1, indices.clamp_(max=WIDTH - 1))
-        return sample if self.kind.is_complex else sample.to(self.kind)
+        return sample.to(self.kind)
 
     def full_values(self) -> list[Tensor]:
         """The values that are fetched in full, not as a sample."""
         return [
             self._target(number, row.count).to(self.kind)
             for number, row in enumerate(self.rows)
-            if row.is_fetched_apart and not self.kind.is_complex
+            if row.is_fetched_apart
         ]
 
     def join_stream(self) -> None:
@@ -197,10 +214,6 @@ def sample_stride(count: int, source_count: int) -> int:
     while stride > 1 and math.gcd(stride, source_count) > 1:
         stride += 1
     return stride
-
-
-def _norm_type(tensor: Tensor) -> torch.dtype:
-    return torch.complex64 if tensor.is_complex() else torch.float32
 
 
 def stream_of(device: torch.device) -> Any:

@@ -16,9 +16,9 @@ def sum_up(table, sums, samples, KIND: tl.constexpr, BLOCK: tl.constexpr, PARTS:
     entry = table + tl.program_id(0) * 9
     part = tl.program_id(1)
     source = tl.load(entry).to(tl.pointer_type(KIND))
-    row = sums + tl.load(entry + 8) * (PARTS * 8)
+    row = sums + tl.load(entry + 8) * (PARTS * 9)
     if part < PARTS:
-        _sum_part(entry, part, source, row + part * 8, samples, KIND, BLOCK)
+        _sum_part(entry, part, source, row + part * 9, samples, KIND, BLOCK)
     else:
         _check_part(entry, part - PARTS, tl.num_programs(1) - PARTS, source, row, BLOCK)
 
@@ -37,14 +37,20 @@ def _sum_part(entry, part, source, out, samples, KIND: tl.constexpr, BLOCK: tl.c
     is_bad = (number - number) != 0.0  # infinity minus infinity is NaN, which differs from zero
     finite = tl.where(is_bad, 0.0, number)
     is_good = inside & (is_bad == 0)
-    bad = tl.sum((is_bad & inside).to(tl.int32))
-    tl.store(out, tl.sum(finite.to(tl.float64)))
-    tl.store(out + 1, tl.sum(finite.to(tl.float64) * finite.to(tl.float64)))
-    tl.store(out + 2, tl.sum((finite != 0.0).to(tl.int32)).to(tl.float64))
-    tl.store(out + 3, tl.sum(((number != number) & inside).to(tl.int32)).to(tl.float64))
-    tl.store(out + 4, tl.min(tl.where(is_good, number, float("inf"))).to(tl.float64))
-    tl.store(out + 5, tl.max(tl.where(is_good, number, float("-inf"))).to(tl.float64))
-    tl.store(out + 6, bad.to(tl.float64))
+    good = tl.sum(is_good.to(tl.int32))
+    nans = tl.sum(((number != number) & inside).to(tl.int32))
+    some = tl.maximum(good, 1).to(tl.float64)
+    wide = finite.to(tl.float64)
+    mean = tl.sum(wide) / some
+    apart = tl.where(is_good, wide - mean, 0.0)
+    tl.store(out, tl.sum(inside.to(tl.int32)).to(tl.float64))  # a row of `array_statistics.SUMMED`
+    tl.store(out + 1, tl.sum(((finite == 0.0) & is_good).to(tl.int32)).to(tl.float64))
+    tl.store(out + 2, tl.min(tl.where(is_good, number, float("inf"))).to(tl.float64))
+    tl.store(out + 3, tl.max(tl.where(is_good, number, float("-inf"))).to(tl.float64))
+    tl.store(out + 4, mean)
+    tl.store(out + 5, tl.sqrt(tl.sum(apart * apart) / some))
+    tl.store(out + 6, nans.to(tl.float64))
+    tl.store(out + 7, (tl.sum((is_bad & inside).to(tl.int32)) - nans).to(tl.float64))
     sampled, kept, place = tl.load(entry + 4), tl.load(entry + 5), tl.load(entry + 6)
     is_kept = index < kept
     number = tl.load(source + index * sampled * stride, mask=is_kept, other=0.0).to(tl.float32)
@@ -63,4 +69,4 @@ def _check_part(entry, part, parts, source, row, BLOCK: tl.constexpr):
         doubt += number - number
     total = tl.sum(doubt)
     if total != total:
-        tl.store(row + 7, 1.0)
+        tl.store(row + 8, 1.0)

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from torcheer.encoding import Offer, address_of, array_of, from_bytes
 from torcheer.records import Sample
-from torcheer.samples import NONFINITE, SUMS, Delivery, Key, SampleBatch, statistics_of_sums
+from torcheer.samples import SUMS, Delivery, Key, SampleBatch, has_nonfinite
 from torcheer.tap.tensor_copies import GroupSink, all_finite
+from torcheer.vocabulary.array_statistics import NONFINITE, Statistics
 
 
 class NonfiniteValues:
@@ -38,8 +39,9 @@ class NonfiniteValues:
             return
         key, step = (header["layer"], header["variable"]), header["step"]
         if "sums" in header:
-            summary = statistics_of_sums(*header["sums"])
-            if summary.nans or summary.infs or header.get("finite") is False:
+            if has_nonfinite(header):
+                stride, *row = header["sums"]
+                summary = Statistics.of_row(row, stride)
                 sample = Sample(step, *key, array=np.empty(0, np.float32))
                 self.found(Delivery(sample, time.time(), finite=header.get("finite"), summary=summary))
             return

@@ -16,6 +16,7 @@ interface TensorFactsProps {
 export function TensorFacts({ head, facts, onUnit }: TensorFactsProps) {
   const { count, zeros, nans, plus_infs: plus, minus_infs: minus } = facts;
   const isFinite = count > nans + plus + minus;
+  const measured = facts.measured as [string, number][];
   return (
     <section class="tensor-facts" aria-label="Statistics">
       <h3>
@@ -23,11 +24,9 @@ export function TensorFacts({ head, facts, onUnit }: TensorFactsProps) {
       </h3>
       {isFinite && (
         <dl>
-          <Fact name="mean" value={formatNumber(facts.mean, 5)} />
-          <Fact name="std" value={formatNumber(facts.std, 5)} />
-          <Fact name="min" value={formatNumber(facts.least, 5)} />
-          <Fact name="max" value={formatNumber(facts.most, 5)} />
-          <Fact name="norm" value={formatNumber(facts.norm, 5)} />
+          {measured.map(([name, number]) => (
+            <Fact key={name} name={name} value={formatNumber(number, 5)} />
+          ))}
           <Fact name="zeros" value={formatShare(zeros, count)} />
         </dl>
       )}
