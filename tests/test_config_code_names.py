@@ -681,6 +681,7 @@ CALL_EVERYTHING = """
 """
 
 
+@pytest.mark.slow
 def test_nothing_that_is_open_in_torch_makes_a_file_or_runs_a_text(tmp_path) -> None:
     done = run_python("-c", CALL_EVERYTHING, cwd=tmp_path)
     count, _, events = done.stdout.strip().partition(" ")
