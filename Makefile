@@ -34,7 +34,7 @@ test test-python test-house test-browser test-dist test-integrations test-origin
 
 # The originals' programs are among the fast tests. What runs side by side: tests/workers.py.
 fast := not slow and not house and not faults and not dist and not integrations and not seeds
-in_workers = -m pytest -q --workers $(WORKERS) --browsers $(BROWSERS) $(PYTEST_OPTIONS)
+in_workers = -m pytest -q -o console_output_style=classic --workers $(WORKERS) --browsers $(BROWSERS) $(PYTEST_OPTIONS)
 
 test: test-page test-python ## the fast tests
 

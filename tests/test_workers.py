@@ -59,7 +59,7 @@ def test_workers_report_as_one_process_does(tmp_path: Path) -> None:
     text = run(tmp_path, files, status=1)
     assert re.search(r"1 failed, 21 passed, 1 skipped, 1 xfailed, 1 warning in ", text), text
     assert "AssertionError: one is not two" in text and "what it said" in text and "UserWarning: watch out" in text
-    assert "not here" in text and "FAILED test_bad.py::test_it" in text
+    assert "not here" in text and text.count("FAILED test_bad.py::test_it") == 2, text  # at once, and in the summary
 
 
 def test_workers_collect_each_file_once(tmp_path: Path) -> None:

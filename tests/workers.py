@@ -205,10 +205,11 @@ class Dispatcher:
     def pytest_collection(self) -> bool:
         return True  # what there is, the workers find
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """A line every now and then instead of a dot for each test."""
-        return ("passed", "", "") if report.passed and report.when == "call" and not _expected(report) else None
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(self) -> Generator[None, Any, tuple[str, str, str]]:
+        """A line every now and then instead of a letter for each test."""
+        category, _, word = yield
+        return category, "", word
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -266,7 +267,7 @@ class Dispatcher:
             case ["reports", test, reports]:
                 for data in reports:
                     report = hook.pytest_report_from_serializable(config=config, data=data)
-                    hook.pytest_runtest_logreport(report=report)
+                    self._report(report)
                 process.running = ""
                 process.tests_left -= 1
                 process.done.add(test)
@@ -318,8 +319,12 @@ class Dispatcher:
 
     def _fail(self, test: str, text: str) -> None:
         place = (test.partition("::")[0], None, test)
-        report = pytest.TestReport(test, place, {}, "failed", text, "call")
+        self._report(pytest.TestReport(test, place, {}, "failed", text, "call"))
+
+    def _report(self, report: pytest.TestReport) -> None:
         self._config.hook.pytest_runtest_logreport(report=report)
+        if report.failed:
+            self._say(f"FAILED {report.nodeid}")
 
     def _fail_collection(self, place: str, text: str) -> None:
         name = Path(os.path.relpath(place, self._config.rootpath)).as_posix()
@@ -342,10 +347,6 @@ class Dispatcher:
 
 _PR_SET_PDEATHSIG = 1
 _ORDINARY = {0, 1, 5}  # all passed, some failed, there were none
-
-
-def _expected(report: Any) -> bool:
-    return hasattr(report, "wasxfail")
 
 
 def _units(config: pytest.Config) -> Iterator[Unit]:
