@@ -268,6 +268,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_later_versions_example_runs_with_its_own_names(tmp_path):
     pytest.importorskip("av")
     found = run(tmp_path, LATER)
