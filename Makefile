@@ -1,7 +1,7 @@
 # On a fresh machine `make demo` and `make test` do all the set-up themselves.
 
 export PYTHON3 ?= python3
-# Two more than CI's cores: tests of other processes wait for them most of their time. Browsers do not wait.
+# More than CI's cores: tests of other processes wait for them most of their time. Of these, so many drive a browser.
 WORKERS ?= 4
 BROWSERS ?= 3
 
@@ -29,29 +29,28 @@ demo: setup ## train a small conv net on handwritten digits, with the studio, a 
 unexport PYTHONDONTWRITEBYTECODE
 
 # Sets are gone through in the same order every time; `make fuzz` lets them be. Workers side by side share no tensors' work.
-test test-python test-forking test-browser test-slow test-faults test-dist test-integrations test-originals test-seeds: export PYTHONHASHSEED = 0
-test test-python test-forking test-browser test-dist test-integrations test-originals test-seeds: export OMP_NUM_THREADS = 1
+test test-python test-house test-browser test-slow test-faults test-dist test-integrations test-originals test-seeds: export PYTHONHASHSEED = 0
+test test-python test-house test-browser test-dist test-integrations test-originals test-seeds: export OMP_NUM_THREADS = 1
 
-# They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
-forking := test_training_control*.py
+# The originals' programs are among the fast tests. What runs side by side: tests/workers.py.
+fast := not slow and not house and not faults and not dist and not integrations and not seeds
+in_workers = -m pytest -q -o console_output_style=classic --workers $(WORKERS) --browsers $(BROWSERS) $(PYTEST_OPTIONS)
 
-# Tests with a browser stand in these (tests/conftest.py insists): collecting all the others takes as long as they do.
-browser_files = $(shell grep -lE 'open_page|browser_page|mark\.browser|\bbrowser: ' tests/test_*.py)
-
-test: test-page test-python test-forking test-browser ## the fast tests
+test: test-page test-python ## the fast tests
 
 test-page: setup $(node_modules) ## the page's own tests
 	@$(with_node) node web/test.mjs
 
-test-python: setup ## the fast tests that need no browser
-	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "not browser and not slow and not faults and not dist and not integrations and not seeds" --ignore-glob='*$(forking)'
-
-test-forking: setup
-	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) tests/$(forking)
-
-test-browser: setup ## the fast tests that need a browser
+test-python: setup ## the fast tests, those with a browser too, without the page's own
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
-	@$(python) -m pytest -q -n $(BROWSERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults and not dist and not integrations and not seeds" $(browser_files)
+	@$(python) $(in_workers) -m "$(fast)"
+
+test-browser: setup ## of the fast tests, those that need a browser
+	@.ci/browser >/dev/null
+	@$(python) $(in_workers) -m "browser and $(fast)"
+
+test-house: setup ## tests of the tests, the documents' claims, the site, the tour, the benchmarks' tables
+	@$(python) $(in_workers) -m "house and not slow"
 
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow
@@ -97,7 +96,7 @@ fuzz: setup fuzz-files ## hostile files of every format for SECS seconds, then t
 	@for round in $$(seq $(ROUNDS)); do \
 	    seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	    echo "round $$round of $(ROUNDS): make fuzz ROUNDS=1 SEED=$$seed"; \
-	    $(python) -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; \
+	    $(python) $(in_workers) -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; \
 	done
 
 # An environment of its own: the reference readers of the formats.
@@ -117,9 +116,8 @@ check-types: setup $(node_modules)
 	@mkdir -p build && $(python) .ci/readme_program.py >build/readme_program.py
 	@$(with_node) node web/node_modules/pyright/index.js --pythonpath $(python) tests/typed_user.py tests/typed_user_parts.py tests/typed_user_loops.py tests/typed_user_mistakes.py build/readme_program.py
 
-# Collects every test: pytest compiles them here once, where each worker of `make test` would.
 check-map: setup
-	@$(python) -m pytest -q -k import_map
+	@$(python) -m pytest -q tests/test_house.py -k import_map
 
 check-page: setup $(node_modules)
 	@$(with_node) node web/node_modules/prettier/bin/prettier.cjs --check --log-level warn --ignore-path web/.prettierignore web
@@ -254,4 +252,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults test-kills test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean mutants test-integrations test-originals test-seeds check-metadata docs notebooks tour
+.PHONY: help setup demo test test-page test-python test-house test-browser test-slow test-faults test-kills test-dist test-versions fuzz fuzz-files check check-python check-map check-page web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-ranks bench-watch bench-studio pictures setup-peers zoo zoo-autograd contexts clean mutants test-integrations test-originals test-seeds check-metadata docs notebooks tour

@@ -44,7 +44,8 @@ from typing import Any
 MOST_TESTS, MOST_SECS = 150, 120.0  # against one mutant; CPU seconds
 FIRST_TESTS = 20  # which find most; only a mutant that they miss is worth collecting the files of the others
 STUCK_SECS = 120.0  # a run in which nothing is computed for so long waits for what a mutant took away
-MARKS = "not browser and not slow and not faults and not dist and not integrations and not originals and not timing"
+LEFT_OUT = "browser", "slow", "house", "faults", "dist", "integrations", "originals", "seeds", "timing"
+MARKS = " and ".join(f"not {mark}" for mark in LEFT_OUT)
 FILES_A_BATCH = 60
 
 # It lies beside the package, so that whatever imports the package finds it, in child processes too.
@@ -78,7 +79,7 @@ def _secs():
 
 def pytest_configure(config):
     global TESTS
-    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
+    if getattr(config.option, "workers", 0):
         TESTS = None  # the workers write
 
 
@@ -672,7 +673,9 @@ def main() -> None:
     parser.add_argument("--package", type=Path, default=Path("src/torcheer"))
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=40)
-    parser.add_argument("--parallel", default="-n 2", help="options of pytest for the run that notes what is reached")
+    parser.add_argument(
+        "--parallel", default="--workers 2", help="options of pytest for the run that notes what is reached"
+    )
     parser.add_argument("--part", default="1/1", help="2/3: judge the second of three parts, each in a tree of its own")
     parser.add_argument(
         "--start-secs", type=float, default=60.0, help="CPU time for pytest and imports; then it is ended"

@@ -1,10 +1,8 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
-import functools
 import gc
 import json
 import random
-import re
 import signal
 import sys
 from contextlib import suppress
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+import workers
 from browser import browser, browser_page  # noqa: F401
 from hypothesis import settings
 
@@ -26,16 +25,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # begun by nohup, which t
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-USES_BROWSER = re.compile(r"open_page|browser_page|mark\.browser|\bbrowser: ")  # as in the Makefile
-
-
-@functools.cache
-def _is_browser_file(path):
-    """Whether `make test-browser` looks into this file."""
-    return USES_BROWSER.search(path.read_text(encoding="utf-8")) is not None
-
-
 def pytest_addoption(parser):
+    workers.add_options(parser)
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew")
     parser.addoption("--failures", metavar="FILE", help="append every failed test and its marks to FILE (.ci/retry.py)")
 
@@ -55,11 +46,16 @@ class Failures:
             marks = sorted({"timing", "browser", "hypothesis"} & set(report.keywords))
             self._append(test=report.nodeid, marks=marks)
 
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self._append(test=report.nodeid, marks=[])
+
     def pytest_sessionfinish(self, exitstatus):
         self._append(exit=int(exitstatus))
 
 
 def pytest_configure(config):
+    workers.configure(config)
     path = config.getoption("--failures")
     if path and not hasattr(config, "workerinput"):  # the process that hears from all workers writes
         config.pluginmanager.register(Failures(path), "failures")
@@ -70,9 +66,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
-            if not _is_browser_file(item.path):
+            if not workers.is_browser_file(item.path):
                 raise pytest.UsageError(
-                    f"{item.nodeid} needs a browser: `make test-browser` looks into files with {USES_BROWSER.pattern}"
+                    f"{item.nodeid} needs a browser: only files with {workers.USES_BROWSER.pattern} are looked into"
                 )
 
 

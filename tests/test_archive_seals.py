@@ -12,6 +12,7 @@ import pytest
 import torch
 from archive_checks import assert_holds, values, written
 from children import run_python
+from fast_cases import fast_first
 from seams import LogSource, examine
 
 import torcheer as tl
@@ -117,7 +118,7 @@ writer.close()
 """
 
 
-@pytest.mark.parametrize("place", ["step", "write_pending_copy", "seal", "publish_copy"])
+@pytest.mark.parametrize("place", fast_first(["seal", "publish_copy", "step", "write_pending_copy"], 2))
 def test_a_writer_that_is_killed_anywhere_leaves_no_damage(tmp_path: Path, place: str) -> None:
     path, sealed = tmp_path / "a", place == "publish_copy"
     for attempt in range(2):  # the second one goes on where the first was killed

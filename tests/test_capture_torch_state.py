@@ -40,6 +40,7 @@ def broken(*names: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run_python(HERE / "broken_torch.py", *names).stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_broken_name_gives_the_right_result_or_one_sentence_that_names_it():
     gradients, pooling = "torch._C._current_graph_task_id", "torch._jit_internal.boolean_dispatched"
     for outcome in broken(gradients, pooling):
@@ -232,6 +233,7 @@ def test_a_capture_without_structure_does_not_load_dynamo() -> None:
     assert run_python("-c", script).stdout.strip() == "False"
 
 
+@pytest.mark.slow
 def test_something_counts_as_compiled_only_once_torch_compile_was_called() -> None:
     script = (
         "import torch, torch._dynamo\n"

@@ -12,6 +12,8 @@ import torch
 
 import torcheer
 
+pytestmark = pytest.mark.house
+
 ROOT = Path(__file__).resolve().parents[1]
 SYSTEMS = {"TorchLens", "torchtrace", "TorchAssistant", "PyTorch Inspector", "eTorch"}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fast_cases import fast_first
 from seams import run_as_json, terminal
 
 from torcheer import cli
@@ -285,7 +286,16 @@ def test_warnings_have_a_category_of_their_own() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a terminal of its own")
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["trian"], ["evaluate", "nowhere"], ["watch", "run"], ["archive", "ls", "a", "--colours", "of each layer"]],
+    fast_first(
+        [
+            [],
+            ["trian"],
+            ["watch", "run"],
+            ["archive", "ls", "a", "--colours", "of each layer"],
+            ["evaluate", "nowhere"],
+        ],
+        4,
+    ),
     ids=" ".join,
 )
 def test_on_a_narrow_terminal_lines_end_between_words(arguments: list[str], tmp_path: Path) -> None:

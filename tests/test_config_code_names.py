@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -25,11 +26,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    before, path = set(sys.modules), list(sys.path)
+    path = list(sys.path)
     yield here
     assert [entry for entry in sys.path if entry in path] == path and str(here) not in sys.path
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] not in ("torch", "torcheer"):
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        places = (spec.origin, *(spec.submodule_search_locations or ())) if isinstance(spec, ModuleSpec) else ()
+        if any(place and Path(place).is_relative_to(tmp_path) for place in places):
             del sys.modules[name]
 
 
@@ -681,6 +684,7 @@ CALL_EVERYTHING = """
 """
 
 
+@pytest.mark.slow
 def test_nothing_that_is_open_in_torch_makes_a_file_or_runs_a_text(tmp_path) -> None:
     done = run_python("-c", CALL_EVERYTHING, cwd=tmp_path)
     count, _, events = done.stdout.strip().partition(" ")

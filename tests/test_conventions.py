@@ -12,6 +12,8 @@ import yaml
 
 import torcheer
 
+pytestmark = pytest.mark.house
+
 ROOT = Path(__file__).parents[1]
 ACTIONS = {f"actions/{name}@v6" for name in ("checkout", "setup-python", "setup-node")}  # on Node 24, as runners have
 PARTS = re.findall(r"^def (\w+)\(folder: Path\)", (ROOT / "benchmarks/version_smoke.py").read_text(), re.MULTILINE)

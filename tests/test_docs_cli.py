@@ -7,7 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from torcheer import cli
+
+pytestmark = pytest.mark.house
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "cli.md").read_text()

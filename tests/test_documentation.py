@@ -24,6 +24,8 @@ import torcheer as tl
 from torcheer import cli
 from torcheer.inspector.rules import RULES
 
+pytestmark = pytest.mark.house
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "_site"))

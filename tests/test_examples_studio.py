@@ -147,6 +147,7 @@ def test_alexnets_feature_maps_arrive_at_every_step(tmp_path: Path) -> None:
         client.until(lambda: client.rows("test_trial").get("Name") == ["noise", "rings", "grating", "disk"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", fast_first([ASSOCIATOR, ALEXNET]), ids=lambda script: script.parent.name)
 def test_an_example_opens_the_studio_and_ends_with_it(script: Path) -> None:
     pytest.importorskip("uvicorn")

@@ -15,7 +15,10 @@ from fuzz.driver import Child, Fuzzer, replay
 from fuzz.explained import explanation
 from fuzz.grammars import grammars
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and memory are read from /proc")
+pytestmark = [
+    pytest.mark.house,
+    pytest.mark.skipif(sys.platform != "linux", reason="limits and memory are read from /proc"),
+]
 
 FILES = 30  # of each format
 

@@ -199,7 +199,7 @@ def strays(source: str, file: Path) -> Iterator[str]:
     """Say each import of `source` that its room may not make."""
     room = room_of(file)
     allowed = {room, *COMMON, *ROOMS.get(room, ())}
-    for_types = set(lines_for_types(parsed(source)))
+    for_types = set(lines_for_types(parsed(source)) if "TYPE_CHECKING" in source else ())
     for line, target, late in imports(parsed(source), file):
         also = LATE.get(room, set()) if late or file in LATE_FILES else set()
         if late and file in DOORS:

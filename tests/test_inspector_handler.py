@@ -11,6 +11,7 @@ from queue import Empty
 
 import pytest
 import torch
+from fast_cases import fast_first
 from torch import nn
 from waiting import wait_until
 
@@ -334,7 +335,7 @@ def test_tracking_nothing_says_so():
         assert ParallelHandler(None).track_layer(-1, {}) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("kind", fast_first([torch.float8_e4m3fn, torch.float8_e5m2]))
 def test_eight_bits_arrive_as_they_were(kind, tmp_path):
     def note(input_data, **values):
         (tmp_path / "notes").write_text(f"{input_data.dtype} {input_data.float().tolist()}")

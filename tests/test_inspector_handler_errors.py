@@ -264,6 +264,7 @@ def test_stop_without_waiting_lets_the_children_finish_by_themselves(tmp_path):
     assert videos(tmp_path) == {"model_cpu_0_1": 20}
 
 
+@pytest.mark.slow
 def test_starting_and_stopping_leaves_nothing_behind():
     model = nn.Linear(2, 2)
     _cycle(model)

@@ -125,11 +125,13 @@ def test_the_guides_example_leaves_a_video_of_every_name(guide):
     assert sorted(path.name for path in (guide[0] / "output").iterdir()) == [f"{name}_video.mp4" for name in VIDEOS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIDEOS)
 def test_the_guides_videos_have_a_frame_for_every_twentieth_step(guide, name):
     assert frames(guide[0] / "output" / f"{name}_video.mp4") == 2
 
 
+@pytest.mark.slow
 def test_the_guides_example_says_nothing(guide):
     assert (guide[1].stdout, guide[1].stderr) == ("", "")
 
@@ -266,6 +268,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_later_versions_example_runs_with_its_own_names(tmp_path):
     pytest.importorskip("av")
     found = run(tmp_path, LATER)

@@ -10,6 +10,8 @@ import pytest
 from kill_matrix import PLACES, Trials, landing, short_folder
 from kill_programs import PROGRAMS
 
+pytestmark = pytest.mark.house
+
 BRIEFLY = [("trainer", "in its rename")]
 
 

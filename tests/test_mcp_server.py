@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 import pytest
 import torch
+from fast_cases import fast_first
 from torch.utils.data import TensorDataset
 
 import torcheer as tl
@@ -413,7 +414,7 @@ def test_a_request_that_takes_too_long_is_answered(monkeypatch: pytest.MonkeyPat
     released.set()
 
 
-@pytest.mark.parametrize("options", [[], ["--port", "0"]])
+@pytest.mark.parametrize("options", fast_first([[], ["--port", "0"]]))
 def test_sigterm_ends_it_at_once_whatever_it_does(tmp_path: Path, options: list[str]) -> None:
     """It is stopped while its thread holds Python's lock in C, where no handler of Python's would run."""
     busy = "import sys, threading, torcheer.mcp_server.run_tools as t; from torcheer.cli import main\n"

@@ -99,6 +99,7 @@ SHARDED = """
 """
 
 
+@pytest.mark.slow
 def test_ranks_log_shards_without_a_collective_and_the_reader_makes_them_whole(tmp_path: Path) -> None:
     told = run(
         tmp_path,

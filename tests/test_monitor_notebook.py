@@ -87,6 +87,7 @@ def test_the_seeds_handler_calls_functions_of_a_cell(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "notes.json").read_text()) == [["layer", "0", [1.0, 2.0]]]
 
 
+@pytest.mark.slow
 def test_a_watch_runs_in_cells_and_calls_functions_of_a_cell(tmp_path: Path) -> None:
     said = run(WATCH, tmp_path)
     assert "values of 3 steps, in" in said and "seen" in said  # where the results went

@@ -446,6 +446,7 @@ def test_a_child_that_is_killed_does_not_change_the_losses() -> None:
     assert account.offered == account.handled + sum(account.dropped.values()) + account.lost + account.damaged
 
 
+@pytest.mark.slow
 def test_a_plain_script_without_a_guard_is_watched(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -182,6 +182,7 @@ def test_a_script_that_forgets_to_close_says_what_was_dropped_and_keeps_to_its_t
     assert account is not None and balanced(account) and 0 < account.handled < 100  # 5 s would be enough for 100
 
 
+@pytest.mark.slow
 def test_ten_watches_leave_nothing_behind() -> None:
     model = small()
 

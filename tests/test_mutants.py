@@ -12,6 +12,8 @@ from types import ModuleType
 import pytest
 from children import run_python
 
+pytestmark = pytest.mark.house
+
 TOOL = Path(__file__).parents[1] / "benchmarks" / "mutants.py"
 SUMS = '''
 """Functions with faults that are found, overlooked, and never run."""

@@ -21,6 +21,7 @@ def failed(parts: dict[str, Any]) -> list[str]:
     return [f"{name}: {part['text']}" for name, part in parts.items() if not part["ok"]]
 
 
+@pytest.mark.slow
 def test_on_windows_one_process_works_and_a_watch_says_what_it_needs() -> None:
     """Capture with a drawing and an archive, autograd, extraction, training: as `make test-versions` tries them.
 

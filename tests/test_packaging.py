@@ -124,6 +124,7 @@ def test_an_origin_on_a_public_host_is_an_address_without_its_user(remote: str, 
     assert (repository.address if repository else "") == address
 
 
+@pytest.mark.slow
 def test_what_is_built_in_a_clone_names_where_it_comes_from_and_so_does_what_is_built_of_it(
     sdist: Path, wheel: dict[str, bytes], tmp_path: Path
 ) -> None:

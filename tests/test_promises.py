@@ -247,6 +247,7 @@ print(tl.plan(model, x, optimizer="AdamW"))
 """
 
 
+@pytest.mark.slow
 def test_no_process_connects_to_anything_elsewhere(tmp_path: Path) -> None:
     """Every Python process notes where it connects to: the program, the watch's child, viewers, the reading process."""
     (tmp_path / "site").mkdir()

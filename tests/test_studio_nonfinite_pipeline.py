@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fast_cases import fast_first
 from seams import MINUS, NAN, PLUS
 from studio_socket import Page
 from torch import nn
@@ -29,7 +30,7 @@ def frame_of(page: Page, layer: str) -> Any:
     return frames.get(layer)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", fast_first([torch.bfloat16, torch.float32, torch.float64, torch.float16]))
 def test_a_live_models_values_arrive_as_what_they_are(dtype: torch.dtype) -> None:
     model = nn.Sequential(nn.ReLU(), nn.Linear(4, 2)).to(dtype)
     x = torch.tensor([[0.5, float("nan"), float("inf"), float("-inf")]], dtype=dtype)

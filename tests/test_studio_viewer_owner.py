@@ -188,6 +188,7 @@ def test_what_a_killed_loop_showed_can_be_seen_again(tmp_path: Path, kept: bool)
         assert list((tmp_path / "tmp").glob("torcheer-*")) == []
 
 
+@pytest.mark.slow
 def test_training_that_is_stopped_by_ctrl_c_leaves_its_page(tmp_path: Path) -> None:
     project(tmp_path)
     command = ("train", "training.yaml", "session_dir=run", "train.epochs=1000", "--studio", "--plain")

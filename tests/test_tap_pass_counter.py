@@ -134,6 +134,7 @@ def test_a_forward_of_somebodys_own_is_not_touched() -> None:
             assert model.forward is own
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_compiled_once() -> None:
     script = """
         import torch

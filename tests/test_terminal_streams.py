@@ -41,6 +41,7 @@ print("ends")
 """
 
 
+@pytest.mark.slow
 def test_what_people_print_is_printed_in_the_characters_that_there_are(tmp_path: Path) -> None:
     done = run_python("-c", PRINTED, env={"PYTHONIOENCODING": "ascii:strict"}, encoding="ascii", cwd=tmp_path)
     assert done.stdout.endswith("ends\n") and "?" not in done.stdout.replace("+?", "")

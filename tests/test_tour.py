@@ -10,6 +10,8 @@ import av
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.house
+
 ROOT = Path(__file__).parents[1]
 PICTURE, VIDEO = ROOT / "docs/pictures/tour.webp", ROOT / "docs/pictures/tour.mp4"
 sys.path.insert(0, str(ROOT / "docs/_tour"))

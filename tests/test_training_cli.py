@@ -328,6 +328,7 @@ def test_a_killed_run_says_what_it_resumes_from_and_how_many_steps_run_again(
     assert re.fullmatch(r"nothing is left to train: checkpoint [0-9]+ .* is the end of this run", said[0])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_it_saved_says_that_its_steps_are_lost(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -539,6 +540,7 @@ def test_a_signal_while_the_users_code_is_imported_ends_with_130(project: Path) 
     assert run("train", "training.json", f"{EPOCHS}=1") == 0
 
 
+@pytest.mark.slow
 def test_where_nobody_reads_it_saves_and_stops(project: Path) -> None:
     with started("train", "training.json", SLOW) as trainer:
         assert trainer.line() == "Training stage 0 in progress" and trainer.stdout is not None

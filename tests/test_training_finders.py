@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fast_cases import fast_first
 from seams import is_memory_error, new_project, steepest
 from torch import nn
 
@@ -67,7 +68,7 @@ TRIALS = {
 
 
 @pytest.mark.parametrize("trial", TRIALS)
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("begun", fast_first([True, False]))
 def test_a_trial_leaves_no_trace(trial: str, begun: bool) -> None:
     session = make_session(accumulate=2, ema=0.9)
     if begun:
@@ -156,6 +157,7 @@ LIMITED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space")
 def test_it_ends_at_a_real_lack_of_memory() -> None:
     done = subprocess.run(

@@ -308,7 +308,9 @@ def test_a_trial_that_is_stopped_while_it_starts_is_stopped_not_failed(config: P
     assert not states(Path("run-sweep"))
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.dist)])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("local", marks=pytest.mark.slow), pytest.param("ray", marks=pytest.mark.dist)]
+)
 def test_a_trial_that_a_signal_ends_is_stopped_not_failed_and_goes_on(
     config: Path, request: pytest.FixtureRequest, engine: str
 ) -> None:

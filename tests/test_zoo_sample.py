@@ -19,7 +19,8 @@ from zoo import run_one
 from zoo_check import Finding, examine
 from zoo_report import write
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what models and their libraries say on the way is not ours
+# What models and their libraries say on the way is not ours.
+pytestmark = [pytest.mark.house, pytest.mark.filterwarnings("ignore")]
 
 SAMPLE = [
     "torchvision/resnet18 train",  # batch norm writes its statistics

@@ -26,7 +26,7 @@ def lazy_names(
     def find(name: str) -> Any:
         if name not in modules:
             # asked for by programs, such as `inspect`; by Python, before it imports a module of that name
-            is_asked_by_people = not name.startswith("_") and find_spec(f"{package}.{name}") is None
+            is_asked_by_people = not name.startswith("_") and not _is_file(package, name)
             others: Any = import_module(older) if older and is_asked_by_people else None
             if others and (name in dir(others) or name in others.ELSEWHERE):
                 return getattr(others, name)
@@ -50,6 +50,11 @@ def lazy_names(
         return f"; it has {', '.join(names)}" + (f".{meant}" if meant else "")
 
     return find, names_of_package
+
+
+def _is_file(package: str, name: str) -> bool:
+    """Whether a package has a module of this name; a module has none, and `find_spec` would raise."""
+    return "__path__" in vars(sys.modules[package]) and find_spec(f"{package}.{name}") is not None
 
 
 def _room_of(package: str, name: str, modules: Mapping[str, str]) -> str:
