@@ -14,8 +14,6 @@ from torcheer.samples import Delivery, Key, Statistics
 if TYPE_CHECKING:
     from torcheer.monitor.rules.loss_fits import LossGradient
 
-GRADIENTS = ("grad", "weight_grad")
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
