@@ -23,6 +23,8 @@ FROZEN = {
     "torcheer.encoding": "decode encode from_bytes MemoryCopy numbers_of refusal to_bytes TYPES",
     # types of numbers
     "torcheer.vocabulary.dtypes": "BLOCKS Dtype DTYPES FLOATS",
+    # what layers are measured by
+    "torcheer.vocabulary.variables": "VARIABLES WATCHED WATCHED_BY_DEFAULT",
     # which process acts
     "torcheer.ranks": "acts is_main local_rank rank_of ranked Shard split_rank world_size",
     # bytes to another process

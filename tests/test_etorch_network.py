@@ -35,7 +35,10 @@ def test_a_network_describes_itself_as_hosts_send_it(net: Network) -> None:
             network_records.Layer("Hidden", (2, 3, 4, 5), "Hidden", "pools"),
         ),
         (network_records.Projection("InputToHidden", "Input", "Hidden", "linear", (120, 25)),),
-        (network_records.Variable("Act", "unit", "activation"), network_records.Variable("Wt", "weight", "weight")),
+        (
+            network_records.Variable("Act", "unit", "what the layer returned, after its activation"),
+            network_records.Variable("Wt", "weight", "weights"),
+        ),
     )
     assert [one.layer.name for one in net_of(net.describe()).layers] == ["Input", "Hidden"]
 

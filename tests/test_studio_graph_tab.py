@@ -390,7 +390,7 @@ def test_a_stored_run_has_lines_in_its_boxes_its_colours_and_statistics_over_tim
     open_page: Pages, watched: str
 ) -> None:
     page = open_page(watched, tab="graph")
-    names = {"gradient": "norm of the gradient: ", "update": "size of the update: ", "nan": "NaN: none"}
+    names = {"gradient_norm": "norm of the gradient: ", "update": "size of the update: ", "nan": "NaN: none"}
     colour_by_each(page, names)
     expect(page.locator(".pictures .spark").first).to_be_attached()
     assert page.locator(".pictures image").count() == 0

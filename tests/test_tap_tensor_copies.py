@@ -11,21 +11,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from seams import Fetcher, Ring, RingReader, Sender, Statistics, all_finite, offer, reduce, subsample, summed_rows
+from seams import (
+    DTYPES,
+    Fetcher,
+    Ring,
+    RingReader,
+    Sender,
+    Statistics,
+    all_finite,
+    offer,
+    reduce,
+    subsample,
+    summed_rows,
+)
 from seams import statistics_of as summary_of_array
 from torch import Tensor
 
 from torcheer.samples import Delivery
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-EIGHT_BITS = (
-    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
-)  # fmt: skip
-WHOLE = (
-    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
-    torch.bool,
-)  # fmt: skip
 COMPLEX = (torch.complex64, torch.complex128)
+EVERY = [getattr(torch, row.name) for row in DTYPES.values() if row.numbers == 1]
+PACKED = [getattr(torch, row.name) for row in DTYPES.values() if row.numbers > 1]
 
 
 class Way:
@@ -60,7 +67,7 @@ def bits(tensor: Tensor) -> bytes:
     return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
-@pytest.mark.parametrize("kind", [*FLOATS, *EIGHT_BITS, *WHOLE, *COMPLEX], ids=str)
+@pytest.mark.parametrize("kind", EVERY, ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (7,), (2, 3, 4)], ids=str)
 def test_every_type_and_shape_arrives_bit_for_bit(way: Way, kind: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = made(kind, *shape)
@@ -69,6 +76,24 @@ def test_every_type_and_shape_arrives_bit_for_bit(way: Way, kind: torch.dtype, s
     assert sent.sample.array.shape == shape
     assert sent.sample.array.tobytes() == (bits(tensor) if tensor.numel() else b"")
     assert (sent.key, sent.sample.step, sent.stride, sent.whole) == (("fc", "output"), 3, 1, ())
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=str)
+def test_of_a_large_tensor_of_every_type_some_numbers_arrive(way: Way, kind: torch.dtype) -> None:
+    tensor = made(kind, 40, 50)
+    sent = way.offer(tensor, limit_bytes=tensor.nbytes // 7)
+    assert sent is not None and sent.stride > 1 and not way.said
+    some = tensor.reshape(-1).view(torch.uint8).reshape(2000, -1)[:: sent.stride]
+    assert sent.sample.array.tobytes() == some.numpy().tobytes()
+
+
+@pytest.mark.parametrize("kind", PACKED, ids=str)
+def test_of_a_packed_type_the_numbers_arrive(way: Way, kind: torch.dtype) -> None:
+    bytes = torch.arange(256, dtype=torch.uint8).reshape(16, 16)
+    every, some = way.offer(bytes.view(kind)), way.offer(bytes.view(kind), limit_bytes=40)
+    assert every is not None and some is not None and not way.said
+    assert every.sample.array.shape == (16, 32) and some.stride == 7
+    assert np.array_equal(some.sample.array, every.sample.array.reshape(-1, 2)[::7].reshape(-1))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ def test_the_page_has_the_types_that_the_messages_give_today() -> None:
 
 def test_a_page_with_other_types_is_found_and_written_anew(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(message_types, "PAGE_FOLDER", tmp_path)
+    (tmp_path / "studio").mkdir()
     assert message_types.main(["--check"]) == 1
     assert "run `python web/message_types.py`" in capsys.readouterr().err
     assert message_types.main([]) == 0
@@ -25,7 +26,7 @@ def test_a_page_with_other_types_is_found_and_written_anew(tmp_path: Path, monke
     assert message_types.main(["--chek"]) == 2
 
 
-TYPESCRIPT = (message_types.PAGE_FOLDER / "messages.ts").read_text("utf-8")
+TYPESCRIPT = (message_types.PAGE_FOLDER / "studio" / "messages.ts").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

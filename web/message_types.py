@@ -1,7 +1,7 @@
 """Generate the page's message types and vocabulary: run `python web/message_types.py` after `messages`, `records` or
 `vocabulary` changed.
 
-`--check` writes nothing and fails if a file of `web/src/studio` is out of date.
+`--check` writes nothing and fails if a file is out of date.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import sys
 import textwrap
 import types
@@ -22,9 +23,11 @@ from torcheer.control.loop_messages import VERSION
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.answers import ANSWERS
 from torcheer.vocabulary.dtypes import FLOATS
+from torcheer.vocabulary.quantities import QUANTITIES, Quantity
+from torcheer.vocabulary.variables import ON_PAGE
 from torcheer.wire.json_codec import OneOf, message_kind
 
-PAGE_FOLDER = Path(__file__).parent / "src" / "studio"
+PAGE_FOLDER = Path(__file__).parent / "src"
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "Json", type(None): "null"}
 _HEAD = """\
 // Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py and
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def page_files() -> dict[str, str]:
     """Return the text of each generated file."""
-    return {"messages.ts": _messages(), "vocabulary.ts": _vocabulary()}
+    return {"studio/messages.ts": _messages(), "vocabulary.ts": _vocabulary()}
 
 
 def _vocabulary() -> str:
@@ -66,6 +69,14 @@ def _vocabulary() -> str:
 /** Types of floating-point numbers: bits of the significand, and the exponent of the smallest step. */
 export const FLOATS: Record<string, [number, number]> = {{
 {"".join(floats)}}};
+
+/** What a log calls the variables of a page. */
+export const LOG_NAMES: Record<string, string> = {{
+{"".join(f'  {name}: "{row.name}",' + chr(10) for name, row in ON_PAGE.items() if row.name)}}};
+
+{interface(Quantity, False, False)}
+export const QUANTITIES: Record<string, Quantity> = {{
+{"".join(f"  {name}: {json.dumps(dataclasses.asdict(row))}," + chr(10) for name, row in QUANTITIES.items())}}};
 """
 
 
@@ -126,6 +137,8 @@ def typescript_type(hint: Any) -> str:
     if origin is typing.Annotated:
         choices = [limit.choices for limit in parts[1:] if isinstance(limit, OneOf)]
         return " | ".join(map(_quoted, choices[0])) if choices else typescript_type(parts[0])
+    if origin is typing.Literal:
+        return " | ".join(map(_quoted, parts))
     if origin in (typing.Union, types.UnionType):
         return " | ".join(map(typescript_type, parts))
     if origin is list or (origin is tuple and parts[-1] is ...):

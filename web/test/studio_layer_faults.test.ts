@@ -4,7 +4,8 @@ import { test } from "node:test";
 
 import { byCause } from "../src/studio/faults/alert_order";
 import { faultsOf, faultText, joinFaults, originOf, passOrder } from "../src/studio/faults/layer_faults";
-import { colourChoices, logOverlays } from "../src/studio/graph/layer_overlays";
+import { colourChoices, legendOf } from "../src/graph/render/quantity_scale";
+import { logOverlays } from "../src/studio/graph/layer_overlays";
 import type { AlertSeen, Net } from "../src/studio/messages";
 import type { Table } from "../src/studio/tables/table_rows";
 
@@ -51,7 +52,7 @@ test("gradient, update, NaN and alerts come from the log, each once for a layer,
   ]);
   const facts = { net, tables, alerts: [alert("b", "nan_inf")], step: 1 };
   deepEqual(logOverlays(["", "a", "a", "b"], facts), {
-    gradient: [null, 2, null, null],
+    gradient_norm: [null, 2, null, null],
     update: [null, 0.5, null, null],
     nan: [null, 0, null, "NaN"],
     alert: [null, 0, null, 1],
@@ -69,8 +70,9 @@ test("of two side by side a layer has the largest difference of its values and p
 });
 
 test("what has no numbers says why it cannot be chosen", () => {
-  const choices = colourChoices(logOverlays(["a"], { net, tables: new Map(), alerts: [], step: Infinity }));
-  equal(choices.length, 9);
+  const overlays = logOverlays(["a"], { net, tables: new Map(), alerts: [], step: Infinity });
+  const choices = colourChoices(Object.keys(overlays), "time");
+  equal(choices.length, 10);
   deepEqual(
     choices.filter(({ reason }) => !reason).map(({ quantity }) => quantity),
     ["kind"],
@@ -78,10 +80,20 @@ test("what has no numbers says why it cannot be chosen", () => {
 });
 
 test("times that are only of launches are offered as such", () => {
-  const titleOf = (names?: Record<string, string>): string | undefined =>
-    colourChoices({ time: [0.5] }, names).find(({ quantity }) => quantity === "time")?.title;
-  equal(titleOf(), "time");
-  equal(titleOf({ time: "launch time", memory: "size of results" }), "launch time");
+  const titleOf = (timeName: string): string | undefined =>
+    colourChoices(["time"], timeName).find(({ quantity }) => quantity === "time")?.title;
+  equal(titleOf("time"), "time");
+  equal(titleOf("launch time"), "launch time");
+  equal(legendOf("time", "launch time"), "launch time");
+});
+
+test("what a log says of gradients takes neither the place nor the legend of what a pass says of them", () => {
+  const ofPass: Record<string, unknown> = { gradient: [0.25, 0.5] };
+  const tables = new Map([table("a", "grad", [30])]);
+  Object.assign(ofPass, logOverlays(["a", "b"], { net, tables, alerts: [], step: Infinity }));
+  deepEqual([ofPass.gradient, ofPass.gradient_norm], [[0.25, 0.5], [30, null]]); // prettier-ignore
+  equal(legendOf("gradient", "time"), "mean |gradient|");
+  equal(legendOf("gradient_norm", "time"), "norm of the gradient");
 });
 
 test("alerts are listed oldest first, those that follow from another under it", () => {

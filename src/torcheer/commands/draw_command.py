@@ -13,6 +13,7 @@ from torcheer.config.overrides import parse_override
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, tell
 from torcheer.terminal.command_parser import CommandParser
+from torcheer.vocabulary.quantities import OF_A_PASS
 
 ENDINGS = (".svg", ".png", ".pdf", ".html", ".dot", ".txt")
 
@@ -52,9 +53,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--name", metavar="NAME", help="which model of a config, if there are several")
     parser.add_argument("--depth", metavar="N", help="expanded levels of modules; all: every operation")
     parser.add_argument("--rolled", action="store_true", help="draw repeated layers as one box")
-    parser.add_argument(
-        "--colour-by", default="kind", choices=("kind", "time", "memory", "flops"), help="kind by default"
-    )
+    parser.add_argument("--colour-by", default="kind", choices=("kind", *OF_A_PASS), help="kind by default")
     parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="allow classes of this package")
     add_json(parser)
     return parser

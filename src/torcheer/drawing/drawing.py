@@ -17,7 +17,7 @@ from torcheer.drawing.items.item_details import details_of, hover_label, overlay
 from torcheer.drawing.items.restyle import restyle
 from torcheer.drawing.layout.picture import Picture, picture, walk
 from torcheer.drawing.layout.plans import plan_scene
-from torcheer.drawing.looks.colour_scale import WAYS, Colouring, colour_names, make_colouring
+from torcheer.drawing.looks.colour_scale import WAYS, Colouring, make_colouring
 from torcheer.drawing.looks.sheet import Sheet, place_shapes
 from torcheer.drawing.looks.style import Style, style_of
 from torcheer.drawing.writers.dot import write_dot
@@ -121,7 +121,7 @@ class Drawing(metaclass=PublicClass):
         """Return an interactive HTML page: folding, search, details. It works offline."""
         return write_html(
             self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by,
-            colour_names=colour_names(self.history), details_of=partial(details_of, self.history),
+            time_name=self.history.facts.time_name(), details_of=partial(details_of, self.history),
             overlays=overlays_of(self.history, self._items),
         )  # fmt: skip
 
@@ -129,7 +129,7 @@ class Drawing(metaclass=PublicClass):
         """Return what the studio draws of it; `layer_of` says to which layer of the network an operation belongs."""
         layers = [next((layer_of[index] for index in item.ops if index in layer_of), "") for item in self._items]
         data = page_data(self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by,
-                         colour_names=colour_names(self.history))  # fmt: skip
+                         time_name=self.history.facts.time_name())  # fmt: skip
         if self.history.facts.backward:  # an operation of an op has twice its index, a rule one more
             data["steps"] = [
                 -1 if item.look == "output" else 2 * item.step + (item.look == "gradient") for item in self._items

@@ -6,7 +6,6 @@ from torcheer.drawing.items.item import Item
 from torcheer.drawing.items.network_items import network_items
 from torcheer.drawing.layout.picture import picture
 from torcheer.drawing.layout.plans import plan_scene
-from torcheer.drawing.looks.colour_scale import NAMES
 from torcheer.drawing.looks.style import style_of
 from torcheer.drawing.writers.graph_text import GraphText, graph_text
 from torcheer.drawing.writers.html_page import ItemDetails, details_text, page_data
@@ -29,5 +28,5 @@ def draw_network(network: Network) -> GraphText:
         scene = plan_scene(network_items(network))
         layout = picture(scene, depth=None, direction="auto", style=style_of(None))
         header = [network.name or "network", plural(len(scene.items), "layer")]
-        data = page_data(layout, header=header, theme="auto", colour_by="kind", colour_names=NAMES)
+        data = page_data(layout, header=header, theme="auto", colour_by="kind", time_name="time")
         return graph_text(data, [item.label for item in scene.items], lambda: details_text(layout, details_of, {}))

@@ -17,6 +17,7 @@ from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.network import network_records
 from torcheer.public_names import PublicClass
 from torcheer.terminal import did_you_mean, human_shape
+from torcheer.vocabulary.variables import ON_PAGE
 
 Shape = tuple[int, ...]
 RELATIONS = {
@@ -25,11 +26,6 @@ RELATIONS = {
 }  # fmt: skip
 TYPES = ("forward", "recurrent", "skip", "lateral", "back")
 _VIEWS = {1: "units", 2: "plane", 3: "maps", 4: "pools"}
-_DOCS = {
-    "Act": "activation", "Net": "net input, before the activation function", "Bias": "bias weight",
-    "Grad": "gradient of the loss by the activation", "Targ": "target",
-    "Wt": "weight", "DWt": "weight change since the recording before",
-}  # fmt: skip
 
 
 class States(MutableMapping[str, NDArray[np.float32]]):
@@ -283,7 +279,8 @@ class Network(metaclass=PublicClass):
         first = [name for name in ("Act", "Net", "Grad") if name in of_units]
         names = [(name, "unit") for name in dict.fromkeys([*first, *of_units])]
         names += [(name, "weight") for name in of_weights]
-        return tuple(network_records.Variable(name, of, _DOCS.get(name, "")) for name, of in names)
+        docs = {name: row.doc for name, row in ON_PAGE.items()}
+        return tuple(network_records.Variable(name, of, docs.get(name, "")) for name, of in names)
 
     def open_viewer(self, address: Any = None, *, browser: bool | None = None, title: str = "") -> Any:
         """Open the studio on this network; `tl.show(network)` calls this."""

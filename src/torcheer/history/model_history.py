@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from torcheer.errors import AmbiguousLayer, BadArgument, UnknownLayer
 from torcheer.history import lookup, op_table, program_structure
@@ -19,14 +19,12 @@ from torcheer.records import Op, RunInfo
 from torcheer.selection import Layers
 from torcheer.terminal import NamedItems
 from torcheer.terminal.streams import encodable
+from torcheer.vocabulary.variables import OF_ANY_PASS
 
 if TYPE_CHECKING:
     import pandas
 
     from torcheer.history.compare import Comparison
-
-
-_TAKEN: Final = ("Act", "Net", "Grad", "Wt", "WtGrad")  # variables that every history may have
 
 
 class ModelHistory(Doors, metaclass=PublicClass):
@@ -163,8 +161,8 @@ class ModelHistory(Doors, metaclass=PublicClass):
         - `name`: what it is called in `history["relu_1"].variables` and in the studio
         - `values`: a tensor or array for each layer, of the shape of its output; layers as `history[…]` takes them
         """
-        if not isinstance(name, str) or not name.strip() or name in _TAKEN:
-            raise BadArgument(f"a variable cannot be called {name!r}; {', '.join(_TAKEN)} are there already")
+        if not isinstance(name, str) or not name.strip() or name in OF_ANY_PASS:
+            raise BadArgument(f"a variable cannot be called {name!r}; {', '.join(OF_ANY_PASS)} are there already")
         found = {key: self.indices(key) for key in values}
         for key, indices in found.items():
             shape = tuple(values[key].shape)

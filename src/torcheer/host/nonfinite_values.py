@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,7 @@ from torch import Tensor
 from torcheer.network.network_records import GAP_BITS, Layer
 from torcheer.samples import NAN_INF, Alert, Key, Nonfinite, began_after, layers_unseen, place_in
 from torcheer.tap.tensor_copies import all_finite
-
-_VARIABLES: Final = {"Act": "output", "Grad": "grad", "Wt": "weight", "WtGrad": "weight_grad"}  # as a watch calls them
+from torcheer.vocabulary.variables import LOG_NAMES
 
 
 class NonfiniteValues:
@@ -41,7 +40,7 @@ class NonfiniteValues:
 
     def see_moment(self, step: int, values: Iterable[tuple[Key, Nonfinite | None]]) -> None:
         """Judge the values of a state, in the order in which they were computed."""
-        named = [((layer, _VARIABLES.get(name, name)), fault) for (layer, name), fault in values]
+        named = [((layer, LOG_NAMES.get(name, name)), fault) for (layer, name), fault in values]
         self._see(step, named)
         self._last_look = step if named else self._last_look
 

@@ -20,6 +20,7 @@ from torcheer.host.follow.record_rate import cost, stamp
 from torcheer.host.missing_values import Absence
 from torcheer.network.network_records import Layer, Network
 from torcheer.samples import Key, Nonfinite
+from torcheer.vocabulary.variables import ON_PAGE
 from torcheer.wire.ring import Ring
 
 LEAST_RING: Final = 16 << 20
@@ -191,7 +192,8 @@ class StateSender:
         return variable in wants.variables
 
     def _is_weight(self, variable: str) -> bool:
-        return variable.partition("[")[0] in ("Wt", "DWt", "WtGrad") or variable in self.weights
+        row = ON_PAGE.get(variable.partition("[")[0])
+        return (row is not None and row.of == "weight") or variable in self.weights
 
     # -- the ring ----------------------------------------------------------------------------------------------------
 

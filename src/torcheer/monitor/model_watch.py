@@ -43,6 +43,7 @@ from torcheer.tap.step_schedule import Every
 from torcheer.terminal import folded, is_silenced, notice_alert, warn_or_print
 from torcheer.terminal.progress import Progress
 from torcheer.terminal.streams import encodable
+from torcheer.vocabulary.variables import WATCHED_OF_UNITS
 from torcheer.wire.notify.notifier import Notifier
 
 _MOST_WARNINGS = 10
@@ -102,7 +103,7 @@ class Watch(metaclass=PublicClass):
             to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video,
             system_secs=settings.system_secs, rank=rank_facts(model, selection.parameters),
             log_bytes=settings.log_bytes, prints=not is_silenced("watch"), places=classes_of(selection.modules),
-            awaits_lines=bool({"output", "grad"} & set(settings.what)),
+            awaits_lines=bool(set(WATCHED_OF_UNITS) & set(settings.what)),
         )  # fmt: skip
         if self._place is not None:
             place = self._place

@@ -27,10 +27,9 @@ from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
 from torcheer.terminal import did_you_mean, unknown_option
 from torcheer.video.videos import settle as settle_video
+from torcheer.vocabulary.variables import WATCHED
 from torcheer.wire.notify.notify_targets import Target, parse_notify
 from torcheer.wire.ring import POLICIES
-
-WHAT = ("output", "grad", "weight", "weight_grad", "update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +76,10 @@ def _folder(to: Any) -> Path | None:
 def _variables(value: Any) -> tuple[str, ...]:
     variables = _texts(value, "what")
     for variable in variables:
-        if variable not in WHAT:
-            raise BadArgument(f"what={variable!r}: there are {', '.join(WHAT)}.{did_you_mean(variable, WHAT)}")
+        if variable not in WATCHED:
+            raise BadArgument(f"what={variable!r}: there are {', '.join(WATCHED)}.{did_you_mean(variable, WATCHED)}")
     if not variables:
-        raise BadArgument(f"what={value!r}: nothing to look at; there are {', '.join(WHAT)}")
+        raise BadArgument(f"what={value!r}: nothing to look at; there are {', '.join(WATCHED)}")
     return variables
 
 

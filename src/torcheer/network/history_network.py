@@ -24,15 +24,11 @@ from torcheer.network.pass_graph import SAME_VALUES, PassGraph, apart_from, give
 from torcheer.network.placement import levels_of
 from torcheer.network.unit_grids import is_picture
 from torcheer.records import ModuleCall, Op, RunInfo, Stored, garbage_collection_off
+from torcheer.vocabulary.variables import VARIABLES
 
 MOST_LAYERS: Final = 2_000  # without what modules return that hold others
 MOST_CALLS: Final = 4  # of one module that become separate layers; of a longer loop only the first call does
-VARIABLES: Final = (
-    Variable("Act", doc="what the layer returned, after its activation"),
-    Variable("Net", doc="the same before its activation, where that is a module of its own"),
-    Variable("Grad", doc="the gradient of the loss with respect to what the layer returned"),
-    Variable("Wt", of="weight", doc="weights"),
-)
+_VARIABLES: Final = tuple(Variable(row.page_name, row.of, row.doc) for row in VARIABLES if row.in_network)
 NO_ACTIVATION: Final = "no activation follows it: what comes out of it is its Act"  # why a layer has no Net
 _CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
 _HEADS: Final = ("scaled_dot_product_attention", "softmax", "bmm", "matmul")
@@ -115,7 +111,7 @@ def describe_pass(ops: list[Op], title: str = "") -> PassDescription:
     if len(nodes) > MOST_LAYERS:
         nodes = _holding_layers(nodes, sources)
     modules = tuple(replace(node, output=outputs.get(node.path, "")) for node in nodes)
-    result.network = Network(title, tuple(layers), tuple(projections), VARIABLES, modules, tuple(dict.fromkeys(notes)))
+    result.network = Network(title, tuple(layers), tuple(projections), _VARIABLES, modules, tuple(dict.fromkeys(notes)))
     return result
 
 

@@ -14,6 +14,7 @@ from torcheer.tap.pass_tap import PassTap
 from torcheer.tap.probe_hooks import ModuleOutput
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.tensor_copies import refusal, tensors_in
+from torcheer.vocabulary.variables import WATCHED_OF_UNITS
 
 
 class LayerOutputs:
@@ -25,7 +26,7 @@ class LayerOutputs:
     def __init__(
         self, modules: dict[str, nn.Module], what: Collection[str], sender: Sender, model: nn.Module | None = None
     ) -> None:
-        self._modules, self._what, self._sender = dict(modules), {"output", "grad"} & set(what), sender
+        self._modules, self._what, self._sender = dict(modules), set(WATCHED_OF_UNITS) & set(what), sender
         self._names = frozenset(modules)
         self._tap = PassTap(self._take, self.drop, model)
         self._step, self._input_checked, self._differentiates = -1, True, True

@@ -18,6 +18,7 @@ from torcheer.selection import ModuleLayer, Selector, class_name, parse_all
 from torcheer.tap.compiled.compiled_parts import compiled_parts
 from torcheer.terminal import did_you_mean, first_names, plural
 from torcheer.terminal.notices import program_line
+from torcheer.vocabulary.variables import WATCHED_OF_UNITS, WATCHED_OF_WEIGHTS
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
@@ -34,8 +35,8 @@ class ModuleSelection:
 
     def count_values(self, what: Collection[str]) -> int:
         """Number of values per watched step, as far as can be predicted."""
-        of_modules = len({"output", "grad"} & set(what)) * len(self.modules)
-        return of_modules + len({"weight", "weight_grad", "update"} & set(what)) * len(self.parameters)
+        of_modules = len(set(WATCHED_OF_UNITS) & set(what)) * len(self.modules)
+        return of_modules + len(set(WATCHED_OF_WEIGHTS) & set(what)) * len(self.parameters)
 
 
 def outermost(modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
@@ -119,7 +120,7 @@ def describe_compiled(names: Sequence[str]) -> str:
 def describe_hidden(selection: ModuleSelection, what: Collection[str]) -> str:
     """Message about what compiled code hides of the selected layers, and what is still watched; "" for nothing."""
     variables = set(what)
-    if not {"output", "grad"} & variables:
+    if not variables.intersection(WATCHED_OF_UNITS):
         return ""
     if not selection.hidden_modules:
         return describe_compiled(selection.compiled_modules)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from torch import nn
 
 from torcheer.ranks import Ranks, Shard, rank_of, shard_of
-
-_EVERYTHING: Final = ("weight", "update", "weight_grad", "output", "grad")
+from torcheer.vocabulary.variables import WATCHED
 
 
 def rank_facts(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
@@ -18,7 +17,7 @@ def rank_facts(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> dict
     if count == 1:
         return {}
     parts = {name: shard.as_json() for name, shard in _shards(parameters).items()}
-    hashed = _EVERYTHING if parts and not _is_fully_sharded(model) else ("weight",)
+    hashed = WATCHED if parts and not _is_fully_sharded(model) else ("weight",)
     return {"rank": rank, "of": count, "parts": parts, "hashed": list(hashed)}
 
 

@@ -20,6 +20,7 @@ from torcheer.vocabulary.dtypes import DTYPES, torch_types
 Report = Callable[[str], None]
 _PLAIN = {Tensor, torch.nn.Parameter}
 _PLAIN_TYPES = torch_types(row for row in DTYPES.values() if row.kind != "complex")  # no number is a conjugate
+_ALWAYS_FINITE = torch_types(row for row in DTYPES.values() if not row.nonfinite)
 _no_torch_function, is_wrapped = torch._C.DisableTorchFunction, torch._C._functorch.is_functorch_wrapped_tensor
 
 
@@ -109,6 +110,9 @@ def _tensor_writer(payload: Tensor, minus: Tensor | None) -> Callable[[memoryvie
     def fill(view: memoryview) -> None:
         if not payload.numel():
             return  # torch refuses an empty buffer
+        if minus is None and payload.element_size() == 1:  # torch cannot copy numbers of a packed type
+            torch.frombuffer(view, dtype=torch.uint8).view(payload.shape).copy_(payload.view(torch.uint8))
+            return
         target = torch.frombuffer(view, dtype=payload.dtype)
         if minus is None:
             target.view(payload.shape).copy_(payload)
@@ -162,7 +166,7 @@ def _take_flat(tensor: Tensor, indices: Tensor) -> Tensor:
 
 def all_finite(tensor: Tensor) -> bool:
     """Whether no number is NaN or infinite: one pass of summing, a second pass only where the sum overflows."""
-    if not (tensor.is_floating_point() or tensor.is_complex()):
+    if tensor.dtype in _ALWAYS_FINITE or not (tensor.is_floating_point() or tensor.is_complex()):
         return True
     numbers = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     for dimension, stride in enumerate(numbers.stride()):

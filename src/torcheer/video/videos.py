@@ -18,10 +18,10 @@ from torcheer.video.frame_layout import Caption
 from torcheer.video.frame_plots import Frame
 from torcheer.video.frame_text import missing
 from torcheer.video.video_file import AnimatedFile, Frames, VideoFile, checked_size, frame_rate, open_video
+from torcheer.vocabulary.variables import WATCHED_OF_WEIGHTS
 
 __all__ = ["SETTINGS", "AnimatedFile", "VideoFile", "Videos", "open_video", "settle"]
 
-WEIGHTS = ("weight", "weight_grad", "update")  # variables whose first axis counts no items
 SETTINGS: dict[str, Any] = {
     "size": [640, 480],
     "fps": 20.0,
@@ -165,7 +165,7 @@ class Videos:
         wide, high = self._settings["size"]
         return draw(
             sample.array, caption, size=(wide, high), mode=self._settings["mode"], running=running,
-            batch=sample.variable not in WEIGHTS,
+            batch=sample.variable not in WATCHED_OF_WEIGHTS,  # their first axis counts no items
         )  # fmt: skip
 
     def _add(self, reel: _Reel, frame: Frame, kind: str) -> None:

@@ -1,6 +1,7 @@
 // The page's state and actions: open boxes, selection, hover. Panels subscribe to its events and call its methods.
 import { Camera } from "./input/camera";
 import { ColourScale } from "./render/colour_scale";
+import { colourChoices, type ColourChoice } from "./render/quantity_scale";
 import type { Payload, Details } from "./payload";
 import { groupDigits, plural } from "./dom";
 import { placeBoxes, type PlacedBox } from "./layout/placement";
@@ -14,13 +15,6 @@ export type AppEvent =
 export type ThemeName = "auto" | "light" | "dark";
 export const MAX_UNFOLDED = 3000; // maximum number of boxes unfolded at once
 const NARROW_PX = 600; // pixels
-
-/** A way to colour the boxes. */
-export interface ColourChoice {
-  quantity: string;
-  title: string;
-  reason: string; // why it cannot be chosen; "" if it can
-}
 
 /** Something wrong in a box, which may be folded away. */
 export interface BoxFault {
@@ -43,10 +37,7 @@ export class App {
   colourScale: ColourScale | null = null;
   faults: BoxFault[] = [];
   colourChoices = (): ColourChoice[] =>
-    ["kind", ...Object.keys(this.details?.overlays ?? {})].map((quantity) => {
-      const title = quantity === "time" ? this.data.colour_names.time : quantity; // or that of its launch
-      return { quantity, title, reason: "" };
-    });
+    colourChoices(Object.keys(this.details?.overlays ?? {}), this.data.time_name).filter(({ reason }) => !reason);
   pictureOf: (box: PlacedBox) => SVGElement | null = () => null; // what who embeds the drawing shows in a box
   theme: ThemeName;
   showMessage: (words: string) => void = () => {}; // show a message to the user

@@ -75,7 +75,7 @@ export interface Payload {
   titles: TitleText[];
   view: { down: boolean; limit: number; open: string[] };
   colour_by: string;
-  colour_names: Record<string, string>; // quantity -> its name in the legend
+  time_name: string; // what its times are: those of launches, perhaps
   legend: Record<string, [swatch: string, words: string][]>;
   steps?: number[]; // of a backward pass, for each item: twice the index of its op, one more for its rule; -1: the loss
 }

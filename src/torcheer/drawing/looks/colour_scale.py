@@ -1,7 +1,8 @@
-"""Colour boxes by a number instead of by kind: time, memory, flops or gradient."""
+"""Colour boxes by a number instead of by kind: the quantities that a pass has."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from math import inf, isfinite, isinf, isnan, log10, nan
 from typing import Any
 
@@ -11,12 +12,19 @@ from torcheer.drawing.looks.colours import STRANGE, ink_on, ramp
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.terminal import human_bytes, human_count, human_secs
+from torcheer.vocabulary.quantities import OF_A_PASS, QUANTITIES
 
-WAYS = ("kind", "time", "memory", "flops", "gradient")
+WAYS = ("kind", *OF_A_PASS)
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "seconds": human_secs,
+    "bytes": lambda value: human_bytes(round(value)),
+    "count": lambda value: human_count(round(value)),
+    "": lambda value: f"{value:.2g}",
+}
 
 
 class Colouring:
-    """A colour for every box, from the sum of the values in it; for gradients, from their mean."""
+    """A colour for every box, from the sum of the values in it, or from their mean."""
 
     def __init__(self, way: str, values: list[float | None], name: str) -> None:
         self.way, self.values, self.name = way, values, name
@@ -44,7 +52,7 @@ class Colouring:
         if self.infs[end] > self.infs[first]:
             return inf
         total = self.sums[end] - self.sums[first]
-        return total / count if self.way == "gradient" else total
+        return total / count if QUANTITIES[self.way].is_mean else total
 
     def fit(self, values: list[float]) -> None:
         """Fit the logarithmic scale, at most four decades, to the visible values."""
@@ -75,21 +83,12 @@ class Colouring:
     def _format(self, value: float) -> str:
         if not isfinite(value):
             return "NaN" if isnan(value) else "∞"
-        if self.way == "time":
-            return human_secs(value)
-        if self.way == "memory":
-            return human_bytes(round(value))
-        return human_count(round(value)) if self.way == "flops" else f"{value:.2g}"
-
-
-NAMES = {
-    "time": "time", "memory": "size of results", "flops": "floating point operations", "gradient": "mean |gradient|",
-}  # fmt: skip
+        return _FORMATS[QUANTITIES[self.way].unit](value)
 
 
 def colour_names(history: ModelHistory) -> dict[str, str]:
-    """Return what the numbers of each way are, for legends."""
-    return NAMES | {"time": history.facts.time_name()}
+    """Return what the numbers of a pass are, for legends: times may be those of launches."""
+    return {name: QUANTITIES[name].legend for name in OF_A_PASS} | {"time": history.facts.time_name()}
 
 
 def make_colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
@@ -106,35 +105,41 @@ def make_colouring(history: ModelHistory, items: list[Item], way: str) -> Colour
 
 
 def values_of(history: ModelHistory, items: list[Item], way: str) -> list[float | None]:
-    """Return a number for each item, None where there is none."""
-    return [_value(history, item, way) for item in items]
+    """Return a number for each item, None where there is none: what its operations have together."""
+    amounts = [[float(each) for index in item.ops for each in _AMOUNTS[way](history, index)] for item in items]
+    count = len if QUANTITIES[way].is_mean else lambda amounts: 1
+    return [sum(own) / count(own) if own else None for own in amounts]
 
 
-def _value(history: ModelHistory, item: Item, way: str) -> float | None:
-    if not item.ops:
-        return None
-    ops, facts = history.facts.ops, history.facts
-    if way == "time":
-        return sum(ops[index].elapsed_secs for index in item.ops)
-    if way == "memory":
-        return float(sum(meta.bytes for index in item.ops for meta in ops[index].outputs))
-    if way == "flops":
-        counts = [flops for index in item.ops if (flops := facts.flops[index]) is not None]
-        return float(sum(counts)) if counts else None
-    sizes = [size for index in item.ops for size in _gradient_sizes(history, index)]
-    return sum(sizes) / len(sizes) if sizes else None
+# -- what an operation has of each -------------------------------------------------------------------------------------
 
 
-def _gradient_sizes(history: ModelHistory, index: int) -> list[float]:
-    sizes: list[float] = []
+def _times(history: ModelHistory, index: int) -> Iterator[float]:
+    yield history.facts.ops[index].elapsed_secs
+
+
+def _result_bytes(history: ModelHistory, index: int) -> Iterator[float]:
+    yield sum(meta.bytes for meta in history.facts.ops[index].outputs)
+
+
+def _flops(history: ModelHistory, index: int) -> Iterator[float]:
+    if (count := history.facts.flops[index]) is not None:
+        yield count
+
+
+def _gradient_sizes(history: ModelHistory, index: int) -> Iterator[float]:
     for output in range(len(history.facts.ops[index].outputs)):
         for gradient in history.trace.gradients(index, output)[-1:]:
             if gradient is not None:
-                sizes.append(float(_mean_size(gradient)))
-    return sizes
+                yield _mean_size(gradient)
 
 
 def _mean_size(gradient: Any) -> float:
     size: Any = abs(gradient)
     size = size.float() if hasattr(size, "float") else size
     return float(size.mean())
+
+
+_AMOUNTS: dict[str, Callable[[ModelHistory, int], Iterator[float]]] = {
+    "time": _times, "memory": _result_bytes, "flops": _flops, "gradient": _gradient_sizes,
+}  # fmt: skip

@@ -34,14 +34,14 @@ SCRIPT = Path(__file__).parents[1] / "page" / "graph.js"
 
 
 def write_html(
-    picture: Picture, *, header: list[str], theme: str, colour_by: str, colour_names: dict[str, str],
+    picture: Picture, *, header: list[str], theme: str, colour_by: str, time_name: str,
     details_of: Callable[[Item], ItemDetails], overlays: dict[str, Any],
 ) -> str:  # fmt: skip
     """Return the page, which loads nothing from elsewhere; its security policy forbids it.
 
     `details_of` returns an item's details to show beside the drawing; `overlays` holds the values to colour by.
     """
-    data = page_data(picture, header=header, theme=theme, colour_by=colour_by, colour_names=colour_names)
+    data = page_data(picture, header=header, theme=theme, colour_by=colour_by, time_name=time_name)
     details = details_text(picture, details_of, overlays)
     title = escape(header[0] if header else "model")
     return (
@@ -67,9 +67,7 @@ def _compressed_script(name: str, text: str) -> str:
     return f'<script type="application/octet-stream" id="{name}">{payload}</script>'
 
 
-def page_data(
-    picture: Picture, *, header: list[str], theme: str, colour_by: str, colour_names: dict[str, str]
-) -> dict[str, Any]:
+def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str, time_name: str) -> dict[str, Any]:
     """Return the page's data as JSON; web/src/graph/payload.ts has the schema."""
     scene = picture.scene
     tables = _Tables()
@@ -101,7 +99,7 @@ def page_data(
             "open": _open_paths(picture),
         },
         "colour_by": colour_by,
-        "colour_names": colour_names,
+        "time_name": time_name,
         "legend": {
             mark: [
                 (shapes_svg(swatch), words)

@@ -25,11 +25,12 @@ from torcheer.integrations.wandb_parts.wandb_settings import Config, Summary
 from torcheer.integrations.wandb_parts.wandb_values import Histogram, Value, logged_value
 from torcheer.studio.runs.run_notes import RunNotes, write_notes
 from torcheer.terminal import did_you_mean, warn_or_print
+from torcheer.vocabulary.variables import GRADIENTS, WATCHED
 
 _SUMMARIES: Final = ("min", "max", "mean", "best", "last", "first", "copy", "none")
 _WATCHED: Final = {
-    "gradients": ("grad", "weight_grad"), "parameters": ("weight", "update"),
-    "all": ("output", "grad", "weight", "weight_grad", "update"), None: ("output",),
+    "gradients": GRADIENTS, "parameters": ("weight", "update"),
+    "all": WATCHED, None: ("output",),
 }  # fmt: skip
 
 

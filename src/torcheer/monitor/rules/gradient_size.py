@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from torcheer.monitor.rules.rule import GRADIENTS, Finding, Observation, Rule, StepValues, Verdict
+from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery, Key
+from torcheer.vocabulary.variables import GRADIENTS
 
 
 class ExplodingGradient(Rule):

@@ -15,8 +15,6 @@ from torcheer.vocabulary.array_statistics import Statistics
 if TYPE_CHECKING:
     from torcheer.monitor.rules.loss_fits import LossGradient
 
-GRADIENTS = ("grad", "weight_grad")
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

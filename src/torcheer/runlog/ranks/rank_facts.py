@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torcheer.ranks import Shard
+from torcheer.vocabulary.variables import WATCHED_OF_WEIGHTS
 
-_WEIGHTS: Final = frozenset({"weight", "update", "weight_grad"})
 _BITS: Final = 32  # of a checksum; above it stands every how many-th number it is of
 
 
@@ -36,7 +36,7 @@ class RankFacts:
 
     def part_of(self, layer: str, variable: str, bits: int | None) -> Hashable:
         """What a value is among those of other ranks at its step: of two that are equal, one is a replica."""
-        if variable in _WEIGHTS:
+        if variable in WATCHED_OF_WEIGHTS:
             shard = self.parts.get(layer)
             return shard.at if shard is not None else ()
         if self.shares_outputs and bits is not None:

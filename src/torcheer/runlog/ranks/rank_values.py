@@ -16,6 +16,7 @@ from torcheer.runlog.ranks.rank_merge import merge_statistics
 from torcheer.runlog.watched_values import WatchedValues
 from torcheer.samples import Key
 from torcheer.vocabulary.array_statistics import BINS
+from torcheer.vocabulary.variables import WATCHED_OF_WEIGHTS
 
 Array = NDArray[Any]
 _Source = tuple[int, int]  # a rank, and the place of a value among its own
@@ -51,7 +52,7 @@ class RankValues(WatchedValues):
         rank, place = source
         facts, values = self._ranks[rank]
         name, shard = list(values.names[place]), facts.parts.get(key[0])
-        if shard is not None and key[1] in ("weight", "update", "weight_grad"):
+        if shard is not None and key[1] in WATCHED_OF_WEIGHTS:
             name[3] = list(shard.whole)
         return name
 
@@ -95,7 +96,7 @@ class RankValues(WatchedValues):
         arrays = [(rank, self._ranks[rank][1].kept(own)) for rank, own in sources]
         shards = {rank: self._ranks[rank][0].parts.get(layer) for rank, _ in arrays}
         parts = [(f"rank {rank}", shard, array) for rank, array in arrays if (shard := shards[rank]) is not None]
-        if variable in ("weight", "update", "weight_grad") and parts:
+        if variable in WATCHED_OF_WEIGHTS and parts:
             whole: Array = assemble(parts, what, max(facts.of for facts, _ in self._ranks.values()))
             return whole
         if len(arrays) > 1:

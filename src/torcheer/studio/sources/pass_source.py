@@ -30,6 +30,7 @@ from torcheer.studio.sources.recordings import home_of, is_temporary
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_moments import Places, StoredMoments
 from torcheer.studio.tensors.numpy_code import Opening
+from torcheer.vocabulary.variables import ON_PAGE
 
 if TYPE_CHECKING:
     from torcheer.drawing.writers.graph_text import GraphText
@@ -178,7 +179,8 @@ class PassValues(StoredMoments):
         if home_of(self._path) != self._path.parent / "recordings":  # a temporary folder, which goes with this viewer
             lines = ("history = …  # as given to tl.show",)
             note = "of a model that was shown, history = tl.log_forward_pass(model, inputs) records it again"
-        contents = "grad_contents" if variable in ("Grad", "WtGrad") else "tensor_contents"
+        is_gradient = variable in ON_PAGE and ON_PAGE[variable].made_by == "backward"
+        contents = "grad_contents" if is_gradient else "tensor_contents"
         contents = f"variables[{variable!r}]" if variable in self.added else contents
         return Opening(lines, f"{self._item(entry)}.{contents}", torch=True, note=note)
 

@@ -15,11 +15,12 @@ from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.files.checkpoint_weights import Checkpoints
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
 from torcheer.studio.tensors.numpy_code import Opening
+from torcheer.vocabulary.variables import PAGE_NAMES
 
 Places = dict[tuple[str, str], Entry]  # by layer or projection, and variable
 
 _MOST_MOMENTS: Final = 2000
-_VARIABLES: Final = {"value": "Act", "output": "Act", "grad": "Grad", "gradient": "Grad"}
+_VARIABLES: Final = PAGE_NAMES | {"value": PAGE_NAMES["output"], "gradient": PAGE_NAMES["grad"]}  # those of a history
 
 
 class StoredMoments:

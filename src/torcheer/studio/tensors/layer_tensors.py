@@ -27,6 +27,7 @@ from torcheer.studio.tensors.numpy_code import slice_code
 from torcheer.studio.tensors.tensor_slices import Window, cut, dtype_of
 from torcheer.studio.tensors.tensor_statistics import describe_numbers
 from torcheer.terminal import did_you_mean
+from torcheer.vocabulary.variables import ON_PAGE
 
 Array = NDArray[Any]
 WEIGHT, WEIGHT_GRADIENT = "Wt", "WtGrad"
@@ -189,7 +190,7 @@ def _parameter(source: Source, moment: int, parameter: str, variable: str) -> Re
 
 
 def _parameter_head(source: Source, moment: int, parameter: str, variable: str) -> TensorHead:
-    doc = "the gradient of the loss with respect to it" if variable == WEIGHT_GRADIENT else ""
+    doc = ON_PAGE[variable].doc if variable == WEIGHT_GRADIENT else ""
     head = TensorHead(variable, parameter, doc)
     value = _parameter(source, moment, parameter, variable)
     if value is None:

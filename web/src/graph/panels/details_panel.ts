@@ -3,6 +3,7 @@ import type { App } from "../app";
 import { h, plural } from "../dom";
 import { joinAddress, type PlacedBox } from "../layout/placement";
 import { traceEdges } from "../layout/edge_trace";
+import { legendOf } from "../render/quantity_scale";
 
 const MAX_LISTED = 12; // maximum number of neighbours listed
 
@@ -72,7 +73,7 @@ function facts(app: App, box: PlacedBox): [string, string][] {
     rows.push([view.fullPlan ? "inside" : "settings", leaf.body]);
   const value = app.colourScale?.value(box);
   if (app.colourScale && value != null)
-    rows.push([app.data.colour_names[app.colourScale.quantity], app.colourScale.formatValue(value)]);
+    rows.push([legendOf(app.colourScale.quantity, app.data.time_name), app.colourScale.formatValue(value)]);
   if (leaf.badge) rows.push(["shared", `weights of all boxes marked ${leaf.badge}`]);
   if (!view.fullPlan) {
     if (!app.details) return [...rows, ["", "reading …"]];

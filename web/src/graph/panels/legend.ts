@@ -1,6 +1,6 @@
 // The legend: explains only the colours and marks that are visible now.
 import type { App } from "../app";
-import { rampAt } from "../render/quantity_scale";
+import { legendOf, rampAt } from "../render/quantity_scale";
 import { h } from "../dom";
 import { edgeKind, element } from "../render/painter";
 
@@ -35,7 +35,7 @@ export function legendEntries(app: App): LegendEntry[] {
       const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });
       entries.push({ swatch, text: "NaN or infinite" });
     }
-    const name = data.colour_names[colourScale.quantity];
+    const name = legendOf(colourScale.quantity, data.time_name);
     if (colourScale.hasRange)
       entries.push({ swatch: rampSwatch(data.colours.ramp), text: `${name}: ${low} – ${high}` });
     else if (!hasNonFinite) entries.push({ swatch: rampSwatch([data.colours.ramp[0]]), text: `${name}: none` });

@@ -1,5 +1,6 @@
 // The toolbar: actions on the whole drawing.
-import type { App, ColourChoice, ThemeName } from "../app";
+import type { App, ThemeName } from "../app";
+import type { ColourChoice } from "../render/quantity_scale";
 import { h, plural } from "../dom";
 import { savePng, saveSvg } from "../render/drawing_export";
 import { ALL_LEVELS } from "../layout/view_tree";

@@ -1,12 +1,10 @@
 // The scale of a number that boxes of the graph or slabs of the 3D view are coloured by: its range, colours and text.
+import { QUANTITIES, type Quantity } from "../../vocabulary";
 import type { Paint } from "./painter";
-
-const MEANS = ["gradient", "update", "difference"]; // quantities whose sum over layers says nothing
-const FIXED: Record<string, [number, number]> = { difference: [-6, 0] }; // as exponents: of rounding, of another value
 
 export type Amount = number | string | null; // NaN and infinity come as the strings "NaN" and "Infinity"; null: unknown
 
-/** What several parts have together: their sum, of gradients and updates the mean; null if none is known. */
+/** What several parts have together: their sum, of some quantities the mean; null if none is known. */
 export function joinAmounts(
   quantity: string,
   sum: number,
@@ -16,7 +14,7 @@ export function joinAmounts(
   if (!counts.known) return null;
   if (counts.nans) return NaN;
   if (counts.infs) return Infinity;
-  return MEANS.includes(quantity) ? sum / counts.known : sum;
+  return QUANTITIES[quantity].is_mean ? sum / counts.known : sum;
 }
 
 /** The same, of a list. */
@@ -49,8 +47,9 @@ export class QuantityScale {
     }
     this.hasRange = highest > 0;
     if (!this.hasRange) return;
-    if (this.quantity in FIXED) {
-      this.range = FIXED[this.quantity]; // the same for all that are compared, whatever is open
+    const { powers } = QUANTITIES[this.quantity];
+    if (powers) {
+      this.range = powers; // the same for all that are compared, whatever is open
       return;
     }
     const high = Math.log10(highest);
@@ -71,11 +70,37 @@ export class QuantityScale {
 
   formatValue(value: number): string {
     if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : "∞";
-    if (this.quantity === "time")
-      return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
-    if (this.quantity === "memory") return formatBytes(Math.round(value));
-    return this.quantity === "flops" ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
+    return FORMATS[QUANTITIES[this.quantity].unit](value);
   }
+}
+
+const FORMATS: Record<Quantity["unit"], (value: number) => string> = {
+  seconds: (value) => (value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`),
+  bytes: (value) => formatBytes(Math.round(value)),
+  count: (value) => formatCount(Math.round(value)),
+  "": (value) => String(Number(value.toPrecision(2))),
+};
+
+/** A way to colour boxes and slabs. */
+export interface ColourChoice {
+  quantity: string; // "kind": by none
+  title: string;
+  reason: string; // why it cannot be chosen; "" if it can
+}
+
+/** All ways to colour; `known` are the quantities that something has. */
+export function colourChoices(known: readonly string[], timeName: string): ColourChoice[] {
+  const choices = Object.values(QUANTITIES).map(({ name, title, missing }) => ({
+    quantity: name,
+    title: name === "time" ? timeName : title,
+    reason: known.includes(name) ? "" : missing,
+  }));
+  return [{ quantity: "kind", title: "kind", reason: "" }, ...choices];
+}
+
+/** What a quantity's numbers are, for legends; `timeName`: what its times are, which may be those of launches. */
+export function legendOf(quantity: string, timeName: string): string {
+  return quantity === "time" ? timeName : QUANTITIES[quantity].legend;
 }
 
 /** The ramp colour at a fraction between 0 and 1, and a readable text colour for it. */

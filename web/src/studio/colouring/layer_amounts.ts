@@ -1,61 +1,60 @@
 // A number for each layer, by which the 3D view colours its slabs: those that the graph colours its boxes by.
-import { totalAmount, type Amount } from "../../graph/render/quantity_scale";
-import type { ColourChoice } from "../../graph/app";
+import {
+  colourChoices,
+  legendOf,
+  totalAmount,
+  type Amount,
+  type ColourChoice,
+} from "../../graph/render/quantity_scale";
+import { QUANTITIES } from "../../vocabulary";
 import { askDetails, askDrawing } from "../graph/graph_text";
-import { colourChoices, layerValues, LOGGED_NAMES } from "../graph/layer_overlays";
+import { layerValues } from "../graph/layer_overlays";
 import { Signal, type Store } from "../store";
 
 export type LayerAmounts = Record<string, ReadonlyMap<string, Amount>>; // by quantity, then by layer
 
-const OF_A_PASS = ["time", "memory", "flops", "gradient"]; // that its drawing brings
+// Whether the drawing of a recorded pass brings a quantity.
+const isOfPass = (quantity: string): boolean => QUANTITIES[quantity]?.source === "pass";
 
 /** The amounts of a store's network. */
 export class LayerNumbers {
   readonly ofPass = new Signal<LayerAmounts | null>(null); // null until they came
-  private passNames: Record<string, string> = {}; // of its quantities, for the legend
+  private timeName = "time"; // what its times are, for the legend
   private askedFor: unknown = null; // the network whose drawing was asked for
 
   constructor(private readonly store: Store) {}
 
   /** The amounts that are known; those of a recorded pass once they were asked for. */
   amounts(): LayerAmounts {
-    return { ...this.ofPass.get(), ...this.logged() };
-  }
-
-  private logged(): LayerAmounts {
     const { net, tables, alerts, shownStep } = this.store;
     const values = layerValues({ net: net.get(), tables: tables.get(), alerts: alerts.get(), step: shownStep });
-    return Object.fromEntries(Object.entries(values).filter(([, amounts]) => amounts.size));
+    const logged = Object.fromEntries(Object.entries(values).filter(([, amounts]) => amounts.size));
+    return { ...this.ofPass.get(), ...logged };
   }
 
   /** What a quantity's numbers are, as the graph's legend says it. */
   nameOf(quantity: string): string {
-    return (quantity in this.logged() ? LOGGED_NAMES : this.passNames)[quantity] ?? quantity;
+    return legendOf(quantity, this.timeName);
   }
 
   /** The ways to colour; those of a pass can be chosen before its numbers came. */
   choices(): ColourChoice[] {
-    const known = this.amounts();
     const isOpen = this.store.hello.get()?.source === "pass" && !this.ofPass.get();
-    const choices = colourChoices(
-      Object.fromEntries(Object.keys(known).map((quantity) => [quantity, []])),
-      this.passNames,
-    );
-    return choices.map((choice) =>
-      isOpen && OF_A_PASS.includes(choice.quantity) ? { ...choice, reason: "" } : choice,
+    return colourChoices(Object.keys(this.amounts()), this.timeName).map((choice) =>
+      isOpen && isOfPass(choice.quantity) ? { ...choice, reason: "" } : choice,
     );
   }
 
   /** Ask for the numbers of a recorded pass, where the quantity needs them. */
   async ask(quantity: string): Promise<void> {
     const net = this.store.net.get();
-    const isNeeded = this.store.hello.get()?.source === "pass" && OF_A_PASS.includes(quantity) && net !== null;
+    const isNeeded = this.store.hello.get()?.source === "pass" && isOfPass(quantity) && net !== null;
     if (!isNeeded || this.askedFor === net) return;
     this.askedFor = net;
     this.ofPass.set(null);
     const [{ layers, data }, { overlays }] = await Promise.all([askDrawing(this.store), askDetails(this.store)]);
     if (this.askedFor !== net) return;
-    this.passNames = data.colour_names;
+    this.timeName = data.time_name;
     this.ofPass.set(amountsOfLayers(layers, overlays));
   }
 }

@@ -1,13 +1,14 @@
 // What is wrong, and numbers to colour by, in the graph; brought up to date while the tab is open.
 import type { App, BoxFault } from "../../graph/app";
+import { colourChoices } from "../../graph/render/quantity_scale";
 import type { LayerPaths } from "../../graph/layout/layer_paths";
 import { faultsOf, faultText, joinFaults, originOf, passOrder } from "../faults/layer_faults";
 import type { Store } from "../store";
-import { colourChoices, LOGGED_NAMES, logOverlays } from "./layer_overlays";
+import { logOverlays } from "./layer_overlays";
 
 /** Keeps the marks of a drawing up to date; returns a function that ends it. */
 export function followMarks(store: Store, app: App, layers: readonly string[], paths: LayerPaths): () => void {
-  app.colourChoices = () => colourChoices(app.details?.overlays ?? {}, app.data.colour_names);
+  app.colourChoices = () => colourChoices(Object.keys(app.details?.overlays ?? {}), app.data.time_name);
   const update = (): void => {
     if (store.tab.get() !== "graph") return;
     updateFaults(store, app, paths);
@@ -28,7 +29,6 @@ function updateOverlays(store: Store, app: App, layers: readonly string[]): void
   const fresh = logOverlays(layers, facts);
   const isNew = Object.keys(fresh).some((quantity) => !(quantity in overlays));
   Object.assign(overlays, fresh);
-  for (const quantity of Object.keys(fresh)) app.data.colour_names[quantity] = LOGGED_NAMES[quantity];
   if (isNew) app.emit("colours");
   const [shown, chosen] = [app.colourScale?.quantity ?? "kind", store.colourBy.get()];
   if (chosen !== shown && (chosen === "kind" || chosen in overlays)) app.colourBy(chosen);

@@ -1,5 +1,4 @@
 // Numbers to colour boxes by: what the drawing brings of a recorded pass, and what the log says of each layer.
-import type { ColourChoice } from "../../graph/app";
 import { faultsOf, joinFaults } from "../faults/layer_faults";
 import type { AlertSeen, Net } from "../messages";
 import type { Table } from "../tables/table_rows";
@@ -13,37 +12,6 @@ export interface OverlayFacts {
   tables: ReadonlyMap<string, Table>;
   alerts: readonly AlertSeen[];
   step: number; // later ones do not count
-}
-
-const PASS_ONLY = "A recorded pass has it: tl.show(model, inputs)";
-const TITLES: [quantity: string, title: string, reason: string][] = [
-  ["kind", "kind", ""],
-  ["time", "time", PASS_ONLY],
-  ["memory", "memory", PASS_ONLY],
-  ["flops", "FLOPs", PASS_ONLY],
-  ["gradient", "gradient", "A watch has it: tl.watch(model)"],
-  ["update", "update size", "A watch with an optimizer has it: tl.watch(model, optimizer=optimizer)"],
-  ["nan", "NaN", "A watch counts them: tl.watch(model)"],
-  ["alert", "alerts", "No rule has found anything so far"],
-  ["difference", "difference", "Two side by side have it: torcheer studio A B"],
-];
-
-/** What the numbers of the log are, for legends; those of a recorded pass are named by its drawing. */
-export const LOGGED_NAMES: Record<string, string> = {
-  gradient: "norm of the gradient",
-  update: "size of the update",
-  nan: "NaN",
-  alert: "alerts",
-  difference: "relative difference",
-};
-
-/** The ways to colour; those without numbers say why. `names`: of a drawing's quantities, as its times may be launches. */
-export function colourChoices(overlays: Record<string, Overlay>, names: Record<string, string> = {}): ColourChoice[] {
-  return TITLES.map(([quantity, title, reason]) => ({
-    quantity,
-    title: quantity === "time" ? (names.time ?? title) : title,
-    reason: quantity === "kind" || quantity in overlays ? "" : reason,
-  }));
 }
 
 /** The overlays that the log gives, by quantity; `layers` is the layer of each item. */
@@ -84,7 +52,7 @@ export function layerValues({ net, tables, alerts, step }: OverlayFacts): Record
     const differs = names.flatMap((name) => differences.get(name) ?? []);
     if (differs.length) difference.set(layer.name, encode(Math.max(...differs))); // a NaN among them is one
   }
-  return { gradient, update, nan, alert, difference };
+  return { gradient_norm: gradient, update, nan, alert, difference };
 }
 
 // The largest difference of each row of a comparison, relative to the first's largest number; NaN where one has NaN or ∞.

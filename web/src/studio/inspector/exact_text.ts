@@ -1,6 +1,6 @@
 // Numbers as text: the fewest digits that tell a number from its neighbours in its own type, as numpy and torch print it.
 import { NON_FINITE_NAMES, nonFiniteKind } from "../non_finite";
-import { FLOATS } from "../vocabulary";
+import { FLOATS } from "../../vocabulary";
 
 /** A number of a tensor of this type, exactly. */
 export function exactText(value: number | bigint, type: string): string {

@@ -2,6 +2,7 @@
 import type { Layer } from "../messages";
 import { variableOf } from "../tables/table_groups";
 import type { Table } from "../tables/table_rows";
+import { LOG_NAMES } from "../../vocabulary";
 
 export interface SeriesPoint {
   x: number;
@@ -21,8 +22,7 @@ export function statisticNames({ head }: Table): string[] {
 
 /** The table to begin with: of the layer's output, or of the weight or gradient that is looked at. */
 export function firstTable(tables: readonly Table[], layer: Layer, variable: string, parameter: string): Table | null {
-  const wanted =
-    variable === "Grad" ? "grad" : variable === "Wt" ? "weight" : variable === "WtGrad" ? "weight_grad" : "output";
+  const wanted = LOG_NAMES[variable] ?? "output";
   const own = tables.filter(({ head }) => (parameter ? parameter.startsWith(head.layer) : true));
   return (
     own.find((table) => variableOf(table) === wanted && table.head.layer === (parameter || layer.name)) ??

@@ -42,6 +42,7 @@ from torcheer.training.spec.read.value_kinds import (
     Schema,
     Value,
 )
+from torcheer.vocabulary.variables import WATCHED, WATCHED_BY_DEFAULT
 from torcheer.wire.notify.notify_targets import EVENTS, SEVERITIES, Target
 
 
@@ -110,9 +111,9 @@ WATCH = Schema(
         ),
         "what": Key(
             _TEXTS,
-            "Which values of a layer: `output`, `grad`, `weight`, `weight_grad`, `update`",
+            f"Which values of a layer: {', '.join(f'`{name}`' for name in WATCHED)}",
             example=["output", "grad"],
-            default=["output", "grad", "weight", "update"],
+            default=list(WATCHED_BY_DEFAULT),
         ),
         "every": Key(
             Either(COUNT, of_map=MapOf(NUMBER)),
