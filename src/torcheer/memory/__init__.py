@@ -47,9 +47,10 @@ def plan(
     - `device`: "cuda" or "cpu".
     - `savings`: also plan what bfloat16, checkpointing and sharding would save.
     """
-    from torcheer.memory.planning import make_settings, plan_model
+    from torcheer.memory.planned_step import PlanSettings
+    from torcheer.memory.planning import plan_model
 
-    settings = make_settings(
+    settings = PlanSettings(
         autocast=autocast, dtype=dtype, checkpoint=checkpoint, accumulate=accumulate, world_size=world_size,
         device=str(device).partition(":")[0],
     )  # fmt: skip

@@ -64,12 +64,13 @@ def make_parser(command: str) -> argparse.ArgumentParser:
 def _plan(chosen: argparse.Namespace) -> Plan:
     """Plan each pipeline that the first stage trains; return the largest."""
     from torcheer.memory.config_step import config_steps
-    from torcheer.memory.planning import make_settings, plan_step
+    from torcheer.memory.planned_step import PlanSettings
+    from torcheer.memory.planning import plan_step
 
     steps = config_steps(chosen.config, chosen.changes, chosen.trust, chosen.checkpoint)
     best: tuple[Plan, int] | None = None
     settings = [
-        make_settings(
+        PlanSettings(
             autocast=chosen.autocast or step.autocast or None, dtype=chosen.dtype,
             checkpoint=step.checkpoint, accumulate=step.accumulate, world_size=chosen.world_size, device=chosen.device,
         )

@@ -36,16 +36,42 @@ class Step:
     loss: Callable[[Any], Tensor] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+DEVICES = ("cuda", "cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
     """How it is planned."""
 
-    autocast: torch.dtype | None = None
-    dtype: torch.dtype | None = None
-    checkpoint: Any = None  # layers whose activations are computed again in backward
-    accumulate: int = 1  # batches per update
-    world_size: int = 1
-    device: str = "cuda"
+    autocast: Any  # a torch.dtype, which may be given by its name; None for none
+    dtype: Any
+    checkpoint: Any  # layers whose activations are computed again in backward
+    accumulate: int  # batches per update
+    world_size: int
+    device: str
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            devices = " and ".join(map(repr, DEVICES))
+            raise BadArgument(f"plan: device={self.device!r}; it can be planned for {devices}")
+        for name in ("world_size", "accumulate"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise BadArgument(f"plan: {name}={number!r}; give a whole number, 1 or more")
+        for name in ("autocast", "dtype"):
+            object.__setattr__(self, name, _dtype(getattr(self, name), name))
+        if self.autocast is not None and self.device != "cuda":
+            raise BadArgument("plan: autocast is planned for device='cuda' alone")
+
+
+def _dtype(value: Any, argument: str) -> torch.dtype | None:
+    """The type that a name means."""
+    if value is None or isinstance(value, torch.dtype):
+        return value
+    found = getattr(torch, str(value).removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise BadArgument(f"plan: {argument}={value!r} is no type of floating-point numbers; give 'bfloat16'")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +84,7 @@ class Run:
     optimizer: str  # name of its class; "" where there is none
 
 
-def run_step(step: Step, settings: Settings) -> Run:
+def run_step(step: Step, settings: PlanSettings) -> Run:
     """Run a step on meta."""
     meta = meta_model(step.model, settings.dtype)
     paths = {id(module): plain_name(name) for name, module in meta.named_modules()}
@@ -117,7 +143,7 @@ def _note_gradients(log: StorageLog, meta: nn.Module, paths: Mapping[int, str]) 
 
 
 def _checkpoint(
-    meta: nn.Module, settings: Settings, paths: Mapping[int, str], running: list[str], calls: CudaCalls | None
+    meta: nn.Module, settings: PlanSettings, paths: Mapping[int, str], running: list[str], calls: CudaCalls | None
 ) -> None:
     """Wrap the outermost modules that are chosen, so that their activations are computed again in backward."""
     if settings.checkpoint is None:
@@ -138,7 +164,7 @@ def _checkpoint(
         module.forward = forward
 
 
-def _autocasting(calls: CudaCalls | None, settings: Settings) -> Any:
+def _autocasting(calls: CudaCalls | None, settings: PlanSettings) -> Any:
     return nullcontext() if calls is None else calls.autocasting(settings.autocast)
 
 
@@ -209,7 +235,9 @@ def _forward(step: Step, meta: nn.Module, call: tuple[Any, Any], log: StorageLog
     return output
 
 
-def _explained(error: Exception, step: Step, settings: Settings, call: tuple[Any, Any], log: StorageLog) -> Exception:
+def _explained(
+    error: Exception, step: Step, settings: PlanSettings, call: tuple[Any, Any], log: StorageLog
+) -> Exception:
     """Return the error that says whether the inputs are wrong, or the model cannot be planned, or the error itself."""
     phase = log.phase if log.forward_ended else "forward"
     if isinstance(error, CheckpointError):

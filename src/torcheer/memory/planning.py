@@ -9,19 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torcheer.errors import BadArgument, NotAModel, TorcheerError, reason_of
+from torcheer.errors import NotAModel, TorcheerError, reason_of
 from torcheer.inputs import call_arguments
 from torcheer.memory.memory_plan import Plan, Saving
-from torcheer.memory.planned_step import Run, Settings, Step, run_step
+from torcheer.memory.planned_step import PlanSettings, Run, Step, run_step
 from torcheer.memory.step_sums import repeated_blocks, sum_up
 from torcheer.terminal import Progress
 
 EXAMPLE_SIZE = 8  # of the saving by sharding that is shown
-DEVICES = ("cuda", "cpu")
 
 
 def plan_model(
-    model: nn.Module, inputs: Any, input_kwargs: Mapping[str, Any] | None, settings: Settings, *,
+    model: nn.Module, inputs: Any, input_kwargs: Mapping[str, Any] | None, settings: PlanSettings, *,
     optimizer: Any, loss: Callable[[Any], Tensor] | None, savings: bool,
 ) -> Plan:  # fmt: skip
     """Plan a step of a model with these inputs."""
@@ -31,24 +30,7 @@ def plan_model(
     return plan_step(Step(model, args, kwargs, optimizer, loss), settings, savings=savings)
 
 
-def make_settings(
-    *, autocast: Any, dtype: Any, checkpoint: Any, accumulate: int, world_size: int, device: str
-) -> Settings:
-    """Check what was asked for."""
-    if device not in DEVICES:
-        raise BadArgument(f"plan: device={device!r}; it can be planned for {' and '.join(map(repr, DEVICES))}")
-    for name, number in (("world_size", world_size), ("accumulate", accumulate)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise BadArgument(f"plan: {name}={number!r}; give a whole number, 1 or more")
-    settings = Settings(
-        _dtype(autocast, "autocast"), _dtype(dtype, "dtype"), checkpoint, accumulate, world_size, device
-    )
-    if settings.autocast is not None and device != "cuda":
-        raise BadArgument("plan: autocast is planned for device='cuda' alone")
-    return settings
-
-
-def plan_step(step: Step, settings: Settings, *, savings: bool = True) -> Plan:
+def plan_step(step: Step, settings: PlanSettings, *, savings: bool = True) -> Plan:
     """Plan a step that was prepared."""
     run = run_step(step, settings)
     made = _plan_of(step, settings, run)
@@ -59,17 +41,7 @@ def plan_step(step: Step, settings: Settings, *, savings: bool = True) -> Plan:
     return replace(made, savings=found, assumptions=(*made.assumptions, *refused))
 
 
-def _dtype(value: Any, argument: str) -> torch.dtype | None:
-    """Return the type that a name means."""
-    if value is None or isinstance(value, torch.dtype):
-        return value
-    found = getattr(torch, str(value).removeprefix("torch."), None)
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise BadArgument(f"plan: {argument}={value!r} is no type of floating-point numbers; give 'bfloat16'")
-    return found
-
-
-def _plan_of(step: Step, settings: Settings, run: Run) -> Plan:
+def _plan_of(step: Step, settings: PlanSettings, run: Run) -> Plan:
     phases, layers = sum_up(run, world_size=settings.world_size, device=settings.device)
     return Plan(
         model=type(step.model).__name__,
@@ -93,7 +65,7 @@ def _type_name(dtype: torch.dtype | None) -> str | None:
     return None if dtype is None else str(dtype).removeprefix("torch.")
 
 
-def _assumptions(step: Step, settings: Settings, run: Run) -> list[str]:
+def _assumptions(step: Step, settings: PlanSettings, run: Run) -> list[str]:
     texts = []
     if settings.device == "cuda":
         texts.append(
@@ -113,9 +85,9 @@ def _assumptions(step: Step, settings: Settings, run: Run) -> list[str]:
     return texts
 
 
-def _savings(step: Step, settings: Settings, run: Run, refused: list[str]) -> list[Saving]:
+def _savings(step: Step, settings: PlanSettings, run: Run, refused: list[str]) -> list[Saving]:
     """Plan each change by itself, then all that go together; what cannot be planned is said in `refused`."""
-    changes: list[tuple[str, str, Settings]] = []
+    changes: list[tuple[str, str, PlanSettings]] = []
     is_float32 = any(parameter.dtype == torch.float32 for parameter in run.model.parameters())
     is_plain = settings.autocast is None and settings.dtype is None and is_float32
     best = settings
@@ -166,5 +138,5 @@ def _layers_text(model: nn.Module, blocks: Mapping[str, nn.Module]) -> str | lis
     return names[0] if len(names) == 1 else names
 
 
-def _key(settings: Settings) -> str:
+def _key(settings: PlanSettings) -> str:
     return repr(replace(settings, world_size=1))  # how many devices there are changes sums alone

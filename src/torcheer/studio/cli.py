@@ -9,6 +9,7 @@ from pathlib import Path
 from torcheer.errors import BadArgument
 from torcheer.terminal import add_json, tell_now
 from torcheer.terminal.command_parser import CommandParser
+from torcheer.wire.page_address import ADDRESS_OPTIONS, chosen_address
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -23,7 +24,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
         start_reading("safetensors")  # the process that reads model files; it starts while the server is imported
     from torcheer.network.heads.token_names import read_token_names
-    from torcheer.studio.server import chosen_address, serve_path
+    from torcheer.studio.server import serve_path
     from torcheer.wire.open_viewer import browse, can_browse
 
     def ready(url: str) -> None:
@@ -46,9 +47,10 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER_OR_FILE")
     parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="compare with this one, layer by layer")
-    from torcheer.studio.server import add_address, add_token_names
+    from torcheer.studio.server import add_token_names
 
-    add_address(parser)
+    for name, settings in ADDRESS_OPTIONS.items():
+        parser.add_argument(name, **settings)
     add_token_names(parser)
     parser.add_argument("--no-browser", action="store_true", help="print the URL without opening it")
     add_json(parser)

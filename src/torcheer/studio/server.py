@@ -29,11 +29,12 @@ from torcheer.studio.routes import make_app
 from torcheer.studio.viewer_owner import Owner
 from torcheer.wire.open_viewer import browse
 from torcheer.wire.page_address import (
+    ADDRESS_OPTIONS,
     LOCAL,
     PageAddress,
-    address_of,
     allowed_by_environment,
     check_base,
+    chosen_address,
     ways_to,
 )
 from torcheer.wire.page_lifetime import free_port
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m torcheer.studio.server", description=main.__doc__)
     parser.add_argument("path", type=Path)
     parser.add_argument("other", type=Path, nargs="?", help="compare with this")
-    add_address(parser)
+    for name, settings in ADDRESS_OPTIONS.items():
+        parser.add_argument(name, **settings)
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
     add_token_names(parser)
@@ -90,27 +92,12 @@ def main(arguments: Sequence[str], parent: Parent | None = None) -> int:
     return 0
 
 
-def add_address(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where a viewer is reached."""
-    parser.add_argument("--port", type=int, default=0, help="port; default: a free one")
-    parser.add_argument("--host", default=LOCAL, metavar="ADDRESS", help="address to listen on; default: loopback")
-    parser.add_argument("--base-path", default="", metavar="/X/Y", help="path prefix behind a proxy")
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="host name of a proxy; repeatable"
-    )
-
-
 def add_token_names(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the tokens of attention heads."""
     parser.add_argument(
         "--token-names", default="", metavar="NAMES",
         help="at the rows and columns of attention heads: names between spaces, a file with one on each line, or JSON",
     )  # fmt: skip
-
-
-def chosen_address(options: argparse.Namespace) -> PageAddress:
-    """The address that the options of `add_address` name; raises `BadArgument`."""
-    return address_of(options.port, options.host, options.base_path, options.allow_host)
 
 
 def _end(number: int, _: object) -> None:

@@ -21,6 +21,7 @@ from torcheer.ranks import world_size
 from torcheer.terminal import add_json, folded, is_terminal, tell
 from torcheer.terminal.command_parser import CommandParser
 from torcheer.training.loop.stop_signals import STOPPED
+from torcheer.wire.page_address import ADDRESS_OPTIONS
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -643,10 +644,7 @@ _BEST = {
 }
 _STUDIO: dict[str, dict[str, Any]] = {
     "--studio": {"action": "store_true", "help": "open the studio; its URL is printed first"},
-    "--port": {"type": int, "default": 0, "metavar": "N", "help": "port of the studio; by default a free one"},
-    "--host": {"metavar": "ADDRESS", "help": "address the studio listens on; default: loopback"},
-    "--base-path": {"default": "", "metavar": "/X/Y", "help": "path prefix of the studio behind a proxy"},
-    "--allow-host": {"action": "append", "default": [], "metavar": "NAME", "help": "host name of a proxy"},
+    **ADDRESS_OPTIONS,
     "--no-browser": {"action": "store_true", "help": "print the studio's URL without opening it"},
     "--paused": {"action": "store_true", "help": "wait for Train in the studio before the first step"},
     "--stay": {"action": "store_true", "help": "keep the studio open after training, until Ctrl-C"},

@@ -5,9 +5,10 @@ from __future__ import annotations
 import getpass
 import os
 import re
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from torcheer.errors import BadArgument
@@ -20,6 +21,15 @@ _LINKS: Final = {  # where these programs say under which address a port can be 
 }
 _HOST: Final = re.compile(r"(?:(https?)://)?((?:[a-z0-9_-]+\.)*[a-z0-9_-]+|\[[0-9a-f:.]+\])(:\d{1,5})?/?")
 _BASE: Final = re.compile(r"(?:/[\w.~@%+-]+)*")
+
+
+# How commands ask for an address: arguments of argparse's `add_argument`.
+ADDRESS_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "--port": {"type": int, "default": 0, "metavar": "N", "help": "port of the studio; by default a free one"},
+    "--host": {"metavar": "ADDRESS", "help": "address the studio listens on; default: loopback"},
+    "--base-path": {"default": "", "metavar": "/X/Y", "help": "path prefix of the studio behind a proxy"},
+    "--allow-host": {"action": "append", "default": [], "metavar": "NAME", "help": "host name of a proxy; repeatable"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,11 @@ def address_of(
         parse_host(name)
     check_base(base_path, port)
     return PageAddress(port, host or LOCAL, base_path, named)
+
+
+def chosen_address(options: Namespace) -> PageAddress:
+    """The address that `ADDRESS_OPTIONS` of a command name."""
+    return address_of(options.port, options.host, options.base_path, options.allow_host)
 
 
 def parse_host(name: str) -> tuple[str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torcheer.errors import BadArgument, TorcheerError, reason_of
 from torcheer.training.checkpoints.earlier_runs import archive_run
 from torcheer.wire.open_viewer import can_browse, say_it_stays
-from torcheer.wire.page_address import address_of, ways_to
+from torcheer.wire.page_address import chosen_address, ways_to
 from torcheer.wire.viewer_process import ViewerProcess
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
     if control is None:
         raise BadArgument("--studio: this session lets no studio look on (studio=false, --no-control, or see above)")
     browser = ["--browser"] * (not chosen.no_browser and can_browse())
-    address = address_of(chosen.port, chosen.host, chosen.base_path, chosen.allow_host)
+    address = chosen_address(chosen)
     launched = ViewerProcess(home, *address.options(), *browser, outlives=True)
     try:
         print(launched.url, *ways_to(launched.url, address), sep="\n", flush=True)
