@@ -21,8 +21,9 @@ from torch import nn
 import torcheer as tl
 from torcheer import archive, autograd, drawing, extraction, inspector, studio, training
 from torcheer.archive import Archive
-from torcheer.errors import BadArgument, NotAnArchive
+from torcheer.errors import BadArgument, NotAnArchive, UnknownOption
 from torcheer.extraction import Extraction
+from torcheer.integrations import OutsideRun
 from torcheer.studio import Table
 
 OLD = Path(__file__).parent / "data" / "0.1"
@@ -87,6 +88,17 @@ def test_looking_at_the_verbs_loads_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_loops_watch_takes_the_options_of_watch_and_does_as_it_does_without_them(tmp_path: Path) -> None:
+    """What an option is where it is left out stands in one place, the signature of the verb."""
+    run, model = OutsideRun(tmp_path / "run", made_by="a loop", system_secs=0), nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(UnknownOption, match=r"watch has no option 'evry'\. Did you mean 'every'"):
+        run.watch(model, evry=5)
+    with run.watch(model, layers="0") as ours, tl.watch(model) as plain:
+        assert (ours.every, ours.rules, ours.stop_on) == (plain.every, plain.rules, plain.stop_on)
+        assert plain.every.steps == inspect.signature(tl.watch).parameters["every"].default
+    run.finish()
 
 
 # Destinations

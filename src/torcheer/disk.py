@@ -40,6 +40,8 @@ from torcheer.errors import (
 from torcheer.ranks import is_main
 from torcheer.terminal import notice, short_repr
 
+StrPath = str | os.PathLike[str]  # a file or a folder, as a caller names it
+
 try:
     import fcntl
 except ImportError:  # Windows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,12 @@ from torcheer.terminal import did_you_mean, first_names, names_options
 
 if TYPE_CHECKING:
     from torcheer.archive import Archive
+    from torcheer.disk import StrPath
     from torcheer.extraction import Extraction
     from torcheer.history import ModelHistory
     from torcheer.modelfiles import ModelFile
     from torcheer.runlog.run_folder import RunFolder
     from torcheer.runlog.watch_reader import Watched
-
-StrPath = str | os.PathLike[str]
 
 
 @names_options

@@ -5,7 +5,6 @@ The verbs `log_forward_pass`, `recording` and `validate`. They load the recorder
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
 
     from torcheer.capture.proof.replay import Validation
     from torcheer.capture.values.save_policy import Save
+    from torcheer.disk import StrPath
     from torcheer.history import ModelHistory
     from torcheer.originals.torchlens.older_options import OlderOptions
     from torcheer.selection import Layers
-
-StrPath = str | os.PathLike[str]
 
 
 def log_forward_pass(

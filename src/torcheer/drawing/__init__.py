@@ -13,6 +13,7 @@ from torcheer.terminal import names_options
 if TYPE_CHECKING:
     import torch
 
+    from torcheer.disk import StrPath
     from torcheer.drawing.drawing import Drawing, draw_history
     from torcheer.drawing.looks.style import Style
     from torcheer.drawing.writers.text_tree import draw_text
@@ -27,7 +28,6 @@ _HOMES = {
     "draw_history": "torcheer.drawing.drawing",
     "draw_text": "torcheer.drawing.writers.text_tree",
 }
-StrPath = str | os.PathLike[str]
 
 if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)  # `torcheer.Style` alone needs no layout and no writers

@@ -5,7 +5,6 @@ The verb `extract` writes them, `open_extraction` reads them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -15,6 +14,7 @@ from torcheer.terminal import names_options
 if TYPE_CHECKING:
     import torch
 
+    from torcheer.disk import StrPath
     from torcheer.extraction.extracted_tensors import ExtractedTensors
     from torcheer.extraction.extraction_estimate import Estimate
     from torcheer.extraction.extraction_reader import ExtractedLayer, Extraction, open_extraction
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractedLayer", "Extraction", "extract", "open_extraction"]
 
-StrPath = str | os.PathLike[str]
 
 if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
     __getattr__, __dir__ = lazy_names(

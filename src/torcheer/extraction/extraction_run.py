@@ -17,8 +17,9 @@ import torch
 from torcheer import remote
 from torcheer.archive import Archive
 from torcheer.archive.format.value_codecs import check_codec
+from torcheer.disk import StrPath
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
-from torcheer.extraction import ExtractSettings, StrPath
+from torcheer.extraction import ExtractSettings
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.batches import Batches
 from torcheer.extraction.collation import Collate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torcheer.capture.proof.replay import Validation
+    from torcheer.disk import StrPath
     from torcheer.drawing import Drawing
     from torcheer.history.model_history import ModelHistory
     from torcheer.interpret.attention_weights import AttentionWeights
     from torcheer.network.module_summary import ModuleSummary
     from torcheer.studio.report.report_writer import Report
-
-StrPath = str | os.PathLike[str]
 
 
 def older_attribute(view: Any, name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,10 @@ if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
 
+    from torcheer.disk import StrPath
     from torcheer.host.live_view import Live
     from torcheer.selection import Layers
     from torcheer.wire.open_viewer import Viewer
-
-StrPath = str | os.PathLike[str]
 
 
 @names_options

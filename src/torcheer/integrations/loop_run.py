@@ -21,7 +21,7 @@ from torcheer.monitor.watch_settings import OPTIONS, SAID_BY_LOOPS
 from torcheer.ranks import is_main
 from torcheer.terminal import did_you_mean
 
-_RUN_OPTIONS = ("config", "keep_until", "rules", "stop_on", "system_secs")
+_RUN_OPTIONS = tuple(OutsideRun.__init__.__kwdefaults__ or ())
 _WATCH_OPTIONS = ("layers", *(name for name in OPTIONS if name not in {*SAID_BY_LOOPS, *_RUN_OPTIONS}))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,12 @@ if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
 
+    from torcheer.disk import StrPath
     from torcheer.monitor.model_watch import Watch
     from torcheer.monitor.watch_settings import Transport
     from torcheer.samples import Alert
     from torcheer.selection import Layers
     from torcheer.tap.step_schedule import Every
-
-StrPath = str | os.PathLike[str]
 
 
 @names_options

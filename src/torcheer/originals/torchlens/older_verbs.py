@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import torcheer.capture
 import torcheer.extraction
 from torcheer.capture.forward_pass import CaptureSettings, run_forward_pass
 from torcheer.capture.values.save_policy import Save
+from torcheer.disk import StrPath
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.originals.torchlens.older_options import (
@@ -24,7 +24,6 @@ from torcheer.originals.torchlens.older_options import (
 )
 from torcheer.originals.torchlens.site_selectors import layer_key
 
-StrPath = str | os.PathLike[str]
 _OURS = ("save_gradients", "edits", "seed", "fused", "level", "structure", "timing")
 
 

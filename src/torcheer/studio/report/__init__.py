@@ -5,7 +5,6 @@ The verb `report` writes one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,11 @@ from torcheer.terminal import names_options
 if TYPE_CHECKING:
     import torch
 
+    from torcheer.disk import StrPath
     from torcheer.history import ModelHistory
     from torcheer.runlog.run_folder import RunFolder
     from torcheer.studio.report.report_writer import Report
 
-StrPath = str | os.PathLike[str]
 MOST_BYTES = 5_000_000
 
 
