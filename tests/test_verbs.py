@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from seams import RunFolder, Watched
+from seams import RunFolder
 from torch import nn
+from training_loop_cases import session
 
 import torcheer as tl
 from torcheer import archive, autograd, drawing, extraction, inspector, studio, training
@@ -251,19 +252,21 @@ def test_a_history_can_be_validated_and_takes_no_inputs() -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("archive", tl.ModelHistory), ("step", tl.ModelHistory), ("extraction", Extraction), ("watch", Watched),
-     ("training/run", RunFolder), ("recordings/recording", Archive)],
+    [("archive", tl.ModelHistory), ("step", tl.ModelHistory), ("extraction", Extraction),
+     ("recordings/recording", Archive)],
 )  # fmt: skip
 def test_load_opens_what_any_verb_wrote(name: str, kind: type) -> None:
     assert isinstance(tl.load(OLD / name), kind)
 
 
-def test_a_loaded_run_has_its_tables_watches_captures_and_config() -> None:
-    run = tl.load(OLD / "training" / "run")
+def test_a_loaded_run_has_its_tables_watches_captures_and_checkpoints(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"watch": {"every": 1}, "capture": {"every": 5}}
+    list(session({"net": nn.Linear(4, 1)}, epochs=1, others={"to": tmp_path}, **options).run())
+    run = tl.load(tmp_path)
     assert isinstance(run, RunFolder)
-    assert len(run.tables["train_epoch"]) and run.config is not None and run.checkpoints
+    assert len(run.tables["train_epoch"]) and run.checkpoints and run.watches
     assert "train_epoch" in repr(run) and "checkpoint" in repr(run)
-    assert run.captures is None or len(run.captures.entries)
+    assert run.captures is not None and len(run.captures.entries)
 
 
 def test_load_opens_what_is_written_today(tmp_path: Path) -> None:
