@@ -31,7 +31,7 @@ PUBLIC_BELOW = {
 PUBLIC |= {f"{room}.{module}" for room, modules in PUBLIC_BELOW.items() for module in modules}
 
 # Lower them with the page: a room that was rebuilt needs fewer.
-MOST_INSIDE = 630
+MOST_INSIDE = 629
 MOST_IN_PROGRAMS = 58
 
 
