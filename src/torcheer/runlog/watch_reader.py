@@ -162,7 +162,7 @@ class Watched(metaclass=PublicClass):
         |---|---|
         | `step`, `layer`, `variable` | which value: "features.0", "output" |
         | `time_secs` | when it was sampled, in seconds since 1970 |
-        | `minimum`, `maximum`, `mean`, `std`, `norm` | of its finite numbers |
+        | `minimum`, `maximum`, `mean`, `std`, `norm`, `rms` | of its finite numbers |
         | `p1`, `p5`, `p25`, `p50`, `p75`, `p95`, `p99` | percentiles |
         | `item` | the item of the batch, or -1 for all |
         | `seen` | how often it was sampled before, dropped samples included |

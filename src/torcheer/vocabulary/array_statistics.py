@@ -66,6 +66,10 @@ def _norm(sums: Any) -> Any:
     return np.sqrt(sums.finite) * np.hypot(sums.mean, sums.std)
 
 
+def _rms(sums: Any) -> Any:
+    return np.hypot(sums.mean, sums.std)
+
+
 TABLE: Final = (
     Statistic("count", "Numbers", "numbers", "how many numbers it has"),
     Statistic("minimum", "Min", "values", "the smallest finite number", is_plotted=True),
@@ -73,6 +77,7 @@ TABLE: Final = (
     Statistic("mean", "Mean", "values", "the mean of the finite numbers", is_plotted=True),
     Statistic("std", "Std", "values", "their standard deviation, of all numbers, not of a sample"),
     Statistic("norm", "Norm", "values", "their Euclidean norm, the root of the sum of squares", _norm),
+    Statistic("rms", "RMS", "values", "the root of their mean square: the norm, whatever the size of the array", _rms),
     Statistic("zeros", "Zeros", "numbers", "how many are exactly zero"),
     Statistic("nans", "NaN", "numbers", "how many are NaN"),
     Statistic("infs", "Infinite", "numbers", "how many are infinite"),
@@ -118,6 +123,12 @@ class Statistics:
         with np.errstate(all="ignore"):
             return float(_norm(self))
 
+    @property
+    def rms(self) -> float:
+        """The root of the mean square."""
+        with np.errstate(all="ignore"):
+            return float(_rms(self))
+
     def facts(self) -> dict[str, Any]:
         """Every statistic of `TABLE` by name; None where there is no finite number."""
         facts = {row.name: getattr(self, row.name) for row in TABLE}
@@ -133,6 +144,7 @@ class StatisticColumns:
     mean: Array
     std: Array
     norm: Array
+    rms: Array
     zeros: Array
     nans: Array
     infs: Array
