@@ -243,7 +243,6 @@ INSIDE = {
     "torcheer.remote.attached_folders": "attached_folders=.",
     "torcheer.roles.role_table": "PARTS roles_of SINGLE",
     "torcheer.runlog.follow.run_end": "read_end RunEnd",
-    "torcheer.runlog.log_buffer": "sample_row",
     "torcheer.runlog.log_frames": (
         "about_log count_values COUNTS decode_cell encode_cell is_cell is_understood LAYER LogPlace STATISTICS"
     ),

@@ -107,7 +107,7 @@ def test_gradients_of_an_attention_block_are_those_of_torch(attention: tuple[nn.
         if "numbers" in facts:
             assert facts["numbers"] == pytest.approx(gradient.flatten().tolist(), rel=1e-3, abs=1e-6)
         else:
-            assert facts["most"] == pytest.approx(gradient.max().item(), rel=1e-3, abs=1e-6)
+            assert facts["maximum"] == pytest.approx(gradient.max().item(), rel=1e-3, abs=1e-6)
 
 
 def test_every_rule_and_leaf_of_an_attention_block_agrees_with_differences(
@@ -171,8 +171,8 @@ def test_a_large_tensor_has_statistics_instead_of_numbers() -> None:
         y = x * 2
         _, ops = document(torch.where(y > 1.9, float("nan"), y).sum())
     facts = named(ops, "where")["value"]
-    assert "numbers" not in facts and facts["shape"] == [1000] and facts["strange"] == 25
-    assert facts["least"] == -2 and facts["most"] == pytest.approx(1.9, abs=0.01)
+    assert "numbers" not in facts and facts["shape"] == [1000] and facts["nans"] == 25
+    assert facts["minimum"] == -2 and facts["maximum"] == pytest.approx(1.9, abs=0.01)
 
 
 def test_a_gradient_of_a_broadcast_value_says_what_was_summed() -> None:

@@ -19,7 +19,6 @@ from seams import (
     main,
     merge_statistics,
     ranked,
-    sample_row,
     split_rank,
     statistics_of,
 )
@@ -27,8 +26,6 @@ from seams import (
 import torcheer as tl
 from torcheer.errors import BadArgument, ValueUnavailable
 from torcheer.inspector import open_watch
-from torcheer.records import Sample
-from torcheer.samples import Delivery
 
 WEIGHT = ("fc.weight", "weight")
 OUTPUT = ("fc", "output")
@@ -45,10 +42,10 @@ numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
 @given(st.lists(st.lists(numbers, min_size=1, max_size=20), min_size=1, max_size=5))
 def test_merged_statistics_are_those_of_all_numbers(parts: list[list[float]]) -> None:
     arrays = [np.array(part) for part in parts]
-    rows = [sample_row(Delivery(Sample(0, "a", "output", array=array)), statistics_of(array)) for array in arrays]
+    rows = [{**statistics_of(array).facts(), "stride": 1, "finite": -1} for array in arrays]
     merged, totals = merge_statistics(
-        np.array([row.statistics for row in rows]),
-        np.array([[*row.counts, 0] for row in rows]),
+        np.array([[row.get(name, 0.0) for name in STATISTICS] for row in rows], np.float64),
+        np.array([[row.get(name, 0) for name in COUNTS] for row in rows]),
         np.zeros(len(rows), int),
     )
     whole = statistics_of(np.concatenate(arrays))

@@ -91,6 +91,14 @@ def test_a_log_with_one_statistic_fewer_lacks_only_that(folder: Path) -> None:
     assert log.problems == [] and np.isnan(log.tables["head output"].columns["maximum"]).all()
 
 
+def test_a_log_without_a_statistic_that_follows_from_others_has_it_all_the_same(folder: Path) -> None:
+    before = open_watch(folder).to_pandas()
+    of_another_version(folder, lambda names, array: (names[:5] + names[7:], np.delete(array, [5, 6], axis=1)))
+    after = open_watch(folder).to_pandas()
+    np.testing.assert_allclose(after[["norm", "rms"]], before[["norm", "rms"]], rtol=1e-12)
+    assert after.drop(columns=["norm", "rms"]).equals(before.drop(columns=["norm", "rms"]))
+
+
 def test_a_log_with_one_statistic_more_is_read_without_it(folder: Path) -> None:
     before = open_watch(folder).table()
     of_another_version(folder, lambda names, array: (["new", *names], np.insert(array, 0, 5.0, axis=1)))

@@ -172,7 +172,7 @@ def test_a_report_answers_as_one_page_would_have_been_told(run: Path, tmp_path: 
     rows = next(message for message in blocks.messages if "loss" in message.get("columns", ()))
     assert rows["columns"]["loss"] == [1.0, 0.5, 1 / 3, 0.25, 0.2]
     summary = blocks.message("report_came")
-    assert summary["numbers"][0]["name"] == "loss" and summary["numbers"][0]["least"] == 0.2
+    assert summary["numbers"][0]["name"] == "loss" and summary["numbers"][0]["minimum"] == 0.2
     assert summary["graph"] and blocks["ask_graph", "drawing"].startswith(b"TCHF")
 
 

@@ -68,7 +68,7 @@ def exact(array: np.ndarray[Any, Any]) -> Facts:
         "nans": int(np.isnan(wide).sum()), "infs": int(np.isinf(wide).sum()),
     }  # fmt: skip
     if not numbers:
-        return facts | dict.fromkeys(("minimum", "maximum", "mean", "std", "norm"))
+        return facts | dict.fromkeys(("minimum", "maximum", "mean", "std", "norm", "rms"))
     ratios = [number.as_integer_ratio() for number in numbers]
     common, size = max(below for _, below in ratios), len(numbers)
     whole = [above * (common // below) for above, below in ratios]
@@ -77,6 +77,7 @@ def exact(array: np.ndarray[Any, Any]) -> Facts:
     return facts | {
         "std": _root(Fraction(size * squares - total * total, (size * common) ** 2)),
         "norm": _root(Fraction(squares, common**2)),
+        "rms": _root(Fraction(squares, size * common**2)),
     }
 
 
@@ -194,7 +195,7 @@ def test_statistics_are_exact_of(door: Callable[..., Facts], name: str, tmp_path
     for fact in ("count", "zeros", "nans", "infs"):
         assert found[fact] == expected[fact], fact
     if expected["mean"] is None:
-        assert [found[fact] for fact in ("minimum", "maximum", "mean", "std", "norm")] == [None] * 5
+        assert [found[fact] for fact in ("minimum", "maximum", "mean", "std", "norm", "rms")] == [None] * 6
         return
     scale = max(abs(expected["minimum"]), abs(expected["maximum"]))
     close = 1e-6 if door is of_device else 1e-9
@@ -204,4 +205,5 @@ def test_statistics_are_exact_of(door: Callable[..., Facts], name: str, tmp_path
         assert found[fact] == pytest.approx(expected[fact], rel=4e-16 if array.dtype.kind == "c" else 0, abs=0), fact
     assert found["mean"] == pytest.approx(expected["mean"], rel=1e-12, abs=2e-16 * scale)
     assert found["std"] == pytest.approx(expected["std"], rel=close, abs=0)
-    assert found["norm"] == pytest.approx(expected["norm"], rel=1e-12 if close == 1e-9 else 1e-6)
+    for fact in ("norm", "rms"):
+        assert found[fact] == pytest.approx(expected[fact], rel=1e-12 if close == 1e-9 else 1e-6), fact

@@ -14,6 +14,7 @@ from torcheer.archive.listing import ValueRow, format_span, list_values
 from torcheer.encoding import to_bytes
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.terminal import did_you_mean, first_names, plural, printable
+from torcheer.vocabulary.array_statistics import facts_of
 from torcheer.vocabulary.dtypes import DTYPES
 
 
@@ -75,14 +76,12 @@ def summarize_array(array: NDArray[Any]) -> str:
         return "empty"
     if array.dtype == bool:
         return f"{array.mean():.1%} true"
-    numbers = widen(array)
-    of = " of the absolute values" if np.iscomplexobj(numbers) else ""
-    numbers = np.abs(numbers) if of else numbers
-    finite = numbers[np.isfinite(numbers)]
-    not_finite = f", {numbers.size - finite.size} not finite" if finite.size < numbers.size else ""
-    if not finite.size:
-        return f"none of {numbers.size} finite"
-    return f"min {finite.min():.6g}, mean {finite.mean(dtype=np.float64):.6g}, max {finite.max():.6g}{of}{not_finite}"
+    facts, of = facts_of(array), " of the absolute values" if np.iscomplexobj(array) else ""
+    not_finite = facts["nans"] + facts["infs"]
+    if not_finite == array.size:
+        return f"none of {array.size} finite"
+    ends = f"min {facts['minimum']:.6g}, mean {facts['mean']:.6g}, max {facts['maximum']:.6g}"
+    return f"{ends}{of}" + (f", {not_finite} not finite" if not_finite else "")
 
 
 def widen(array: NDArray[Any]) -> NDArray[Any]:

@@ -25,7 +25,7 @@ from torcheer.runlog.watch_reader import Watched
 from torcheer.studio.runs.foreign_run import FOREIGN, ForeignRun, read_foreign
 from torcheer.studio.sources.open_source import index_of, kind_of
 from torcheer.terminal import did_you_mean
-from torcheer.vocabulary.array_statistics import SUMMED, facts_of
+from torcheer.vocabulary.array_statistics import TABLE, facts_of
 
 MOST_ROWS, MOST_NUMBERS, MOST_NAMES = 500, 1000, 2000  # of one answer: a program reads it as text
 MOST_READ = 1 << 26  # numbers that are brought into memory for an answer
@@ -239,7 +239,7 @@ def _layers(opened: Any) -> list[dict[str, Any]]:
 
 def _last(series: Any) -> dict[str, Any]:
     """The newest statistics of a watched value."""
-    return {name: _plain(getattr(series, name)[-1:])[0] for name in SUMMED}
+    return {row.name: _plain(getattr(series, row.name)[-1:])[0] for row in TABLE}
 
 
 def _has(watch: Watched, layer: str) -> bool:

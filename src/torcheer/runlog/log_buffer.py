@@ -11,7 +11,7 @@ import numpy as np
 
 from torcheer.encoding import refusal, type_name
 from torcheer.records import Sample
-from torcheer.runlog.log_frames import COLUMNS, LAYER, METRICS, encode_column
+from torcheer.runlog.log_frames import COLUMNS, LAYER, METRICS, encode_column, with_derived
 from torcheer.runlog.volume.packed_histograms import pack_histograms
 from torcheer.samples import Delivery
 from torcheer.selection import matches_value
@@ -153,7 +153,7 @@ class SampleRow(NamedTuple):
 
     step: int
     name: list[Any]  # layer, variable, type, shape; device and message, if not the default
-    statistics: list[float]
+    measured: list[float]  # statistics that follow from no others
     counts: list[int]
     histogram: tuple[int, ...]
     bits: int | None = None  # a hash of its numbers, where other ranks have the same
@@ -165,7 +165,7 @@ def sample_row(sent: Delivery, summary: Statistics, bits: int | None = None) -> 
     kind = sent.type or type_name(sample.array.dtype)
     name = [sample.layer, sample.variable, kind, list(sent.whole or sample.array.shape)]
     percentiles = summary.percentiles if len(summary.percentiles) == len(PERCENTILES) else missing
-    numbers = [sent.time_secs, summary.minimum, summary.maximum, summary.mean, summary.std, summary.norm, *percentiles]
+    numbers = [sent.time_secs, summary.minimum, summary.maximum, summary.mean, summary.std, *percentiles]
     finite = -1 if sent.finite is None else int(sent.finite)
     counts = [sample.item, sent.count, summary.count, summary.zeros, summary.nans, summary.infs, summary.stride, finite]
     histogram = summary.histogram if len(summary.histogram) == BINS and summary.count > 1 else ()
@@ -175,12 +175,12 @@ def sample_row(sent: Delivery, summary: Statistics, bits: int | None = None) -> 
 def _pack(rows: list[SampleRow]) -> list[Sample]:
     """Pack the numbers of all rows into three arrays."""
     binned = iter(range(len(rows)))
-    counts = [[*row.counts, next(binned) if row.histogram else -1] for row in rows]
+    counts = np.array([[*row.counts, next(binned) if row.histogram else -1] for row in rows], np.int64)
     bins = chain.from_iterable(row.histogram for row in rows)  # a third of the cost of an array of tuples
     histograms = np.fromiter(bins, np.int64).reshape(-1, BINS)
     arrays = {
-        "statistics": np.array([row.statistics for row in rows], np.float64),
-        "counts": np.array(counts, np.int64),
+        "statistics": with_derived(np.array([row.measured for row in rows], np.float64), counts),
+        "counts": counts,
         "bins": pack_histograms(histograms),
     }
     return [Sample(rows[0].step, LAYER, name, array=array) for name, array in arrays.items()]

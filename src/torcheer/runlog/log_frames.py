@@ -40,13 +40,12 @@ from numpy.typing import NDArray
 
 from torcheer.runlog.table_cells import MOST_NUMBERS, cell_of
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.vocabulary.array_statistics import PERCENTILES
+from torcheer.vocabulary.array_statistics import PERCENTILES, SUMMED, TABLE, derived_columns
 
 LAYER: Final = "(watch)"
-STATISTICS: Final = (
-    "time_secs", "minimum", "maximum", "mean", "std", "norm", *(f"p{percent}" for percent in PERCENTILES),
-)  # fmt: skip
-COUNTS: Final = ("item", "seen", "count", "zeros", "nans", "infs", "stride", "finite", "binned")
+_PERCENTILES: Final = tuple(f"p{percent}" for percent in PERCENTILES)
+STATISTICS: Final = ("time_secs", *(row.name for row in TABLE if not row.is_count), *_PERCENTILES)
+COUNTS: Final = ("item", "seen", *(row.name for row in TABLE if row.is_count), "stride", "finite", "binned")
 METRICS: Final = "metric"  # the table of a watch's scalars
 EVERYTHING: Final = "*"  # among the metrics that another writer logs: all of them
 SYSTEM: Final = "system"  # the table of CPU, memory and GPUs, and its writer
@@ -56,6 +55,8 @@ LOSSES: Final = "train_loss/"  # the same for losses that were read a few times 
 UNCUT: Final = frozenset(("changes", "run"))  # tables that a cut leaves alone: they hold until they are cleared
 Frame = dict[str, Any]  # "step", "entries" and "about", as `Archive.frames` has it
 COLUMNS: Final = {"statistics": list(STATISTICS), "counts": list(COUNTS)}  # as this version writes them
+_DERIVED: Final = [STATISTICS.index(row.name) for row in TABLE if row.formula]
+_MEASURED: Final = [place for place in range(len(STATISTICS)) if place not in _DERIVED]
 _COLUMN: Final = {field.name: None if field.default is MISSING else field.default for field in fields(Column)}
 _NON_FINITE: Final = "$float"  # JSON has no NaN and no infinities
 _MARKED: Final = ({_NON_FINITE: "nan"}, {_NON_FINITE: "inf"}, {_NON_FINITE: "-inf"})
@@ -160,6 +161,24 @@ def number_columns(frame: Frame, kind: str, logged: NDArray[Any]) -> NDArray[Any
         if name in names:
             numbers[:, place] = logged[:, names.index(name)]
     return numbers
+
+
+def with_derived(measured: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    """All STATISTICS, of those that follow from no others, and of the counts."""
+    statistics = np.empty((len(measured), len(STATISTICS)))
+    statistics[:, _MEASURED] = measured
+    return derive_again(statistics, counts)
+
+
+def derive_again(statistics: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    """Fill in those that follow from others, in place: an earlier version may not have written them."""
+    summed = {
+        name: counts[:, COUNTS.index(name)] if name in COUNTS else statistics[:, STATISTICS.index(name)]
+        for name in SUMMED
+    }
+    for name, column in derived_columns(summed).items():
+        statistics[:, STATISTICS.index(name)] = column
+    return statistics
 
 
 def count_values(about: dict[str, Any]) -> int:

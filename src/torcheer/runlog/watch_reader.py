@@ -30,7 +30,7 @@ from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import Account, Alert, Key
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 from torcheer.terminal.streams import encodable
-from torcheer.vocabulary.array_statistics import EDGES, PERCENTILES
+from torcheer.vocabulary.array_statistics import EDGES, PERCENTILES, StatisticColumns
 
 if TYPE_CHECKING:
     import pandas
@@ -162,7 +162,7 @@ class Watched(metaclass=PublicClass):
         |---|---|
         | `step`, `layer`, `variable` | which value: "features.0", "output" |
         | `time_secs` | when it was sampled, in seconds since 1970 |
-        | `minimum`, `maximum`, `mean`, `std`, `norm` | of its finite numbers |
+        | `minimum`, `maximum`, `mean`, `std`, `norm`, `rms` | of its finite numbers |
         | `p1`, `p5`, `p25`, `p50`, `p75`, `p95`, `p99` | percentiles |
         | `item` | the item of the batch, or -1 for all |
         | `seen` | how often it was sampled before, dropped samples included |
@@ -205,16 +205,11 @@ class Watched(metaclass=PublicClass):
         return encodable("\n".join(lines))
 
 
-class Series:
+class Series(StatisticColumns):
     """One key over time: `.steps`, `.mean`, `.std`, `.norm`, … have one number per sample."""
 
-    # columns of the log, through `__getattr__`
+    # columns of the log, through `__getattr__`, beside those of every statistic
     time_secs: Array
-    minimum: Array
-    maximum: Array
-    mean: Array
-    std: Array
-    norm: Array
     p1: Array
     p5: Array
     p25: Array
@@ -224,10 +219,6 @@ class Series:
     p99: Array
     item: Array
     seen: Array
-    count: Array
-    zeros: Array
-    nans: Array
-    infs: Array
     stride: Array
     finite: Array
     binned: Array

@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 from torcheer.archive import Archive, Entry
 from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.errors import ArchiveDamaged, TorcheerError
-from torcheer.runlog.log_frames import COLUMNS, COUNTS, LAYER, METRICS, STATISTICS, Frame, are_described, number_columns
+from torcheer.runlog.log_frames import (
+    COLUMNS,
+    COUNTS,
+    LAYER,
+    METRICS,
+    STATISTICS,
+    Frame,
+    are_described,
+    derive_again,
+    number_columns,
+    with_derived,
+)
 from torcheer.runlog.log_openings import Held, Row, rows_of
 from torcheer.runlog.volume.packed_histograms import unpack_histograms, unpack_row
 from torcheer.samples import Key
@@ -32,7 +43,10 @@ class WatchedValues:
         self._where: list[tuple[Archive, Frame] | None] = []  # None for a scalar
         self._seen: Counter[str] = Counter()  # values of each metric
         self._problems, self._steps = problems, list[int]()
-        self._numbers, self._counts = [np.empty((0, len(STATISTICS)))], [np.empty((0, len(COUNTS)), np.int64)]
+        self._numbers, self._counts = (
+            [np.empty((0, len(STATISTICS)))],
+            [np.empty((0, len(COUNTS)), np.int64)],
+        )
         self._scalars: list[tuple[float, float, int]] = []  # value, time_secs, seen; not yet among the numbers
         for held, frames in openings:
             for archive, frame in frames:
@@ -81,10 +95,10 @@ class WatchedValues:
         self._scalars = []
         value = np.where(np.isfinite(numbers), numbers, np.nan)
         none, ones = np.full(len(value), -1), np.ones(len(value), np.int64)
-        statistics = [times, value, value, value, value * 0.0, np.abs(value), *[value] * len(PERCENTILES)]
+        statistics = [times, value, value, value, value * 0.0, *[value] * len(PERCENTILES)]
         counts = [none, seen, ones, numbers == 0, np.isnan(numbers), np.isinf(numbers), ones, none, none]
-        self._numbers.append(np.stack(statistics, 1))
         self._counts.append(np.stack([column.astype(np.int64) for column in counts], 1))
+        self._numbers.append(with_derived(np.stack(statistics, 1), self._counts[-1]))
 
     def _entry(self, place: int, layer: str, variable: str, item: int) -> tuple[Archive, Entry] | None:
         where, wanted = self._where[place], (layer, variable, item)
@@ -165,6 +179,8 @@ def read_statistics(
         numbers, counts = (number_columns(frame, name, archive.array(entries[name])) for name in COLUMNS)
         is_whole = numbers is not None and counts is not None and len(numbers) == len(counts) == len(names)
         if numbers is not None and counts is not None and is_whole and are_described(names):
+            if frame["about"]["columns"] != COLUMNS:
+                numbers = derive_again(np.array(numbers), counts)
             return names, numbers, counts
     except (KeyError, TorcheerError) as error:
         problem = f"step {step}: its statistics cannot be read: {error}"

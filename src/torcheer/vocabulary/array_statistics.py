@@ -9,7 +9,7 @@ magnitudes are taken; whole numbers beyond 2⁵³ are rounded to doubles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -63,8 +63,11 @@ class Statistic:
 
 
 def _norm(sums: Any) -> Any:
-    with np.errstate(over="ignore"):  # of numbers as large as doubles get it is infinite
-        return np.sqrt(sums.finite) * np.hypot(sums.mean, sums.std)
+    return np.sqrt(sums.finite) * np.hypot(sums.mean, sums.std)
+
+
+def _rms(sums: Any) -> Any:
+    return np.hypot(sums.mean, sums.std)
 
 
 TABLE: Final = (
@@ -74,6 +77,7 @@ TABLE: Final = (
     Statistic("mean", "Mean", "values", "the mean of the finite numbers", is_plotted=True),
     Statistic("std", "Std", "values", "their standard deviation, of all numbers, not of a sample"),
     Statistic("norm", "Norm", "values", "their Euclidean norm, the root of the sum of squares", _norm),
+    Statistic("rms", "RMS", "values", "the root of their mean square: the norm, whatever the size of the array", _rms),
     Statistic("zeros", "Zeros", "numbers", "how many are exactly zero"),
     Statistic("nans", "NaN", "numbers", "how many are NaN"),
     Statistic("infs", "Infinite", "numbers", "how many are infinite"),
@@ -116,12 +120,41 @@ class Statistics:
     @property
     def norm(self) -> float:
         """Euclidean."""
-        return float(_norm(self))
+        with np.errstate(all="ignore"):
+            return float(_norm(self))
+
+    @property
+    def rms(self) -> float:
+        """The root of the mean square."""
+        with np.errstate(all="ignore"):
+            return float(_rms(self))
 
     def facts(self) -> dict[str, Any]:
         """Every statistic of `TABLE` by name; None where there is no finite number."""
         facts = {row.name: getattr(self, row.name) for row in TABLE}
         return {name: None if number != number else number for name, number in facts.items()}
+
+
+class StatisticColumns:
+    """What type checkers know of an object that has a column for each row of `TABLE`."""
+
+    count: Array
+    minimum: Array
+    maximum: Array
+    mean: Array
+    std: Array
+    norm: Array
+    rms: Array
+    zeros: Array
+    nans: Array
+    infs: Array
+
+
+def derived_columns(summed: Mapping[str, Array]) -> dict[str, Array]:
+    """The columns that follow from those of SUMMED, by their formulas in `TABLE`."""
+    columns: Any = Statistics(**summed)  # type: ignore[arg-type]
+    with np.errstate(all="ignore"):  # some are infinite, of numbers as large as doubles get
+        return {row.name: row.formula(columns) for row in TABLE if row.formula is not None}
 
 
 # -- computing and merging ---------------------------------------------------------------------------------------------
@@ -227,13 +260,6 @@ def merge_rows(rows: Array) -> Array:
     std = np.where(minimum < maximum, 2 * unit[..., 0] * np.sqrt(variance), np.where(total > 0, 0.0, np.nan))
     merged = [counts[..., 0], counts[..., 1], minimum, maximum, mean, std, counts[..., 2], counts[..., 3], still_lost]
     return np.stack(merged[: rows.shape[-1]], -1)
-
-
-def derived(rows: Array) -> dict[str, Array]:
-    """Every statistic of `TABLE` as a column, of rows of SUMMED."""
-    columns: Any = np.moveaxis(rows, -1, 0)
-    sums: Any = Statistics(*columns)
-    return {row.name: getattr(sums, row.name) if row.formula is None else row.formula(sums) for row in TABLE}
 
 
 def _sum_up(numbers: Array, buffer: Array) -> tuple[float, ...]:

@@ -289,10 +289,10 @@ export interface NumberSummary {
   name: string;
   first: number | null;
   last: number | null;
-  least: number | null;
-  least_at: number;
-  most: number | null;
-  most_at: number;
+  minimum: number | null;
+  minimum_at: number;
+  maximum: number | null;
+  maximum_at: number;
 }
 
 /** What is shown is a report, a file that answers by itself: its summary, and what it leaves out. */

@@ -19,9 +19,10 @@ from torch import Tensor
 from torcheer.autograd.explanation.formula_symbols import Symbol, formula_symbols
 from torcheer.autograd.explanation.recorded_calls import Replay
 from torcheer.autograd.explanation.rule_checks import Budget, RuleCheck, check_leaf, check_rule
-from torcheer.autograd.tape.nodes import FLOATS
 from torcheer.autograd.tape.torch_grad_off import unrecorded
+from torcheer.encoding import array_of
 from torcheer.records import Op
+from torcheer.vocabulary.array_statistics import facts_of
 
 if TYPE_CHECKING:
     from torcheer.autograd.explanation.backward_trace import BackwardTrace
@@ -189,16 +190,9 @@ def tensor_facts(value: Any) -> dict[str, Any] | None:
     facts: dict[str, Any] = {"shape": list(plain.shape), "type": str(plain.dtype).removeprefix("torch.")}
     if plain.numel() <= MOST_NUMBERS:
         facts["numbers"] = [_number(number) for number in plain.reshape(-1).tolist()]
-    elif plain.dtype in FLOATS:
-        wide = plain.float() if plain.dtype.itemsize < 4 else plain
-        finite = wide if bool(wide.isfinite().all()) else wide[wide.isfinite()]
-        facts["strange"] = plain.numel() - finite.numel()
-        if finite.numel():
-            numbers = [finite.min(), finite.max(), finite.mean(), finite.std(correction=0)]
-            facts["least"], facts["most"], facts["mean"], facts["std"] = [_number(float(each)) for each in numbers]
-        facts["zeros"] = int((plain == 0).sum())
     else:
-        facts["least"], facts["most"] = _number(plain.min().item()), _number(plain.max().item())
+        statistics = facts_of(array_of(plain))
+        facts |= {name: _number(number) for name, number in statistics.items() if number is not None}
     return facts
 
 

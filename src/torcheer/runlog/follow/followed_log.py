@@ -23,10 +23,10 @@ from torcheer.runlog.training_tables import WITHOUT_STEPS, Tables, loss_column, 
 from torcheer.runlog.watched_values import hashes_of, histograms_of, read_statistics
 from torcheer.runlog.writer_log import note_frame, read_alerts
 from torcheer.samples import Alert, Key
-from torcheer.vocabulary.array_statistics import BINS, EDGES
+from torcheer.vocabulary.array_statistics import BINS, EDGES, TABLE
 
-_SHOWN: Final = ("mean", "minimum", "maximum")  # plotted at first
-_COUNTED: Final = [COUNTS.index(name) for name in ("zeros", "nans", "infs")]
+_SHOWN: Final = frozenset(row.name for row in TABLE if row.is_plotted)
+_COUNTED: Final = [COUNTS.index(row.name) for row in TABLE if row.is_count and row.name != "count"]
 _COLUMNS: Final = ("Step", *STATISTICS[1:], *(COUNTS[place] for place in _COUNTED))
 _MOST_NUMBERS: Final = 2_000_000  # of all tables of statistics
 _MOST_CELLS: Final = 4_000_000  # of another table, tensors included

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
-from torcheer.vocabulary.array_statistics import PERCENTILES, SUMMED, derived, merge_rows
+from torcheer.vocabulary.array_statistics import PERCENTILES, SUMMED, derived_columns, merge_rows
 
 Array = NDArray[Any]
 _TIME: Final = STATISTICS.index("time_secs")
@@ -34,7 +34,8 @@ def merge_statistics(statistics: Array, counts: Array, groups: Array) -> tuple[A
     parts = np.zeros((len(several), int(sizes.max()), len(SUMMED)))  # a part that a group lacks has no number
     is_there = np.arange(parts.shape[1]) < sizes[several, None]
     parts[is_there] = _summed(statistics, counts)[np.isin(groups, several)]
-    for name, column in derived(merge_rows(parts)).items():
+    columns = dict(zip(SUMMED, merge_rows(parts).T))
+    for name, column in (columns | derived_columns(columns)).items():
         table, places = (totals, COUNTS) if name in COUNTS else (merged, STATISTICS)
         table[several, places.index(name)] = column
     merged[several[:, None], _PERCENTILES] = np.nan

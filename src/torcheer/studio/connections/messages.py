@@ -205,10 +205,10 @@ class NumberSummary:
     name: str
     first: float | None
     last: float | None
-    least: float | None
-    least_at: int
-    most: float | None
-    most_at: int
+    minimum: float | None
+    minimum_at: int
+    maximum: float | None
+    maximum_at: int
 
 
 @dataclass(frozen=True, slots=True)

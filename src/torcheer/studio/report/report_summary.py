@@ -83,10 +83,10 @@ def _numbers(table: ShownTable) -> Iterator[NumberSummary]:
 
 def _number(name: str, cells: list[tuple[Any, float]]) -> NumberSummary:
     finite = [(cell, at) for at, cell in cells if math.isfinite(cell)] or [(math.nan, 0)]
-    (least, least_at), (most, most_at) = min(finite, key=_first), max(finite, key=_first)
+    (minimum, minimum_at), (maximum, maximum_at) = min(finite, key=_first), max(finite, key=_first)
     return NumberSummary(
-        name, _finite(cells[0][1]), _finite(cells[-1][1]), _finite(least), _step(least_at), _finite(most),
-        _step(most_at),
+        name, _finite(cells[0][1]), _finite(cells[-1][1]), _finite(minimum), _step(minimum_at), _finite(maximum),
+        _step(maximum_at),
     )  # fmt: skip
 
 

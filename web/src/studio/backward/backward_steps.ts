@@ -10,12 +10,13 @@ export interface TensorFacts {
   shape: number[];
   type: string;
   numbers?: number[];
-  least?: number;
-  most?: number;
+  minimum?: number;
+  maximum?: number;
   mean?: number;
   std?: number;
   zeros?: number;
-  strange?: number; // how many are NaN or infinite
+  nans?: number;
+  infs?: number;
 }
 
 /** A piece of a formula: text, or a symbol and what it stands for: of a number itself, of a tensor an edge. */

@@ -55,14 +55,14 @@ function position(row: number, column: number, shape: readonly number[]): string
 }
 
 function Statistics({ tensor }: { tensor: TensorFacts }) {
-  const { shape, least, most, mean, std, zeros, strange } = tensor;
+  const { shape, minimum, maximum, mean, std, zeros, nans = 0, infs = 0 } = tensor;
   const number = (value: number | undefined): string => (value === undefined ? "–" : formatNumber(value, DIGITS));
   return (
     <span class="backward-statistics">
       <b>{shapeText(shape)}</b>
-      {least !== undefined && (
+      {minimum !== undefined && (
         <span>
-          {number(least)} … {number(most)}
+          {number(minimum)} … {number(maximum)}
         </span>
       )}
       {mean !== undefined && (
@@ -71,7 +71,7 @@ function Statistics({ tensor }: { tensor: TensorFacts }) {
         </span>
       )}
       {zeros ? <span class="soft">{zeros.toLocaleString("en")} zeros</span> : null}
-      {strange ? <span class="backward-bad">{strange.toLocaleString("en")} NaN or infinite</span> : null}
+      {nans + infs ? <span class="backward-bad">{(nans + infs).toLocaleString("en")} NaN or infinite</span> : null}
     </span>
   );
 }

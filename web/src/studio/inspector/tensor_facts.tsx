@@ -16,7 +16,6 @@ interface TensorFactsProps {
 export function TensorFacts({ head, facts, onUnit }: TensorFactsProps) {
   const { count, zeros, nans, plus_infs: plus, minus_infs: minus } = facts;
   const isFinite = count > nans + plus + minus;
-  const measured = facts.measured as [string, number][];
   return (
     <section class="tensor-facts" aria-label="Statistics">
       <h3>
@@ -24,7 +23,7 @@ export function TensorFacts({ head, facts, onUnit }: TensorFactsProps) {
       </h3>
       {isFinite && (
         <dl>
-          {measured.map(([name, number]) => (
+          {facts.measured.map(([name, number]) => (
             <Fact key={name} name={name} value={formatNumber(number, 5)} />
           ))}
           <Fact name="zeros" value={formatShare(zeros, count)} />

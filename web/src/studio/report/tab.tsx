@@ -63,26 +63,26 @@ function Numbers({ numbers, by }: { numbers: NumberSummary[]; by: string }) {
               <th scope="col" />
               <th scope="col">First</th>
               <th scope="col">Last</th>
-              <th scope="col">Least</th>
-              <th scope="col">Most</th>
+              <th scope="col">Min</th>
+              <th scope="col">Max</th>
             </tr>
           </thead>
           <tbody>
-            {numbers.map(({ name, first, last, least, least_at, most, most_at }) => (
+            {numbers.map(({ name, first, last, minimum, minimum_at, maximum, maximum_at }) => (
               <tr key={name}>
                 <th scope="row">{name}</th>
                 <td>{format(first)}</td>
                 <td>{format(last)}</td>
                 <td>
-                  {format(least)}{" "}
+                  {format(minimum)}{" "}
                   <span class="soft">
-                    {by} {least_at}
+                    {by} {minimum_at}
                   </span>
                 </td>
                 <td>
-                  {format(most)}{" "}
+                  {format(maximum)}{" "}
                   <span class="soft">
-                    {by} {most_at}
+                    {by} {maximum_at}
                   </span>
                 </td>
               </tr>
