@@ -14,7 +14,7 @@ import torch
 from drawing_checks import faults, leaves, words
 from fake_trace import FakeTrace
 from models import LinearRelu, Swap
-from seams import STRANGE, overlays_of, walk
+from seams import OF_A_PASS, QUANTITIES, STRANGE, overlays_of, walk
 from torch import nn
 
 import torcheer as tl
@@ -234,7 +234,7 @@ def test_a_path_without_an_ending_is_svg(tmp_path: Path) -> None:
         ({"path": "model.gif"}, r"drawings are written as .svg, .png, .pdf, .html, .dot, .gv, .txt, not .gif"),
         ({"path": "no/such/folder/x.svg"}, "there is no folder 'no/such/folder'"),
         ({"direction": "up"}, "direction='up': use one of auto, down, right"),
-        ({"colour_by": "size"}, "colour_by='size': use one of kind, time, memory, flops, gradient"),
+        ({"colour_by": "size"}, f"colour_by='size': use one of kind, {', '.join(OF_A_PASS)}"),
         ({"colour_by": "gradient"}, "this history holds no gradients"),
         ({"depth": 0}, "depth=0: use a number from 1, 'all', or None"),
         ({"depth": True}, "depth=True"),
@@ -312,14 +312,12 @@ def test_gradients_that_are_not_finite_colour_their_own_boxes_and_the_page_can_b
     assert json.dumps(values, allow_nan=False) == '["NaN", "NaN", "Infinity", 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]'
 
 
-@pytest.mark.parametrize("way", ["time", "memory", "flops", "gradient"])
+@pytest.mark.parametrize("way", OF_A_PASS)
 def test_boxes_are_coloured_by_a_number(way: str) -> None:
     history = tl.log_forward_pass(gallery.AlexNet(), torch.rand(1, 3, 64, 64), save_gradients=True)
     history.backward()
     svg = draw_history(history, colour_by=way, depth=1).svg()
-    assert {"time": "time: ", "memory": "size of results: ", "flops": "floating", "gradient": "mean |gradient|"}[
-        way
-    ] in svg
+    assert f"{QUANTITIES[way].legend}: " in svg
     assert "#fee838" in svg, "the largest has the last colour of the ramp"
 
 
