@@ -321,6 +321,24 @@ def test_boxes_are_coloured_by_a_number(way: str) -> None:
     assert "#fee838" in svg, "the largest has the last colour of the ramp"
 
 
+def test_boxes_have_the_parameters_of_the_model_together_each_once() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+            self.head.weight = self.embedding.weight
+            self.body = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(self.body(self.embedding(x))))
+
+    model = Tied()
+    drawing = draw_history(tl.log_forward_pass(model, torch.tensor([[1, 2]])), colour_by="parameters")
+    values = overlays_of(drawing.history, drawing.picture.scene.items)["parameters"]
+    assert sum(value or 0 for value in values) == sum(weight.numel() for weight in model.parameters()) == 28 + 20
+    assert "parameters: 20 – 28" in drawing.svg()
+
+
 def test_dark_is_asked_for_or_left_to_the_reader() -> None:
     drawing = tl.draw(nn.Linear(5, 2), X)
     assert "prefers-color-scheme: dark" in drawing.svg() and "prefers" not in drawing.svg("light")

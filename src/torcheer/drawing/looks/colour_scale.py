@@ -130,6 +130,18 @@ def _flops(history: ModelHistory) -> AmountsOf:
     return lambda index: [] if (count := history.facts.flops[index]) is None else [count]
 
 
+def _parameters(history: ModelHistory) -> AmountsOf:
+    """Parameters that several operations share count for the first of them, so that sums are those of the model."""
+    first = {
+        stored.name: (op.index, stored.count)
+        for op in reversed(history.facts.ops) for stored in op.stored if stored.kind == "parameter"
+    }  # fmt: skip
+    counts: dict[int, list[int]] = {}
+    for index, count in first.values():
+        counts.setdefault(index, []).append(count)
+    return lambda index: counts.get(index, [])
+
+
 def _gradients(history: ModelHistory) -> AmountsOf:
     return partial(_gradient_sizes, history)
 
@@ -148,5 +160,5 @@ def _mean_size(gradient: Any) -> float:
 
 
 _AMOUNTS: dict[str, Callable[[ModelHistory], AmountsOf]] = {
-    "time": _times, "memory": _result_bytes, "flops": _flops, "gradient": _gradients,
+    "time": _times, "memory": _result_bytes, "flops": _flops, "parameters": _parameters, "gradient": _gradients,
 }  # fmt: skip
