@@ -23,6 +23,8 @@ FROZEN = {
     "torcheer.encoding": "decode encode from_bytes MemoryCopy numbers_of refusal to_bytes TYPES",
     # types of numbers
     "torcheer.vocabulary.dtypes": "BLOCKS Dtype DTYPES FLOATS",
+    # what boxes and slabs are coloured by
+    "torcheer.vocabulary.quantities": "OF_A_PASS QUANTITIES",
     # what layers are measured by
     "torcheer.vocabulary.variables": "VARIABLES WATCHED WATCHED_BY_DEFAULT",
     # which process acts

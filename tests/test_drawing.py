@@ -14,7 +14,7 @@ import torch
 from drawing_checks import faults, leaves, words
 from fake_trace import FakeTrace
 from models import LinearRelu, Swap
-from seams import STRANGE, overlays_of, walk
+from seams import OF_A_PASS, QUANTITIES, STRANGE, overlays_of, walk
 from torch import nn
 
 import torcheer as tl
@@ -234,7 +234,7 @@ def test_a_path_without_an_ending_is_svg(tmp_path: Path) -> None:
         ({"path": "model.gif"}, r"drawings are written as .svg, .png, .pdf, .html, .dot, .gv, .txt, not .gif"),
         ({"path": "no/such/folder/x.svg"}, "there is no folder 'no/such/folder'"),
         ({"direction": "up"}, "direction='up': use one of auto, down, right"),
-        ({"colour_by": "size"}, "colour_by='size': use one of kind, time, memory, flops, gradient"),
+        ({"colour_by": "size"}, f"colour_by='size': use one of kind, {', '.join(OF_A_PASS)}"),
         ({"colour_by": "gradient"}, "this history holds no gradients"),
         ({"depth": 0}, "depth=0: use a number from 1, 'all', or None"),
         ({"depth": True}, "depth=True"),
@@ -312,15 +312,31 @@ def test_gradients_that_are_not_finite_colour_their_own_boxes_and_the_page_can_b
     assert json.dumps(values, allow_nan=False) == '["NaN", "NaN", "Infinity", 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]'
 
 
-@pytest.mark.parametrize("way", ["time", "memory", "flops", "gradient"])
+@pytest.mark.parametrize("way", OF_A_PASS)
 def test_boxes_are_coloured_by_a_number(way: str) -> None:
     history = tl.log_forward_pass(gallery.AlexNet(), torch.rand(1, 3, 64, 64), save_gradients=True)
     history.backward()
     svg = draw_history(history, colour_by=way, depth=1).svg()
-    assert {"time": "time: ", "memory": "size of results: ", "flops": "floating", "gradient": "mean |gradient|"}[
-        way
-    ] in svg
+    assert f"{QUANTITIES[way].legend}: " in svg
     assert "#fee838" in svg, "the largest has the last colour of the ramp"
+
+
+def test_boxes_have_the_parameters_of_the_model_together_each_once() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+            self.head.weight = self.embedding.weight
+            self.body = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(self.body(self.embedding(x))))
+
+    model = Tied()
+    drawing = draw_history(tl.log_forward_pass(model, torch.tensor([[1, 2]])), colour_by="parameters")
+    values = overlays_of(drawing.history, drawing.picture.scene.items)["parameters"]
+    assert sum(value or 0 for value in values) == sum(weight.numel() for weight in model.parameters()) == 28 + 20
+    assert "parameters: 20 – 28" in drawing.svg()
 
 
 def test_dark_is_asked_for_or_left_to_the_reader() -> None:

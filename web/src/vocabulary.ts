@@ -38,6 +38,7 @@ export const QUANTITIES: Record<string, Quantity> = {
   time: {"name": "time", "title": "time", "legend": "time", "unit": "seconds", "source": "pass", "missing": "A recorded pass has it: tl.show(model, inputs)", "is_mean": false, "powers": null},
   memory: {"name": "memory", "title": "memory", "legend": "size of results", "unit": "bytes", "source": "pass", "missing": "A recorded pass has it: tl.show(model, inputs)", "is_mean": false, "powers": null},
   flops: {"name": "flops", "title": "FLOPs", "legend": "floating point operations", "unit": "count", "source": "pass", "missing": "A recorded pass has it: tl.show(model, inputs)", "is_mean": false, "powers": null},
+  parameters: {"name": "parameters", "title": "parameters", "legend": "parameters", "unit": "count", "source": "pass", "missing": "A recorded pass has it: tl.show(model, inputs)", "is_mean": false, "powers": null},
   gradient: {"name": "gradient", "title": "gradient", "legend": "mean |gradient|", "unit": "", "source": "pass", "missing": "A recorded pass has it: save_gradients=True, then history.backward(loss)", "is_mean": true, "powers": null},
   gradient_norm: {"name": "gradient_norm", "title": "gradient norm", "legend": "norm of the gradient", "unit": "", "source": "log", "missing": "A watch has it: tl.watch(model)", "is_mean": true, "powers": null},
   update: {"name": "update", "title": "update size", "legend": "size of the update", "unit": "", "source": "log", "missing": "A watch with an optimizer has it: tl.watch(model, optimizer=optimizer)", "is_mean": true, "powers": null},

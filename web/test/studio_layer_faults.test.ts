@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { byCause } from "../src/studio/faults/alert_order";
 import { faultsOf, faultText, joinFaults, originOf, passOrder } from "../src/studio/faults/layer_faults";
 import { colourChoices, legendOf } from "../src/graph/render/quantity_scale";
+import { QUANTITIES } from "../src/vocabulary";
 import { logOverlays } from "../src/studio/graph/layer_overlays";
 import type { AlertSeen, Net } from "../src/studio/messages";
 import type { Table } from "../src/studio/tables/table_rows";
@@ -72,7 +73,7 @@ test("of two side by side a layer has the largest difference of its values and p
 test("what has no numbers says why it cannot be chosen", () => {
   const overlays = logOverlays(["a"], { net, tables: new Map(), alerts: [], step: Infinity });
   const choices = colourChoices(Object.keys(overlays), "time");
-  equal(choices.length, 10);
+  equal(choices.length, 1 + Object.keys(QUANTITIES).length);
   deepEqual(
     choices.filter(({ reason }) => !reason).map(({ quantity }) => quantity),
     ["kind"],

@@ -55,7 +55,7 @@ def draw(
     - `rolled`: draw repeated layers as one box with a loop; False draws every pass.
     - `depth`: how many levels of modules are expanded; "all" for every operation; None for what fits on a page.
     - `direction`: "down", "right" or "auto".
-    - `colour_by`: "kind", "time", "memory", "flops" or "gradient".
+    - `colour_by`: "kind", "time", "memory", "flops", "parameters" or "gradient".
     - `style`: a `Style`, or a dict of its fields.
 
     >>> import torch

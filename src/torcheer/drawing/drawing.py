@@ -59,7 +59,7 @@ def draw_history(
         depth: how many levels of modules are open: a number, "all" for every operation, or None for as many as stay
             readable on a page.
         direction: "down", "right", or "auto" for whichever fills a page better.
-        colour_by: "kind", or a number to colour by: "time", "memory", "flops", "gradient".
+        colour_by: "kind", or a number to colour by, as for `torcheer.draw`.
         style: a theme, a function of a node, a dict, or a `Style`.
     """
     check_options(depth, direction, path)

@@ -33,6 +33,7 @@ QUANTITIES: Final = {
         Quantity("time", "time", "time", "seconds", "pass", _PASS),
         Quantity("memory", "memory", "size of results", "bytes", "pass", _PASS),
         Quantity("flops", "FLOPs", "floating point operations", "count", "pass", _PASS),
+        Quantity("parameters", "parameters", "parameters", "count", "pass", _PASS),
         Quantity("gradient", "gradient", "mean |gradient|", "", "pass",
                  "A recorded pass has it: save_gradients=True, then history.backward(loss)", is_mean=True),
         Quantity("gradient_norm", "gradient norm", "norm of the gradient", "", "log", _WATCH, is_mean=True),

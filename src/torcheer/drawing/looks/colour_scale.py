@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from math import inf, isfinite, isinf, isnan, log10, nan
 from typing import Any
 
@@ -106,25 +107,43 @@ def make_colouring(history: ModelHistory, items: list[Item], way: str) -> Colour
 
 def values_of(history: ModelHistory, items: list[Item], way: str) -> list[float | None]:
     """Return a number for each item, None where there is none: what its operations have together."""
-    amounts = [[float(each) for index in item.ops for each in _AMOUNTS[way](history, index)] for item in items]
+    amounts_of = _AMOUNTS[way](history)
+    amounts = [[float(each) for index in item.ops for each in amounts_of(index)] for item in items]
     count = len if QUANTITIES[way].is_mean else lambda amounts: 1
     return [sum(own) / count(own) if own else None for own in amounts]
 
 
-# -- what an operation has of each -------------------------------------------------------------------------------------
+# -- what each operation has of each quantity --------------------------------------------------------------------------
+
+AmountsOf = Callable[[int], Iterable[float]]  # of an operation; nothing where it is not known
 
 
-def _times(history: ModelHistory, index: int) -> Iterator[float]:
-    yield history.facts.ops[index].elapsed_secs
+def _times(history: ModelHistory) -> AmountsOf:
+    return lambda index: [history.facts.ops[index].elapsed_secs]
 
 
-def _result_bytes(history: ModelHistory, index: int) -> Iterator[float]:
-    yield sum(meta.bytes for meta in history.facts.ops[index].outputs)
+def _result_bytes(history: ModelHistory) -> AmountsOf:
+    return lambda index: [sum(meta.bytes for meta in history.facts.ops[index].outputs)]
 
 
-def _flops(history: ModelHistory, index: int) -> Iterator[float]:
-    if (count := history.facts.flops[index]) is not None:
-        yield count
+def _flops(history: ModelHistory) -> AmountsOf:
+    return lambda index: [] if (count := history.facts.flops[index]) is None else [count]
+
+
+def _parameters(history: ModelHistory) -> AmountsOf:
+    """Parameters that several operations share count for the first of them, so that sums are those of the model."""
+    first = {
+        stored.name: (op.index, stored.count)
+        for op in reversed(history.facts.ops) for stored in op.stored if stored.kind == "parameter"
+    }  # fmt: skip
+    counts: dict[int, list[int]] = {}
+    for index, count in first.values():
+        counts.setdefault(index, []).append(count)
+    return lambda index: counts.get(index, [])
+
+
+def _gradients(history: ModelHistory) -> AmountsOf:
+    return partial(_gradient_sizes, history)
 
 
 def _gradient_sizes(history: ModelHistory, index: int) -> Iterator[float]:
@@ -140,6 +159,6 @@ def _mean_size(gradient: Any) -> float:
     return float(size.mean())
 
 
-_AMOUNTS: dict[str, Callable[[ModelHistory, int], Iterator[float]]] = {
-    "time": _times, "memory": _result_bytes, "flops": _flops, "gradient": _gradient_sizes,
+_AMOUNTS: dict[str, Callable[[ModelHistory], AmountsOf]] = {
+    "time": _times, "memory": _result_bytes, "flops": _flops, "parameters": _parameters, "gradient": _gradients,
 }  # fmt: skip
