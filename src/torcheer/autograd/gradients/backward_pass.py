@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd import torchtrace_remarks
 from torcheer.autograd.rules.rule_table import NOTHING, VALUE
 from torcheer.autograd.tape.nodes import CHANGED_TEXT, FREED_TEXT, Leaf, Node, free, node_of, parents_of
 from torcheer.errors import GraphFreed, RuleMistake, SavedValueChanged
+from torcheer.terminal import met_difference
 
 Starts = list[tuple[Any, Tensor]]
 Watch = Callable[[Node, Tensor, list[tuple[Any, Tensor]]], object]
@@ -191,7 +191,11 @@ def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
 def accumulate(tensor: Tensor, gradient: Tensor, in_place: bool) -> None:
     """Add to `.grad`: a second backward adds to the first, as for a batch cut into pieces."""
     before = tensor.grad
-    torchtrace_remarks.meet_gradient(tensor, gradient)
+    if hasattr(tensor, "is_tracer"):
+        if before is not None:
+            met_difference("torchtrace", "second backward")
+        if gradient.dtype == torch.float64:
+            met_difference("torchtrace", "float64")
     if before is not None and in_place and node_of(before) is None:
         before.add_(gradient)  # in place, as the user may hold it
         return

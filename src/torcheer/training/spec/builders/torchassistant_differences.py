@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 PAGE = "docs/migration/torchassistant.md says why"
-TEXTS = "torcheer.originals.torchassistant.preprocessors.TextPreprocessor"
+TEXTS = "torcheer_originals.torchassistant.preprocessors.TextPreprocessor"
 
 
 class Difference(NamedTuple):
