@@ -85,7 +85,7 @@ test-originals: setup ## programs written for the originals, with only their imp
 test-seeds: setup .venv-seeds/$(stamp) ## every block of the five originals' documents, with torcheer as users install it
 	@rm -rf build/seeds && $(python) -m hatchling build -t wheel -d build/seeds >/dev/null
 	@.venv-seeds/bin/python -m pip -qq --disable-pip-version-check install --force-reinstall --no-deps build/seeds/*.whl
-	@$(python) -m pytest -q -m seeds
+	@$(python) -m pytest -q -m seeds tests/test_seeds.py
 
 # A round takes as long as the property tests of `make test`; SEED=… ROUNDS=1 draws again what a round drew.
 ROUNDS ?= 5
