@@ -13,7 +13,8 @@ A config is TorchAssistant's where it names `torchassistant.…`, or has its def
 | a stage's `stop_condition` | EarlyStopping of the first loss that is validated, else 20 epochs |
 | a stage's `eval_steps` | all batches, or a share of them where there are more than 100 |
 
-The rest is what `completion.py` fills in. The first function needs no data, the others a sample.
+The rest is what `checks/completion.py` fills in, by the config's `habits`. The first function needs no data, the
+others a sample.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from torcheer.errors import ConfigWarning
 from torcheer.terminal import did_you_mean, warn
 from torcheer.training.spec.read.description import DEFINITIONS, Places, Spec
 from torcheer.training.spec.read.grammar import SHORT, TOP
-from torcheer.training.spec.read.older_names import GROUPS, KEYS, MERGE_KEYS, SECTIONS
 from torcheer.training.spec.read.short_form import ShortForm
 from torcheer.training.spec.read.value_kinds import Fault, quote_list
+from torcheer.training.spec.torchassistant.older_names import GROUPS, KEYS, MERGE_KEYS, SECTIONS
 
 
 def is_torchassistants(value: Any, path: KeyPath = ()) -> bool:
