@@ -62,6 +62,8 @@ class tracer(Tensor):
             plain = data.detach() if isinstance(data, Tensor) else torch.as_tensor(data)
             if plain.is_complex():
                 raise BadArgument(f"tracer: the rules here are for real numbers, and this is {plain.dtype}")
+            if plain.dtype == torch.float64:
+                met_difference("torchtrace", "float64")
             plain = plain if plain.is_floating_point() else plain.to(torch.get_default_dtype())
             traced = Tensor._make_subclass(cls, plain)
         traced._requires_grad = requires_grad
