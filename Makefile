@@ -7,7 +7,7 @@ BROWSERS ?= 3
 
 python := .venv/bin/python
 # The folder counts too: an environment that was moved still points at the old one.
-stamp := .stamp-$(shell { pwd; cat pyproject.toml constraints.txt .ci/environment .ci/torchvision_import.py; } | cksum | cut -d' ' -f1)
+stamp := .stamp-$(shell { pwd; cat pyproject.toml originals/pyproject.toml constraints.txt .ci/environment .ci/torchvision_import.py; } | cksum | cut -d' ' -f1)
 docs_stamp := .stamp-$(shell { pwd; cat docs/_site/requirements.txt; } | cksum | cut -d' ' -f1)
 # The peers' environment holds all that .venv holds, and the peers.
 bench_python = $(if $(wildcard .venv-peers/$(stamp)),.venv-peers/bin/python,$(python))
@@ -77,14 +77,14 @@ test-versions: setup ## the wheel beside every torch from 2.9 on, and on every P
 test-integrations: setup .venv-integrations/$(stamp) ## others' loops and trackers, with the real packages: Lightning, transformers, Accelerate, W&B, TensorBoard, MLflow, captum
 	@.venv-integrations/bin/python -m pytest -q -m integrations
 
-test-originals: setup ## programs written for the originals, with only their import lines changed
-	@$(python) -m pytest -q -m originals
+test-originals: setup ## programs written for the originals, with only their import lines changed: the tests of torcheer-originals
+	@cd originals && ../$(python) -m pytest -q
 
 # An environment of its own, with a wheel of this tree and nothing else of ours; the stamp is of what the wheel needs.
 test-seeds: setup .venv-seeds/$(stamp) ## every block of the five originals' documents, with torcheer as users install it
 	@rm -rf build/seeds && $(python) -m hatchling build -t wheel -d build/seeds >/dev/null
 	@.venv-seeds/bin/python -m pip -qq --disable-pip-version-check install --force-reinstall --no-deps build/seeds/*.whl
-	@$(python) -m pytest -q -m seeds
+	@$(python) -m pytest -q -m seeds tests/test_seeds.py
 
 # A round takes as long as the property tests of `make test`; SEED=… ROUNDS=1 draws again what a round drew.
 ROUNDS ?= 5

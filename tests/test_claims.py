@@ -35,7 +35,7 @@ def test_the_table_has_all_five() -> None:
 
 @pytest.mark.parametrize("system", ["TorchLens", "torchtrace", "PyTorch Inspector", "eTorch"])
 def test_what_is_to_be_imported_is_there(system: str) -> None:
-    lines = [line for line in quoted(table()[system][0]) if re.match(r"(import|from) torcheer\b", line)]
+    lines = [line for line in quoted(table()[system][0]) if re.match(r"(import|from) torcheer(_originals)?\b", line)]
     assert lines, f"the table says nothing to import for {system}"
     for line in lines:
         names: dict[str, object] = {}
@@ -51,7 +51,7 @@ def test_torchassistants_names_are_understood_in_configs() -> None:
 
 @pytest.mark.parametrize("system", ["torchtrace", "PyTorch Inspector"])
 def test_of_two_systems_every_name_is_there(system: str) -> None:
-    """Shown by tests/test_originals_*.py, name by name."""
+    """Shown by originals/tests, name by name."""
     assert "every public name" in table()[system][1] and table()[system][2] == ""
 
 
@@ -59,16 +59,18 @@ def test_what_of_torchassistant_is_said_to_be_missing_is_missing() -> None:
     """Who adds one of these takes it off the table."""
     names = quoted(table()["TorchAssistant"][2])
     assert names == ["processing_graph", "DetachBatch"]
-    assert importlib.util.find_spec("torcheer.originals.torchassistant.processing_graph") is None
-    folder = ROOT / "src" / "torcheer" / "originals" / "torchassistant"
+    assert importlib.util.find_spec("torcheer_originals.torchassistant.processing_graph") is None
+    folder = ROOT / "originals" / "src" / "torcheer_originals" / "torchassistant"
     assert not any("DetachBatch" in file.read_text() for file in folder.rglob("*.py"))
 
 
 def test_what_of_torchlens_is_said_to_be_missing_is_refused() -> None:
+    from torcheer_originals import torchlens
+
     missing = quoted(table()["TorchLens"][2])
     assert missing == ["halt", "log.draw(vis_mode=…)"]
     with pytest.raises(torcheer.errors.BadArgument, match="stop_early"):
-        torcheer.log_forward_pass(torch.nn.ReLU(), torch.ones(1), halt=None)  # type: ignore[call-arg]
+        torchlens.log_forward_pass(torch.nn.ReLU(), torch.ones(1), halt=None)
     assert "vis_mode" not in inspect.signature(torcheer.ModelHistory.draw).parameters
 
 

@@ -362,8 +362,8 @@ def test_a_module_of_the_folder_gets_the_real_json(folder) -> None:
 def test_a_clash_with_an_installed_package_says_to_rename(folder) -> None:
     write(folder, "json.py")
     assert refused("json.Net", folder=folder) == (
-        "json.Net: a config may name torch, torcheer, torchmetrics, torchvision and modules in its own folder, not "
-        f"json (the one in {folder} has the name of an installed package: rename it). "
+        "json.Net: a config may name torch, torcheer, torcheer_originals, torchmetrics, torchvision and modules in its "
+        f"own folder, not json (the one in {folder} has the name of an installed package: rename it). "
         "If you trust it, run with --trust json"
     )
 
@@ -537,7 +537,9 @@ def test_a_module_that_fails_to_load_says_how(source, said, folder) -> None:
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    assert refused("torchmetrics.Accuracy") == "torchmetrics.Accuracy: torchmetrics is not installed."
+    assert refused("torchmetrics.Accuracy") == (
+        "torchmetrics.Accuracy: torchmetrics is not installed. Try: pip install torchmetrics"
+    )
 
 
 @pytest.mark.parametrize(

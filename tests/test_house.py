@@ -66,8 +66,7 @@ ROOMS = {
     "wire": set(),
     "video": {"selection"},
     "monitor": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "history"},
-    "inspector": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "monitor",
-                  "originals"},  # the last: names of the handler that only PyTorch Inspector's programs use
+    "inspector": {"torch", "selection", "models", "tap", "wire", "runlog", "video", "monitor"},
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog", "network"},  # the last: what a loop says begins with its network
     "extraction": {"torch", "selection", "roles", "models", "capture", "tap", "archive", "history", "config",
@@ -86,15 +85,12 @@ ROOMS = {
     "demo": {"torch", "drawing", "training", "config", "runlog"},
     "integrations": {"torch", "capture", "history", "host", "monitor", "network", "runlog", "tap", "training", "wire",
                      "studio"},  # the last: the name and the tags of a run
-    "originals": {"torch", "selection", "models", "tap", "wire", "autograd", "inspector", "monitor", "video", "capture",
-                  "history", "training", "extraction"},
     "commands": {"cli", "drawing", "path_reader", "training", "config", "torch"},
     "cli": {"__init__", "commands", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip
 ROOMS |= {"__main__": {"cli"}, "__init__": set(ROOMS)}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
-    "autograd": {"originals"},  # names that torchtrace has, and files that it wrote
     "interpret": {"pandas"},
     "tap": {"triton"},
     "terminal": {"rich"},
@@ -104,7 +100,6 @@ LATE = {
     "runlog": {"pandas", "pyarrow", "torch"},
     "monitor": {"cloudpickle"},
     "video": {"PIL", "av"},
-    "originals": {"PIL"},
     "wire": {"IPython"},
     "drawing": {"reportlab", "resvg_py"},
     "archive": {"pyarrow", "safetensors", "zarr", "zstandard"},
@@ -326,8 +321,7 @@ def test_a_text_file_without_an_encoding_is_noticed(source: str) -> None:
 
 
 def test_no_file_name_stands_twice() -> None:
-    ours = [file for file in FILES if room_of(file) != "originals"]  # where names are those of others
-    stems = Counter(file.stem for file in ours if file.stem not in SAME_ROLE)
+    stems = Counter(file.stem for file in FILES if file.stem not in SAME_ROLE)
     assert [stem for stem, count in stems.items() if count > 1] == []
 
 
@@ -522,7 +516,7 @@ def test_importing_and_capturing_load_nothing_but_torch_and_numpy(imported: dict
     assert "torcheer" in loaded
     assert [name for name in loaded if name.split(".")[0] not in ours] == []
     assert [name for name in loaded if name.startswith(("torch._dynamo", "torch._inductor", "torch.onnx"))] == []
-    assert [name for name in loaded if name.startswith(("torcheer.originals", "torcheer.etorch"))] == []
+    assert [name for name in loaded if name.startswith("torcheer.etorch")] == []
 
 
 def test_importing_starts_no_thread_and_no_process(imported: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from seams import first_tensor, read_names
 from torch import nn
 
 from torcheer.errors import BadArgument, NotAModel, TorcheerError, UnknownLayer
-from torcheer.inspector import ModelExplorer, discover, find_layers, load_layers, save_layers
+from torcheer.inspector import discover, find_layers, load_layers, save_layers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from alexnet import AlexNet
@@ -175,17 +175,6 @@ def test_a_file_of_pytorch_inspector_is_understood(tmp_path):
     model = AlexNet(10)
     (tmp_path / "layers.txt").write_text("AlexNet.Sequential.features.0\nAlexNet.avgpool\n")
     assert list(load_layers(tmp_path / "layers.txt", model).values()) == [model.features[0], model.avgpool]
-
-
-def test_the_explorer_of_pytorch_inspector_has_the_same_verbs(tmp_path):
-    model = AlexNet(10).eval()
-    forward, backward = ModelExplorer.get_hook_layers(model, [torch.rand(1, 3, 224, 224)])
-    assert list(forward.values()) == list(backward.values()) == list(discover(model).values())
-    assert next(iter(forward)) == "AlexNet.Sequential.features.0"
-    ModelExplorer.save_list_layers_name(backward, tmp_path / "layers.txt")
-    names = ModelExplorer.load_list_layers_name(tmp_path / "layers.txt")
-    assert ModelExplorer.get_hook_layers_fromlist(model, names) == backward
-    assert ModelExplorer.get_layers(model)[0][1:] == ("features.0", "Conv2d", "features", "AlexNet.Sequential")
 
 
 def test_the_first_tensor_is_found_in_what_models_return():

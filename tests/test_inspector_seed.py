@@ -227,61 +227,6 @@ def test_a_killed_script_leaves_readable_videos_and_no_process(tmp_path):
     assert frames(tmp_path / "output" / "model_cpu_0_1_video.mp4") >= 24
 
 
-# The other version's words
-
-
-LATER = """
-import torch
-from torcheer.inspector import ParrallelHandler, ModelExplorer, DataRecorder, ProcessInfoData
-
-def halved(tensor):
-    return tensor.cpu().clone().detach()[:1]
-
-if __name__ == "__main__":
-    torch.multiprocessing.set_start_method("spawn")
-    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(inplace=True), torch.nn.Linear(5, 2)).eval()
-    dr0 = DataRecorder(shape_expected=(64, 48), fps=20., maxframes=2, path_root='output',
-                       colorBGR=(255,0,255), displayND_mode='pca')
-    ph0 = ParrallelHandler(callback_onrun=dr0.tensor_plot2D, callback_onclosing=dr0.flush,
-                           frequency=1.0, timeout=120, max_queue_size=1000, target_method='spawn')
-    ph = ParrallelHandler()
-    assert ph is ph0
-    ph.enabled = True
-    ph.same_device_only = True
-    id, queue_to, queue_from, context = ph.track_model(
-        unique_id_connect_to=0, list_items={'model': model}, callback_transform=halved)
-    forward, backward = ModelExplorer.get_hook_layers(model, [torch.randn(4, 6)])
-    ModelExplorer.save_list_layers_name(backward, 'layers.txt')
-    names = ModelExplorer.load_list_layers_name('layers.txt')
-    found = ModelExplorer.get_hook_layers_fromlist(model, names)
-    ids = ph.track_layer(unique_id_connect_to=-1, list_items=found, callback_transform=None, num_process=2)
-    for epoch in range(3):
-        ph.set_internal_message('epoch:' + str(epoch))
-        model(torch.rand(4, 6)).sum().backward()
-    queue_to.put_nowait(ProcessInfoData(name='by_hand', internal_message='internal_line', message='line 7',
-                                        shared_data=torch.rand(5, 6)))
-    print(id, ids[0], len(ids[3]), ph.get_last_key(), ph.get_internal_unique_id(), ph.is_alive())
-    ph.stop(check_is_alive = True)
-    for process in [*context, *ids[3]]:
-        process.join()
-    print(ph.is_alive())
-"""
-
-
-@pytest.mark.slow
-def test_the_later_versions_example_runs_with_its_own_names(tmp_path):
-    pytest.importorskip("av")
-    found = run(tmp_path, LATER)
-    assert found.stdout.splitlines() == ["0 2 2 2 2 True", "False"]
-    rolled = {path.name: frames(path) for path in (tmp_path / "output").iterdir()}
-    assert rolled == {
-        "model_cpu_0_1_video.mp4": 2, "model_cpu_0_2_video.mp4": 2, "by_hand_cpu_0_1_video.mp4": 1,
-        "Sequential.0_cpu_1_1_video.mp4": 2, "Sequential.0_cpu_1_2_video.mp4": 1,
-        "Sequential.1_cpu_2_1_video.mp4": 2, "Sequential.1_cpu_2_2_video.mp4": 1,
-        "Sequential.2_cpu_1_1_video.mp4": 2, "Sequential.2_cpu_1_2_video.mp4": 1,
-    }  # fmt: skip
-
-
 # What an import costs
 
 
@@ -298,5 +243,5 @@ def test_every_public_name_is_there():
     assert inspector.ParrallelHandler is inspector.ParallelHandler
     assert all(getattr(inspector, name) is not None for name in inspector.__all__)
     assert dir(inspector) == sorted(inspector.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'ParallelHandlr'; it has Alert, DataPlot, DataRecorder"):
+    with pytest.raises(AttributeError, match="has no attribute 'ParallelHandlr'; it has Alert, DataRecorder, Every"):
         inspector.ParallelHandlr  # noqa: B018

@@ -135,7 +135,7 @@ FIRST_TRIES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: tl.log_forward_pass(model(), X, layers=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
     (lambda: tl.log_forward_pass(model(), X, save=["0"]), TypeError, "Did you mean 'layers_to_save'?"),
     (lambda: tl.log_forward_pass(model(), X, gradients=True), TypeError, "Did you mean 'save_gradients'?"),
-    (lambda: tl.log_forward_pass(model(), X, random_sed=0), TypeError, "Did you mean 'random_seed'?"),
+    (lambda: tl.log_forward_pass(model(), X, random_seed=0), TypeError, "Did you mean 'seed'?"),
     (lambda: captured()["relu_1"].output, AttributeError, TENSOR),
     (lambda: captured()["relu_1"].value, AttributeError, TENSOR),
     (lambda: captured()["relu_1"].activation, AttributeError, TENSOR),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import seams
 
-TESTS = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
+TESTS = (ROOT / "tests", ROOT / "originals" / "tests")
 # Programs of users and of the originals, which import what they import; the last name the types of what verbs return.
 PROGRAMS = {"etorch_originals", "inspector_scripts", "writer_scripts", "kill_hook", "golden", "data"}
 PROGRAMS |= {"typed_user.py", "typed_user_loops.py", "typed_user_parts.py"}
@@ -15,12 +16,11 @@ PROGRAMS |= {"typed_user.py", "typed_user_loops.py", "typed_user_parts.py"}
 PUBLIC = {
     "torcheer", "torcheer.archive", "torcheer.autograd", "torcheer.cli", "torcheer.config", "torcheer.drawing",
     "torcheer.errors", "torcheer.extraction", "torcheer.history", "torcheer.inspector", "torcheer.integrations",
-    "torcheer.modelfiles", "torcheer.originals", "torcheer.records", "torcheer.samples", "torcheer.selection",
+    "torcheer.modelfiles", "torcheer.records", "torcheer.samples", "torcheer.selection",
     "torcheer.studio", "torcheer.training",
 }  # fmt: skip
 PUBLIC_BELOW = {
-    "torcheer.autograd": {"base", "init", "losses", "nn", "optim", "tracer", "utils"},
-    "torcheer.etorch": {"compat"},
+    "torcheer.autograd": {"base", "init", "losses", "nn", "optim", "tracer"},
     "torcheer.inspector": {"rules"},
     "torcheer.integrations": {"accelerate", "captum", "lightning", "tensorboard", "transformers", "wandb"},
     "torcheer.training": {
@@ -35,15 +35,11 @@ MOST_INSIDE = 630
 MOST_IN_PROGRAMS = 58
 
 
-def _is_public(module: str) -> bool:
-    return module in PUBLIC or module.startswith(("torcheer.originals.", "torcheer.etorch.compat."))
-
-
 @functools.cache
 def _inner_modules() -> frozenset[str]:
-    source = TESTS.parent / "src"
+    source = ROOT / "src"
     paths = (path.relative_to(source).with_suffix("") for path in (source / "torcheer").rglob("*.py"))
-    return frozenset(module for path in paths if not _is_public(module := ".".join(path.parts)))
+    return frozenset(module for path in paths if (module := ".".join(path.parts)) not in PUBLIC)
 
 
 # Read as text, not as Python: programs that a test writes for a child process count too; 100,000 lines take a blink.
@@ -56,11 +52,11 @@ NAME = re.compile(r"(\w+)(?: as \w+)?")
 def _imports() -> dict[str, list[tuple[str, list[str]]]]:
     """Of each test file: modules, and what is imported from each."""
     found = {}
-    for path in sorted(TESTS.rglob("*.py")):
-        if not PROGRAMS & set(path.relative_to(TESTS).parts):
+    for path in sorted(path for folder in TESTS for path in folder.rglob("*.py")):
+        if not PROGRAMS & set(path.relative_to(ROOT).parts):
             text = path.read_text(encoding="utf-8")
-            found[path.name] = [(module, NAME.findall(names)) for module, names in FROM.findall(text)]
-            found[path.name] += [(module, []) for module in IMPORT.findall(text)]
+            found[str(path.relative_to(ROOT))] = [(module, NAME.findall(names)) for module, names in FROM.findall(text)]
+            found[str(path.relative_to(ROOT))] += [(module, []) for module in IMPORT.findall(text)]
     return found
 
 
@@ -68,7 +64,7 @@ def _from_inside(module: str, names: list[str]) -> list[str]:
     """The inner modules that an import names."""
     if module.split(".")[0] != "torcheer":
         return []
-    if not _is_public(module):
+    if module not in PUBLIC:
         return [module]
     return [inner for name in names if (inner := f"{module}.{name}") in _inner_modules()]
 

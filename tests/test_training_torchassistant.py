@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from seams import (
     DIFFERENCES,
     PAGE,
@@ -27,11 +26,6 @@ from training_spec_cases import WHOLE, Change, Project, add, changed, definition
 
 from torcheer.cli import main
 from torcheer.config import Config
-from torcheer.originals.torchassistant.preprocessors import (
-    ImagePreprocessor,
-    TextPreprocessor,
-    TrainablePreprocessor,
-)
 from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted, reason_met
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -247,35 +241,6 @@ def test_an_evaluation_config_says_on_how_many_batches(project: Project, capsys:
         assert main(["evaluate", "evaluation.json"]) == 0
         said.append(capsys.readouterr().out)
     assert said[0] != said[1]
-
-
-def test_images_are_normalised_by_the_means_of_their_own_means_and_deviations() -> None:
-    images = [torch.rand(2, 5, 5) for _ in range(7)]
-    preprocessor = ImagePreprocessor(1)
-    preprocessor.fit([("x", image) for image in images])
-    mean = torch.stack([image.mean((1, 2)) for image in images]).mean(0)
-    deviation = torch.stack([image.std((1, 2)) for image in images]).mean(0)
-    torch.testing.assert_close(torch.tensor(preprocessor.mu), mean)
-    torch.testing.assert_close(torch.tensor(preprocessor.sd), deviation)
-    expected = (images[0] - mean[:, None, None]) / deviation[:, None, None]
-    torch.testing.assert_close(preprocessor.process(images[0]), expected)
-    again = ImagePreprocessor(1)
-    again.load_state_dict(json.loads(json.dumps(preprocessor.state_dict())))
-    assert again.process(images[1]).equal(preprocessor.process(images[1]))
-
-
-@pytest.mark.parametrize(("size", "count"), [(1000, 1000), (1001, 500), (10_001, 1000)])
-def test_preprocessors_learn_from_a_random_share_of_large_data(size: int, count: int) -> None:
-    class Seen(TrainablePreprocessor):
-        def _do_fit(self, column: Any) -> Any:
-            self.values = list(column)
-            yield from self.values
-
-    seen, words, data = Seen(0), TextPreprocessor(0), [(str(number),) for number in range(size)]
-    seen.fit(data)
-    words.fit(data)
-    assert len(set(seen.values)) == count and words.num_words == count + 3
-    assert (seen.values == [str(number) for number in range(count)]) == (size == count), "in any order"
 
 
 def test_a_session_that_torchassistant_began_is_refused_with_what_to_do(

@@ -68,7 +68,7 @@ def other_loops(model: nn.Module, x: torch.Tensor, session: training.Session) ->
 
 def watching(model: nn.Module, x: torch.Tensor) -> None:
     settings = inspector.Every(steps=20), inspector.Transport(policy="latest")
-    print(settings, inspector.ModelExplorer, inspector.ProcessInfoData, inspector.ParrallelHandler)
+    print(settings, inspector.ProcessInfoData, inspector.ParrallelHandler)
     layers = inspector.discover(model, x)
     inspector.save_layers(layers, "layers.txt")
     print(inspector.load_layers("layers.txt", model), inspector.find_layers(model, ["0"]))
@@ -113,15 +113,3 @@ def files(history: tl.ModelHistory) -> None:
     assert_type(modelfiles.is_model_file("net.onnx"), bool)
     assert_type(modelfiles.open_model_file("net.onnx"), modelfiles.ModelFile)
     print(modelfiles.ENDINGS, modelfiles.FileTensor)
-
-
-def names_of_originals(model: nn.Module) -> None:
-    print(inspector.DataPlot, inspector.DictOp, inspector.MemoryOp, inspector.QueueOp, inspector.SingletonMeta)
-    print(inspector.MultiprocessingCtx, inspector.MultiprocessingWriter)
-    print(inspector.MultiprocessingWriterFork, inspector.MultiprocessingWriterSpawn)
-    print(inspector.exception_decorator, inspector.wrapper_multiple_process_decorator)
-    autograd.prCyan("a")
-    autograd.prGreen("b")
-    autograd.prYellow("c")
-    history = tl.log_forward_pass(model, torch.ones(1, 3), vis_outpath="a.svg", vis_nesting_depth=2)
-    assert_type(history, tl.ModelHistory)

@@ -84,4 +84,4 @@ if TYPE_CHECKING:
     from torcheer.studio.report import report
 
 if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, older="torcheer.originals.torchlens", elsewhere=_ELSEWHERE)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, elsewhere=_ELSEWHERE)

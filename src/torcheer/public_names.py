@@ -14,22 +14,18 @@ _TAKES_ANY = 0x08  # of a function's code: it has **others
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, str], *, older: str = "", elsewhere: Mapping[str, str] | None = None
+    package: str, modules: Mapping[str, str], *, elsewhere: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package; `modules` maps each name to its module.
 
-    A name may be a module itself, also one of another name: "module:". `older`: a package with names of a system that
-    this one continues, which is asked for names that are not listed; its `ELSEWHERE` has those of which it says what to
-    write instead. `elsewhere`: names that people try here, and what to write instead.
+    A name may be a module itself, also one of another name: "module:". `elsewhere`: names that people try here, and
+    what to write instead.
     """
 
     def find(name: str) -> Any:
         if name not in modules:
             # asked for by programs, such as `inspect`; by Python, before it imports a module of that name
             is_asked_by_people = not name.startswith("_") and not _is_file(package, name)
-            others: Any = import_module(older) if older and is_asked_by_people else None
-            if others and (name in dir(others) or name in others.ELSEWHERE):
-                return getattr(others, name)
             instead = (elsewhere or {}).get(name) or _room_of(package, name, modules) if is_asked_by_people else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{instead or names_for(name)}")
         path, is_other_name, _ = modules[name].partition(":")

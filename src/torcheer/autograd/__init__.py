@@ -10,7 +10,6 @@ with autograd.record():
 """
 
 import sys
-from typing import TYPE_CHECKING
 
 from torch import no_grad
 
@@ -25,11 +24,6 @@ from torcheer.autograd.tape import autograd_methods, traced_tensor
 from torcheer.autograd.tape.tape import Tape
 from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.autograd.weight_files import from_numpy, load, load_from_torch, save, set_seed
-from torcheer.public_names import lazy_names
-
-if TYPE_CHECKING:
-    from torcheer.autograd import utils
-    from torcheer.originals.torchtrace.coloured_text import prCyan, prGreen, prYellow
 
 __all__ = [
     "Explanation",
@@ -55,25 +49,15 @@ __all__ = [
     "nn",
     "no_grad",
     "optim",
-    "prCyan",
-    "prGreen",
-    "prYellow",
     "record",
     "rule",
     "save",
     "set_seed",
     "tracer",
-    "utils",
 ]  # fmt: skip
 
 # torchtrace's `from torchtrace.tracer import tracer`: a file of that name would hide the class.
 sys.modules[f"{__name__}.tracer"] = traced_tensor
-if not TYPE_CHECKING:  # to type checkers a name that is not imported above is an error
-    __getattr__, _ = lazy_names(
-        __name__,
-        {"utils": "torcheer.autograd.utils"}
-        | dict.fromkeys(("prCyan", "prGreen", "prYellow"), "torcheer.originals.torchtrace.coloured_text"),
-    )
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,6 @@ from numpy import ndarray
 from torch import Tensor, ones_like, zeros_like
 from torch.nn import Module
 
-from torcheer.autograd import torchtrace_remarks
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.autograd.tape.operator_calls import run_as_one_node
 from torcheer.autograd.tape.tape import current
@@ -134,7 +133,6 @@ class Operator:
 
     def seq_list(self) -> list[Any]:
         """Return the weights, in order, for `save` and `load_seq_list`; `copy.deepcopy` keeps their numbers."""
-        torchtrace_remarks.recognise()
         return list(self.parameters())
 
     def load_seq_list(self, seq_list: Iterable[Any]) -> Operator:

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from torcheer.autograd import torchtrace_remarks
 from torcheer.autograd.argument_names import also_takes
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument
+from torcheer.terminal import met_difference
 
 # Factors that make up for how much each nonlinearity shrinks a signal.
 GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2), "selu": 3 / 4}
@@ -96,7 +96,7 @@ def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
 def _slope(a: float | None, k: int | None, torchtraces: float) -> float:
     """Return `a`, or what it is by default: torchtrace's with its `k`, else torch's."""
     if a is None and k is None:
-        torchtrace_remarks.meet("kaiming")
+        met_difference("torchtrace", "kaiming")
     return (torchtraces if k else 0.0) if a is None else a
 
 

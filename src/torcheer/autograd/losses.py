@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from torcheer.autograd import torchtrace_remarks
 from torcheer.autograd.base import Operator
 from torcheer.errors import WrongInputs
+from torcheer.terminal import met_difference
 
 
 class Loss(Operator):
@@ -33,7 +33,7 @@ class MSE(Loss):
 
     def forward(self, x: Any, target: Any) -> Any:
         """Return the mean squared error."""
-        torchtrace_remarks.meet("loss shape")
+        met_difference("torchtrace", "loss shape")
         return ((x - target) ** 2).mean()
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from torcheer.autograd import init, torchtrace_remarks
+from torcheer.autograd import init
 from torcheer.autograd.argument_names import also_takes
 from torcheer.autograd.base import Input, Operator
 from torcheer.autograd.losses import BCE, MSE, BCEWithLogits, CrossEntropy, Huber
 from torcheer.autograd.tape.tape import current
 from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import WrongInputs
+from torcheer.terminal import met_difference
 
 __all__ = [
     "BCE", "MSE", "BCEWithLogits", "Conv2d", "CrossEntropy", "Gather_last", "Huber", "Input", "Linear", "Model",
@@ -66,7 +67,7 @@ class Linear(Operator):
     def forward(self, x: Any) -> Any:
         """Apply the linear map."""
         if x.dim() > 2:
-            torchtrace_remarks.meet("linear gradient")
+            met_difference("torchtrace", "linear gradient")
         try:
             return functional.linear(with_type_of(self.weight, x), self.weight, self.bias)
         except RuntimeError as problem:
@@ -106,9 +107,9 @@ class Conv2d(Operator):
         self.weight = make_weight((filters, in_channels, *self.kernel_size), bound, "weight")
         self.bias = make_weight((filters,), bound, "bias") if bias else None
         self._name = f"Conv2d {in_channels} -> {filters}"
-        torchtrace_remarks.meet("conv weights")
+        met_difference("torchtrace", "conv weights")
         if self.stride != (1, 1):
-            torchtrace_remarks.meet("conv gradient")
+            met_difference("torchtrace", "conv gradient")
 
     def forward(self, x: Any) -> Any:
         """Apply the window at every position of the image."""
@@ -230,11 +231,6 @@ class Model(Operator):
 
     ops: Any = _Ops()
     _constructed: Any
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        super().__init_subclass__(**settings)
-        if "construct" in vars(cls) and cls.__module__ != __name__:
-            torchtrace_remarks.recognise()
 
     @property
     def input_layer(self) -> Input:

@@ -45,14 +45,10 @@ def save(name: str | os.PathLike[str], seq_list: Iterable[Any]) -> None:
 
 
 def load(name: str | os.PathLike[str]) -> list[Tensor]:
-    """Read the tensors that `save` wrote, or torchtrace's, for `model.load_seq_list`.
+    """Read the tensors that `save` wrote, for `model.load_seq_list`.
 
     - `name`: the file.
     """
-    if _is_pickle(name):
-        from torcheer.originals.torchtrace.pickled_weights import load_pickled
-
-        return load_pickled(name)
     try:
         with np.load(name, allow_pickle=False) as file:
             head = json.loads(file[HEAD].tobytes())
@@ -60,7 +56,7 @@ def load(name: str | os.PathLike[str]) -> list[Tensor]:
     except (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as problem:
         raise BadArgument(
             f"{os.fspath(name)!r} is not a file that torcheer.autograd.save wrote, or not all of it. "
-            f"load_from_torch reads what torch.save wrote"
+            f"load_from_torch reads what torch.save wrote, torcheer_originals.torchtrace.load what torchtrace pickled"
         ) from problem
 
 
@@ -98,12 +94,6 @@ def set_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-def _is_pickle(name: str | os.PathLike[str]) -> bool:
-    """True for a file that begins as Python's pickles do."""
-    with open(name, "rb") as file:
-        return file.read(1) == b"\x80"
 
 
 def _as_numpy(tensor: Tensor) -> Any:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
 from torcheer.terminal import names_options
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from torcheer.capture.values.save_policy import Save
     from torcheer.disk import StrPath
     from torcheer.history import ModelHistory
-    from torcheer.originals.torchlens.older_options import OlderOptions
     from torcheer.selection import Layers
 
 
+@names_options
 def log_forward_pass(
     model: torch.nn.Module,
     inputs: Any = (),
@@ -40,7 +40,6 @@ def log_forward_pass(
     level: str = "function",
     structure: bool = True,
     timing: str = "host",
-    **older: Unpack[OlderOptions],
 ) -> ModelHistory:
     """Run `model` once and return a history of every operation.
 
@@ -62,7 +61,6 @@ def log_forward_pass(
       no more cost than hooks.
     - `timing`: "host" reads the host's clock, which on an accelerator is the time of a launch, and called so; "device"
       measures the operations by events of the accelerator, without waiting for it in between.
-    - `older`: options by their TorchLens names (`vis_outpath`, `vis_nesting_depth`, `random_seed`, `output_device` …).
 
     Roles name modules of a transformer, whatever its class: of block i, from 0; of each, [*]; of the last, [-1].
 
@@ -92,10 +90,6 @@ def log_forward_pass(
         layers_to_save=layers_to_save, save_gradients=save_gradients, edits=edits, fused=fused, level=level,
         structure=structure, timing=timing,
     )  # fmt: skip
-    if older:
-        from torcheer.history.doors import run_older
-
-        return run_older(model, inputs, input_kwargs, settings, older, seed=seed, vis_opt=vis_opt, vis_path=vis_path)
     try:
         history = run_forward_pass(model, inputs, input_kwargs, settings, seed=seed)
     except Exception as error:

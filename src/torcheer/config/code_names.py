@@ -43,7 +43,7 @@ from torcheer.config.source_code import SourceReader, is_stand_in
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
 from torcheer.terminal import did_you_mean, short_repr
 
-ASSISTANTS = "torcheer.originals.torchassistant"  # TorchAssistant's modules that are nowhere else
+ASSISTANTS = "torcheer_originals.torchassistant"  # TorchAssistant's modules that are nowhere else
 OLD_NAMES = {  # old prefix of a name -> current prefix, the longer ones first
     **{
         f"torchassistant.{module}": f"{ASSISTANTS}.{module}"
@@ -233,7 +233,8 @@ class NameRequest:
         """
         parent, _, last = module.rpartition(".")
         if not parent:
-            suggestion = "" if module in PACKAGES else did_you_mean(module, PACKAGES)
+            install = f" Try: pip install {module.replace('_', '-')}"
+            suggestion = install if module in PACKAGES else did_you_mean(module, PACKAGES)
             return BadConfig(f"{self.name}: {module} is not installed.{suggestion}")
         folders = search_path(parent)
         names = {*open_children(parent), *(module_info.name for module_info in pkgutil.iter_modules(folders))}

@@ -11,8 +11,9 @@ from __future__ import annotations
 OPEN_PARTS = {
     "torcheer": """training.collators training.datasets training.metrics training.preprocessors
         training.adapters training.hooks training.output_devices training.postprocessors training.stop_conditions
-        training.spec.transforms integrations.hub_folder originals.torchassistant
+        training.spec.transforms integrations.hub_folder
         autograd.nn autograd.losses autograd.optim""",
+    "torcheer_originals": "torchassistant",
     "torch": """nn.functional nn.grad nn.init nn.modules nn.parameter nn.utils optim functional
         utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler utils.data._utils.collate
         distributions fft linalg special _C._nn _C._fft _C._linalg _C._special""",

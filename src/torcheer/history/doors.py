@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument
-from torcheer.terminal import names_options
+from torcheer.terminal import names_options, unknown_attribute
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torcheer.capture.proof.replay import Validation
     from torcheer.disk import StrPath
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from torcheer.studio.report.report_writer import Report
 
 
-def older_attribute(view: Any, name: str) -> Any:
-    """Return an attribute of a history, layer or operation by TorchLens's name."""
-    from torcheer.originals.torchlens.older_attributes import read
-
-    return read(view, name)
+# A hook: what a history, layer or operation has under a name that it lacks; `torcheer-originals` sets it.
+find_attribute: Callable[[Any, str], Any] | None = None
 
 
-def run_older(*arguments: Any, **options: Any) -> ModelHistory:
-    """Run a model with options that have TorchLens's names."""
-    from torcheer.originals.torchlens.older_verbs import run_older
-
-    return run_older(*arguments, **options)
+def missing_attribute(view: Any, name: str) -> Any:
+    """Return what the hook finds for an attribute, or raise."""
+    own = getattr(type(view), name, None)
+    if isinstance(own, property):  # it raised an AttributeError of its own: let that be seen
+        return own.__get__(view)
+    if find_attribute is None:
+        raise unknown_attribute(view, name)
+    return find_attribute(view, name)
 
 
 def is_model(value: Any) -> bool:
@@ -89,7 +89,7 @@ class Doors:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):  # read by `copy` before anything is set
                 raise AttributeError(name)
-            return older_attribute(self, name)
+            return missing_attribute(self, name)
 
     @names_options
     def validate(self, *, perturb: bool = True) -> Validation:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
 from torcheer.history.call_values import Arguments, op_arguments
-from torcheer.history.doors import older_attribute
+from torcheer.history.doors import missing_attribute
 from torcheer.history.text import op_text
 from torcheer.records import BackwardStep, Edge, ModuleCall, Op, Source, Stored, TensorMeta
 from torcheer.terminal import plural
@@ -78,7 +78,7 @@ class OpView(RecordFields):
             try:
                 return getattr(self.record, name)
             except AttributeError:
-                return older_attribute(self, name)
+                return missing_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpView) and other.history is self.history and other.record.index == self.record.index
@@ -329,7 +329,7 @@ class LayerView(RecordFields):
             if name not in _attributes():
                 if name.startswith("_"):
                     raise AttributeError(name)
-                return older_attribute(self, name)
+                return missing_attribute(self, name)
             if len(self.passes) == 1:
                 return getattr(self.passes[0], name)
             if name in _PER_PASS:

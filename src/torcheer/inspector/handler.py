@@ -25,10 +25,8 @@ from torcheer.inspector.handler_child import ProcessStandIn, QueueFrom, QueueTo,
 from torcheer.inspector.tracked_values import LayerProbe, ModelProbe, Probe, TensorProbe, Transform
 from torcheer.monitor.callbacks import packed
 from torcheer.monitor.child_plan import Plan
-from torcheer.originals.pytorch_inspector.handler_names import HandlerNames
-from torcheer.originals.pytorch_inspector.met_differences import meet
-from torcheer.originals.pytorch_inspector.singleton_meta import SingletonMeta
 from torcheer.samples import Account
+from torcheer.terminal import met_difference
 from torcheer.wire import fork_registry
 
 Tracked = tuple[int | None, QueueTo | None, QueueFrom | None, list[ProcessStandIn] | None]
@@ -62,7 +60,7 @@ class Settings:
         for name in ("timeout", "max_queue_size", "ring_bytes"):
             number(getattr(self, name), name)
         if self.target_method == "fork":
-            meet("fork")
+            met_difference("pytorch-inspector", "fork")
 
 
 def every_nth(frequency: Any) -> int:
@@ -88,7 +86,7 @@ def _limit(value: float) -> float:
 _SETTABLE: Final = {field.name for field in fields(Settings)} - {"frequency"}
 
 
-class _Single(SingletonMeta):
+class _Single(type):
     """Metaclass of a singleton: calling the class returns the first instance; once that is stopped, or another."""
 
     first: dict[type, Any] = {}
@@ -103,7 +101,7 @@ class _Single(SingletonMeta):
             instance = _Single.first.get(cls)
             if instance is not None and (args or kwargs) and (instance._process != os.getpid() or instance._stopped):
                 if instance._stopped:
-                    meet("new handler")
+                    met_difference("pytorch-inspector", "new handler")
                 instance = None  # a fork may create its own
             if instance is None and not args and not kwargs:
                 raise BadArgument(
@@ -120,7 +118,7 @@ class _Single(SingletonMeta):
         _Single.lock = threading.RLock()
 
 
-class ParallelHandler(HandlerNames, StaysHere, metaclass=_Single):
+class ParallelHandler(StaysHere, metaclass=_Single):
     """Sends every n-th value of what it tracks to child processes, where the callbacks are called.
 
     There is one: `ParallelHandler()` anywhere returns the first. After `stop()` it may track again, with new children,
@@ -203,7 +201,7 @@ class ParallelHandler(HandlerNames, StaysHere, metaclass=_Single):
             raise BadArgument(
                 "this handler was made before this process was forked; make a new one with its callbacks and frequency"
             )
-        if not self.check_can_track():
+        if not self.enabled:
             return _NOTHING
         _check(unique_id, items, transform)
         if not items:
@@ -253,7 +251,7 @@ class ParallelHandler(HandlerNames, StaysHere, metaclass=_Single):
         """Whether values are sent; they are counted either way."""
         self.pass_to_process = bool(pass_to_process)
         if not pass_to_process:
-            meet("paused")
+            met_difference("pytorch-inspector", "paused")
 
     def get_last_key(self) -> int | None:
         """The number of the newest child."""

@@ -16,11 +16,10 @@ from torch import Tensor
 from torcheer.errors import BadArgument
 from torcheer.monitor.child_link import Link, Process
 from torcheer.monitor.child_plan import Plan
-from torcheer.originals.pytorch_inspector.met_differences import meet
 from torcheer.samples import Account
 from torcheer.tap.reduction.cuda_statistics import Fetcher
 from torcheer.tap.tensor_copies import local_shard, offer, refusal
-from torcheer.terminal import warn_or_print
+from torcheer.terminal import met_difference, warn_or_print
 
 _MOST_WORDS: Final = 10_000  # unread messages of a child
 
@@ -89,7 +88,7 @@ class Worker(StaysHere):
             if self._over:
                 self._over = False
                 self.link.resume()
-                meet("restart")
+                met_difference("pytorch-inspector", "restart")
             header: dict[str, Any] = {"layer": name, "variable": variable, "step": count, "count": count}
             plain = local_shard(tensor).detach()
             if reason := refusal(plain):

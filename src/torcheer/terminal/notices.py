@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -26,7 +27,7 @@ def warn(text: str, category: type[Warning] = TorcheerWarning) -> None:
 def program_frame() -> FrameType:
     """The nearest frame that is neither torcheer's nor torch's."""
     frame = sys._getframe()
-    while frame.f_back is not None and _package(frame) in _NOT_THE_PROGRAM:
+    while frame.f_back is not None and _package(frame) in LIBRARIES:
         frame = frame.f_back
     return frame
 
@@ -34,7 +35,7 @@ def program_frame() -> FrameType:
 def program_line() -> str:
     """The file and line of the program that led here: "net.py:14"; a notebook's is "cell:14"."""
     frame = program_frame()
-    if _package(frame) in _NOT_THE_PROGRAM:  # a thread of torch's own
+    if _package(frame) in LIBRARIES:  # a thread of torch's own
         return ""
     path = frame.f_code.co_filename
     is_cell = "ipykernel" in path or path.startswith("<ipython")
@@ -45,7 +46,8 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-_NOT_THE_PROGRAM = frozenset(("torcheer", "torch", "contextlib", "functools", "threading", "concurrent"))
+# A hook: packages that are not the program; a distribution beside torcheer adds its own.
+LIBRARIES = {"torcheer", "torch", "contextlib", "functools", "threading", "concurrent"}
 
 
 def warn_or_print(text: str) -> None:
@@ -70,6 +72,16 @@ def warn_of_difference(original: str, text: str) -> None:
 
 
 _differences: set[tuple[str, str]] = set()  # those that were said
+
+
+def met_difference(original: str, difference: str) -> None:
+    """Note that a program meets what an original did otherwise: of interest to its own programs alone."""
+    if original in DIFFERENCES:
+        DIFFERENCES[original](difference)
+
+
+# A hook: the name of an original -> what is called with the name of a difference that a program meets.
+DIFFERENCES: dict[str, Callable[[str], None]] = {}
 
 
 def notice(room: str, text: str, level: int = logging.WARNING, *, is_printed: bool = False) -> None:

@@ -82,7 +82,7 @@ def init(chosen: argparse.Namespace) -> int:
 
 def _say_differences(built: Built, said: Sequence[str] = ()) -> None:
     """Print to stderr what is different from TorchAssistant here, and was not said before."""
-    from torcheer.training.spec.builders.torchassistant_differences import PAGE
+    from torcheer.training.spec.torchassistant.differences import PAGE
 
     unsaid = [difference for difference in built.differences if difference not in said]
     if unsaid:

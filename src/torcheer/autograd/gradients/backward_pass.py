@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd import torchtrace_remarks
 from torcheer.autograd.rules.rule_table import NOTHING, VALUE
 from torcheer.autograd.tape.nodes import CHANGED_TEXT, FREED_TEXT, Leaf, Node, free, node_of, parents_of
 from torcheer.errors import GraphFreed, RuleMistake, SavedValueChanged
+from torcheer.terminal import met_difference
 
 Starts = list[tuple[Any, Tensor]]
 Watch = Callable[[Node, Tensor, list[tuple[Any, Tensor]]], object]
@@ -176,13 +176,12 @@ def leading_to(wanted: set[int], starts: list[Any]) -> set[int]:
 
 def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
     """Store a gradient in `.grad`, unlike torch for every live result, not only for leaves."""
-    tensor = place.tensor if place.__class__ is Leaf else place.tensor()
+    leaf = place.__class__ is Leaf
+    tensor = place.tensor if leaf else place.tensor()
     if tensor is None:
         return
-    leaf = place.__class__ is Leaf
-    accumulate(
-        tensor, gradient if place.fresh else gradient.clone(), leaf and not create_graph
-    )  # a copy unless no one else holds it
+    own = gradient if place.fresh else gradient.clone()  # a copy unless no one else holds it
+    accumulate(tensor, own, leaf and not create_graph)
     if leaf:
         for hook in (*(tensor._post_accumulate_grad_hooks or {}).values(), *getattr(tensor, "_torcheer_after", ())):
             hook(tensor)
@@ -191,7 +190,8 @@ def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
 def accumulate(tensor: Tensor, gradient: Tensor, in_place: bool) -> None:
     """Add to `.grad`: a second backward adds to the first, as for a batch cut into pieces."""
     before = tensor.grad
-    torchtrace_remarks.meet_gradient(tensor, gradient)
+    if before is not None and hasattr(tensor, "is_tracer"):
+        met_difference("torchtrace", "second backward")
     if before is not None and in_place and node_of(before) is None:
         before.add_(gradient)  # in place, as the user may hold it
         return

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd import torchtrace_remarks
 from torcheer.autograd.gradients.derivatives import backward
 from torcheer.autograd.tape.function_plans import PASS, SPECIAL, plan_of
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.autograd.tape.tape import current
 from torcheer.capture.torch_state import DisableTorchFunction, DisableTorchFunctionSubclass, is_override_enabled
 from torcheer.errors import BadArgument
+from torcheer.terminal import met_difference
 
 _frame = sys._getframe
 _is_called_by_user = is_override_enabled  # False while the tape itself is at work
@@ -58,10 +58,12 @@ class tracer(Tensor):
             if sizes or isinstance(data, torch.Size):
                 data = torch.zeros((data, *sizes) if sizes else data)
             elif type(data) is int:
-                torchtrace_remarks.meet("one size")
+                met_difference("torchtrace", "one size")
             plain = data.detach() if isinstance(data, Tensor) else torch.as_tensor(data)
             if plain.is_complex():
                 raise BadArgument(f"tracer: the rules here are for real numbers, and this is {plain.dtype}")
+            if plain.dtype == torch.float64:
+                met_difference("torchtrace", "float64")
             plain = plain if plain.is_floating_point() else plain.to(torch.get_default_dtype())
             traced = Tensor._make_subclass(cls, plain)
         traced._requires_grad = requires_grad
@@ -107,21 +109,18 @@ class tracer(Tensor):
         """Return the sum of all elements, as a tensor of one element."""
         from torcheer.autograd import nn
 
-        torchtrace_remarks.recognise()
         return nn.Sum()(self)  # type: ignore[no-any-return]
 
     def View(self, *shape: Any) -> tracer:
         """Reshape the tensor."""
         from torcheer.autograd import nn
 
-        torchtrace_remarks.recognise()
         return nn.View(*shape)(self)  # type: ignore[no-any-return]
 
     def Gather(self, index: Any) -> tracer:
         """Return the entry in column `index[i]` of each row i: (N, M) becomes (N, 1)."""
         from torcheer.autograd import nn
 
-        torchtrace_remarks.recognise()
         return nn.Gather_last(index)(self)  # type: ignore[no-any-return]
 
     base_Sum, base_View, base_Gather = Sum, View, Gather

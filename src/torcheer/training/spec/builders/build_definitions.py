@@ -255,7 +255,7 @@ def processor(builder: Builder, definition: Definition) -> Processor:
             tuple(node["outputs"]),
             node.get("optimizer_name") or None,
             node.get("alias", ""),
-            ignores_rest=builder.spec.is_torchassistants,  # a config that ran there does not stop here
+            ignores_rest=builder.spec.habits.ignores_rest,
         )
         for node in definition.spec["neural_graph"]
     )

@@ -22,8 +22,6 @@ from torcheer.training.session_parts import Options, Schedule
 from torcheer.training.spec.builders.build_definitions import MAKERS, base, split_dataset, type_with_article
 from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
 from torcheer.training.spec.builders.static_state import Static, read_static, through_json
-from torcheer.training.spec.builders.torchassistant_defaults import complete_from_data, fill_steps
-from torcheer.training.spec.builders.torchassistant_differences import differences
 from torcheer.training.spec.checks.check_config import code_faults, notify_faults, raise_for, watch_faults
 from torcheer.training.spec.checks.pipeline_checks import pipeline_faults
 from torcheer.training.spec.checks.references import BuildOrder, split_part
@@ -32,6 +30,8 @@ from torcheer.training.spec.read.code_slots import Code, Finder, call_code, is_n
 from torcheer.training.spec.read.description import STAGES, Definition, Spec, part
 from torcheer.training.spec.read.grammar import GROUPS
 from torcheer.training.spec.read.session_options import OPTIONS
+from torcheer.training.spec.torchassistant.data_completion import complete_from_data, fill_steps
+from torcheer.training.spec.torchassistant.differences import differences
 
 
 class PartialSession:

@@ -88,13 +88,13 @@ def inference(built: Built) -> Inference:
         tuple(data.get("results", ("y_hat",))),
         make_part("post_processor") or _class_names(built, pipeline),
         make_part("output_device") or Printer(),
-        data.get("batch_size", 1 if spec.is_torchassistants else 32),  # their adapters may expect one sample
+        data.get("batch_size", spec.habits.inference_batch),
     )
 
 
 def _class_names(built: Built, pipeline: str) -> ClassNames | None:
-    """Return what names classes, for people who read them; TorchAssistant hands on the scores."""
-    if "output_device" in built.spec.data or built.spec.is_torchassistants:
+    """Return what names classes, for people who read them, where the config's habit is not to print scores."""
+    if "output_device" in built.spec.data or not built.spec.habits.names_classes:
         return None
     return ClassNames.of(built.session, pipeline)
 
@@ -103,10 +103,10 @@ def default_pipeline(built: Built) -> str:
     """Return the pipeline that inference runs where no config says it.
 
     That of validation, or the only one; else the one that makes the results. Several that make them in the same way
-    are as good as one, as the two pipelines of a GAN with one generator. Of a TorchAssistant config, the first.
+    are as good as one, as the two pipelines of a GAN with one generator. Or the first, by the config's habit.
     """
     runners, data = built.session.runners, built.spec.data
-    if built.spec.is_torchassistants:
+    if built.spec.habits.infers_by_first:
         first: str = next(iter(runners))
         return first
     validated = [name for stage in built.session.stages for name in stage.validation]

@@ -45,7 +45,7 @@ from torcheer.training.spec.read.value_kinds import Fault, quote_list
 EPOCHS = 20
 STOP = "torcheer.training.stop_conditions.EpochsCompleted"
 EARLY_STOP = "torcheer.training.stop_conditions.EarlyStopping"
-MOST_EPOCHS = 1000  # of a stage of TorchAssistant
+MOST_EPOCHS = 1000  # of a stage that stops early by habit
 
 
 class Incomplete(Exception):
@@ -135,11 +135,11 @@ class Completion:
             self.mark_completed((*STAGES, number, "stop_condition"))
 
     def _stop(self, stage: dict[str, Any], epochs: int | None) -> dict[str, Any]:
-        """The stop condition of a stage; TorchAssistant's goes on while the first loss that is validated improves."""
+        """The stop condition of a stage: so many epochs, or while the first loss that is validated improves."""
         pipelines = part(self.data, PIPELINES)
         tested = [name for name in stage.get("validation_pipelines", ()) if name not in stage["training_pipelines"]]
         terms = [term for name in tested for term in pipelines[name].get("losses", ())]
-        if epochs is None and self.spec.is_torchassistants and tested:
+        if epochs is None and self.spec.habits.stops_early and tested:
             columns = [term.get("loss_display_name", term["loss_name"]) for term in terms]
             filled = ["val loss"] if self.spec.is_completed((*PIPELINES, tested[0])) else []
             for column in [*columns, *filled][:1]:
@@ -212,7 +212,7 @@ class Completion:
         return (name for name in self.names("datasets") if name not in used)
 
     def _pipelines(self, loaders: list[str]) -> None:
-        if len(loaders) > 2 and not self.spec.is_torchassistants:  # there, the first two are taken
+        if len(loaders) > 2 and not self.spec.habits.takes_first:
             message = f"there are no pipelines, and which of the data_loaders {quote_list(loaders)} to train with"
             raise Incomplete(DEFINITIONS, f"{message} has to be said")
         pipelines = self.data["initialize"]["pipelines"] = {}
@@ -220,7 +220,7 @@ class Completion:
             columns = {"variable_names": list(self.data["columns"])} if "columns" in self.data else {}
             pipelines[name] = {"input_injector": [{"data_loader": loader, **columns}]}
             losses, metrics = self.names("losses"), self.names("metrics")
-            if self.spec.is_torchassistants:
+            if self.spec.habits.takes_first:
                 losses = losses[:1]
             shown = losses if len(losses) > 1 else ["loss"]
             pipelines[name]["losses"] = [
@@ -233,7 +233,7 @@ class Completion:
             self.mark_completed((*PIPELINES, name))
 
     def _shown(self, metric: str) -> str:
-        return metric.lower() if self.spec.is_torchassistants else metric
+        return metric.lower() if self.spec.habits.lowers_metrics else metric
 
     def _graph(self, pipeline: dict[str, Any], path: KeyPath) -> None:
         """Complete the graph of a pipeline, and the processors that its losses and metrics read."""
@@ -296,7 +296,7 @@ class Completion:
             )
         stage.update({"mode": "interleave", "training_pipelines": names[:1]})
         if names[1:]:
-            stage.setdefault("validation_pipelines", names if self.spec.is_torchassistants else names[1:])
+            stage.setdefault("validation_pipelines", names if self.spec.habits.validates_training else names[1:])
         self.mark_completed(path)
 
 

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from torcheer.config import bind, describe, downloads, find, read_source
 from torcheer.config.arguments import refused_word, unknown_argument
+from torcheer.config.code_names import current_name
 from torcheer.config.line_numbers import KeyPath
 from torcheer.config.source_code import Unclear
 from torcheer.errors import BadConfig, TorcheerError
@@ -26,7 +27,7 @@ from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
 from torcheer.training.optimizers import CLOSURES, find_optimizer, find_scheduler, schedule_timing
 from torcheer.training.spec.read.value_kinds import Fault, NotChecked
 
-OUR_PACKAGES = ("torch.", "torcheer.", "torchassistant.")  # importing these runs no user code
+OUR_PACKAGES = ("torch.", "torcheer.", "torcheer_originals.")  # importing these runs no user code
 NESTED = {"class", "args", "kwargs"}
 
 
@@ -209,7 +210,7 @@ def unnamed_arguments(code: Code, target: Any) -> NotChecked | None:
 
 def is_ours(code: Code) -> bool:
     """Return whether code is of torch or torcheer, so that importing it runs no user's code."""
-    return bool(short_name(code)) or code.name.startswith(OUR_PACKAGES)
+    return bool(short_name(code)) or current_name(code.name).startswith(OUR_PACKAGES)
 
 
 def torchmetrics_decides(name: str, kwargs: Mapping[str, Any]) -> bool:

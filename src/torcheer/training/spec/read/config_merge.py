@@ -23,11 +23,11 @@ from torcheer.training.spec.checks.check_config import complete_and_check, note_
 from torcheer.training.spec.checks.completion import batch_size_fault
 from torcheer.training.spec.checks.references import BuildOrder
 from torcheer.training.spec.read.description import FILE, Places, Spec, definitions
-from torcheer.training.spec.read.dialects import translate
 from torcheer.training.spec.read.grammar import LATER, MAKERS, SINGULAR
 from torcheer.training.spec.read.key_addresses import with_changes
-from torcheer.training.spec.read.older_names import MERGE_KEYS, STRATEGIES
 from torcheer.training.spec.read.value_kinds import Fault, describe_value, quote_list
+from torcheer.training.spec.torchassistant.dialects import translate
+from torcheer.training.spec.torchassistant.older_names import MERGE_KEYS, STRATEGIES
 
 
 def is_later(config: Config) -> bool:

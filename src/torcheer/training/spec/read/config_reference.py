@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torcheer.training.spec.read.grammar import GROUPS, LATER, MAKERS, SHORT, TOP, maker_keys
-from torcheer.training.spec.read.older_names import GROUPS as OLDER_GROUPS
 from torcheer.training.spec.read.scalar_values import ANYTHING
 from torcheer.training.spec.read.session_options import OPTIONS
 from torcheer.training.spec.read.value_kinds import UNSET, Key, Kind, Schema
+from torcheer.training.spec.torchassistant.older_names import GROUPS as OLDER_GROUPS
 
 INTRO = """\
 # Config reference

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 from torcheer.training.spec.read.grammar import DEFINITION, GROUPS, LATER, SHORT, TOP
-from torcheer.training.spec.read.older_names import GROUPS as OLDER_GROUPS
-from torcheer.training.spec.read.older_names import SECTIONS, STRATEGIES
 from torcheer.training.spec.read.schema_match import JsonSchema
+from torcheer.training.spec.torchassistant.older_names import GROUPS as OLDER_GROUPS
+from torcheer.training.spec.torchassistant.older_names import SECTIONS, STRATEGIES
 
 DRAFT = "http://json-schema.org/draft-07/schema#"  # the newest that editors' YAML and TOML servers know well
 

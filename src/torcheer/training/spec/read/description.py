@@ -17,6 +17,7 @@ from torcheer.config.problems import where
 from torcheer.disk import write_file
 from torcheer.errors import BadConfig
 from torcheer.training.spec.read.value_kinds import Fault
+from torcheer.training.spec.torchassistant.habits import TORCHASSISTANTS, Habits
 
 Places = dict[KeyPath, tuple[Config, KeyPath]]  # key path of the data -> config and key path it came from
 
@@ -111,6 +112,11 @@ class Spec:
     def is_torchassistants(self) -> bool:
         """Whether the config was written for TorchAssistant, whose meaning it keeps."""
         return bool(self._source("dialect", "") == TORCHASSISTANT)
+
+    @property
+    def habits(self) -> Habits:
+        """What the config means by what it does not say."""
+        return TORCHASSISTANTS if self.is_torchassistants else Habits()
 
     @property
     def folder(self) -> Path:

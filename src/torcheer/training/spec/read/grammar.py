@@ -3,15 +3,14 @@
 The checks, the config reference (`torcheer schema --markdown`, docs/config-reference.md) and the JSON Schema for
 editors (`torcheer schema`) are made of these tables: a key's kind, meaning, default and example stand here alone.
 
-Everything is in one dialect, that of TorchAssistant's last release with definitions as one flat list; `dialects.py`
-translates the others.
+Everything is in one dialect, that of TorchAssistant's last release with definitions as one flat list;
+`torchassistant/dialects.py` translates the others.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from torcheer.training.spec.read.older_names import KEYS as OLDER_KEYS
 from torcheer.training.spec.read.scalar_values import (
     ANYTHING,
     COUNT,
@@ -29,6 +28,7 @@ from torcheer.training.spec.read.scalar_values import (
 )
 from torcheer.training.spec.read.session_options import OPTIONS
 from torcheer.training.spec.read.value_kinds import Either, Key, ListOf, MapOf, Name, Ref, Schema, Value
+from torcheer.training.spec.torchassistant.older_names import KEYS as OLDER_KEYS
 
 Table = dict[str, Key]
 

@@ -32,7 +32,7 @@ from torcheer.training.spec.read.value_kinds import Fault, describe_value, quote
 
 if TYPE_CHECKING:
     from torcheer.training.spec.read.description import Spec
-    from torcheer.training.spec.read.dialects import Translation
+    from torcheer.training.spec.torchassistant.dialects import Translation
 
 Piece = tuple[KeyPath, Any, KeyPath]  # where a value goes in a definition, the value, and where it was written
 MODEL_USERS = ("optimizers", "gradient_clippers", "backward_hooks")

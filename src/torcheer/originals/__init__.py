@@ -1,1 +1,0 @@
-"""Names of the systems that torcheer continues."""

@@ -1,1 +1,0 @@
-"""What torchtrace has and the readable autograd does not need itself; imported from `torcheer.autograd`."""

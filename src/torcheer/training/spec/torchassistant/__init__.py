@@ -1,0 +1,1 @@
+"""Configs that were written for TorchAssistant: their dialects, their habits, and what is filled in for them."""
