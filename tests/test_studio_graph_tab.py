@@ -369,7 +369,12 @@ def colour_by_each(page: Any, names: dict[str, str]) -> None:
 def test_each_way_to_colour_a_pass_changes_boxes_and_has_a_legend(open_page: Pages, shown: str) -> None:
     colour_by_each(
         open_page(shown, tab="graph"),
-        {"time": "time: ", "memory": "size of results: ", "flops": "floating point operations: "},
+        {
+            "time": "time: ",
+            "memory": "size of results: ",
+            "flops": "floating point operations: ",
+            "parameters": "parameters: ",
+        },
     )
 
 

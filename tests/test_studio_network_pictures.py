@@ -138,7 +138,9 @@ def _selected_turned_and_left(view: View) -> None:
 
 def test_slabs_are_coloured_by_the_same_choice_as_the_boxes_of_the_graph(view: View) -> None:
     by = view.page.locator("#network-colour-by")
-    assert by.locator("option:disabled").all_text_contents() == ["update size", "NaN", "alerts", "difference"]
+    assert by.locator("option:disabled").all_text_contents() == [
+        "gradient norm", "update size", "NaN", "alerts", "difference",
+    ]  # fmt: skip
     by.select_option("flops")
     wait_until(lambda: (view.ask("tints") or {}).get("patches", {}).get("fill"), "its colour", page=view.page)
     tints = view.ask("tints")
