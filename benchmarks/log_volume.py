@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torcheer.monitor.array_statistics import summary_of
 
 from torcheer.inspector import open_watch
 from torcheer.records import Sample
@@ -25,7 +24,7 @@ from torcheer.runlog.follow.followed_log import FollowedLog
 from torcheer.runlog.log_writer import LogWriter
 from torcheer.samples import Delivery
 from torcheer.terminal import format_table, human_bytes
-from torcheer.vocabulary.array_statistics import Statistics
+from torcheer.vocabulary.array_statistics import Statistics, statistics_of
 
 VARIABLES = ("output", "grad", "weight", "update")
 KINDS = 64  # different sets of statistics, so that making them does not take longer than writing them
@@ -35,7 +34,7 @@ def summaries() -> list[Statistics]:
     """Statistics of tensors as training has them: of several sizes, around zero."""
     numbers = np.random.default_rng(0)
     scales = numbers.uniform(-8, 0, KINDS)
-    return [summary_of(numbers.standard_normal(4096) * 10**scale) for scale in scales]
+    return [statistics_of(numbers.standard_normal(4096) * 10**scale) for scale in scales]
 
 
 def write(run: Path, layers: int, looks: int, every: int, budget: int | None) -> float:
@@ -51,7 +50,7 @@ def write(run: Path, layers: int, looks: int, every: int, budget: int | None) ->
             sample = Sample(step, layer, variable, array=array)
             log.value(Delivery(sample, time_secs=1.8e9 + look, count=look), made[kind])
         loss = np.array(1 / (look + 1))
-        log.value(Delivery(Sample(step, "loss", "metric", array=loss), time_secs=1.8e9 + look), summary_of(loss))
+        log.value(Delivery(Sample(step, "loss", "metric", array=loss), time_secs=1.8e9 + look), statistics_of(loss))
         log.commit()
     log.close()
     return time.monotonic() - began
