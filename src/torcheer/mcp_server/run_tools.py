@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from torcheer.archive import Archive
+from torcheer.encoding import real_numbers
 from torcheer.errors import BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.foreign.beneath import LeadsOut
 from torcheer.history import ModelHistory
@@ -25,7 +26,7 @@ from torcheer.runlog.watch_reader import Watched
 from torcheer.studio.runs.foreign_run import FOREIGN, ForeignRun, read_foreign
 from torcheer.studio.sources.open_source import index_of, kind_of
 from torcheer.terminal import did_you_mean
-from torcheer.vocabulary.array_statistics import TABLE, facts_of
+from torcheer.vocabulary.array_statistics import TABLE, facts_of, finite_part
 
 MOST_ROWS, MOST_NUMBERS, MOST_NAMES = 500, 1000, 2000  # of one answer: a program reads it as text
 MOST_READ = 1 << 26  # numbers that are brought into memory for an answer
@@ -260,12 +261,11 @@ def _step(step: int, steps: Sequence[int], layer: str) -> int:
 
 def _grey(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Numbers as grey pixels, from the least to the largest finite one; of a small value, each number is a square."""
-    numbers = np.abs(array).astype(np.float64) if np.iscomplexobj(array) else array.astype(np.float64)
-    finite = numbers[np.isfinite(numbers)]
-    ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    numbers = np.nan_to_num(numbers, nan=0.0, neginf=ends[0], posinf=ends[1])
-    low, high = float(numbers.min()), float(numbers.max())
-    pixels = np.rint((numbers - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
+    numbers = real_numbers(array).astype(np.float64)
+    finite, low, high, *_ = finite_part(numbers)
+    low, high = (low, high) if finite.size else (0.0, 0.0)
+    pixels = np.rint((np.nan_to_num(numbers, nan=low, neginf=low, posinf=high) - low) / ((high - low) or 1.0) * 255)
+    pixels = pixels.astype(np.uint8)
     size = max(1, 256 // max(pixels.shape))
     return np.kron(pixels, np.ones((size, size), np.uint8))[:, :, None]
 

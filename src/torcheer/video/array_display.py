@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.encoding import array_of
+from torcheer.encoding import array_of, real_numbers
 from torcheer.errors import BadArgument
+from torcheer.vocabulary.array_statistics import finite_part
 
 MOST_NUMBERS = 2**23  # of a larger array, every second along its longest axes, until it is smaller
 
@@ -35,25 +36,12 @@ def numbers(array: Any) -> tuple[NDArray[Any], Facts]:
     array_values = _plain(array)
     shape, name = array_values.shape, array_values.dtype.name
     array_values, every = _reduced(array_values)
-    if array_values.dtype.kind == "c":
-        array_values, name = np.abs(array_values.astype(np.complex128)), f"|{name}|"
-    elif array_values.dtype.kind not in "biuf" and not _extended(array_values.dtype):
+    if array_values.dtype.kind not in "biufc" and not _extended(array_values.dtype):
         raise BadArgument(f"an array of type {array_values.dtype} has no picture; numbers have")
-    exact = array_values.dtype.itemsize <= 2 or array_values.dtype == np.float32
-    values = array_values.astype(np.float32 if exact else np.float64, copy=False)
-    is_integer = array_values.dtype.kind in "biu"
-    minimum, maximum, nans, infs = ends(values) if values.size else (math.nan, math.nan, 0, 0)
+    name = f"|{name}|" if array_values.dtype.kind == "c" else name
+    values, is_integer = real_numbers(array_values), array_values.dtype.kind in "biu"
+    _, minimum, maximum, nans, infs = finite_part(values)
     return values, Facts(shape, name, is_integer, minimum, maximum, nans, infs, every)
-
-
-def ends(values: NDArray[Any]) -> tuple[float, float, int, int]:
-    """The smallest and largest finite number, and how many are not a number or infinite."""
-    minimum, maximum = float(values.min()), float(values.max())
-    if math.isfinite(minimum) and math.isfinite(maximum):
-        return minimum, maximum, 0, 0
-    finite, nans = values[np.isfinite(values)], int(np.isnan(values).sum())
-    minimum, maximum = (float(finite.min()), float(finite.max())) if finite.size else (math.nan, math.nan)
-    return minimum, maximum, nans, values.size - finite.size - nans
 
 
 def _plain(array: Any) -> NDArray[Any]:

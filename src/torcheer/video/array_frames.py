@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument
 from torcheer.video import frame_plots, palette
-from torcheer.video.array_display import Facts, core, ends, matrix, numbers
+from torcheer.video.array_display import Facts, core, matrix, numbers
 from torcheer.video.frame_layout import Caption, FrameLayout
 from torcheer.video.frame_plots import SIZE, Frame, Room
 from torcheer.video.value_range import Scale, label
+from torcheer.vocabulary.array_statistics import finite_part
 
 MODES = ("auto", "heat", "tiles", "histogram", "pca", "force2D")
 MOST_POINTS, MOST_FEATURES = 2000, 192  # of a projection: its cost grows with the cube of the features
@@ -61,7 +62,7 @@ def draw(
 def _shown_ends(values: NDArray[Any], facts: Facts, kind: str, batch: bool) -> tuple[float, float]:
     """The smallest and the largest number that will be drawn."""
     if kind == "tiles" and batch and len(core(values.shape)) == 4:
-        return ends(values.reshape(core(values.shape))[0])[:2]
+        return finite_part(values.reshape(core(values.shape))[0])[1:3]
     return facts.minimum, facts.maximum
 
 

@@ -264,20 +264,22 @@ def merge_rows(rows: Array) -> Array:
 
 def _sum_up(numbers: Array, buffer: Array) -> tuple[float, ...]:
     """A row of SUMMED, and what the mean lost, of real numbers; `buffer` has room for as many doubles."""
-    count, nans, infs, none = numbers.size, 0, 0, math.nan
-    if not count:
-        return (0, 0, none, none, none, none, 0, 0, 0.0)
-    least, greatest = float(numbers.min()), float(numbers.max())
-    if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN propagates to both
-        nans = int(np.count_nonzero(np.isnan(numbers)))
-        numbers = numbers[np.isfinite(numbers)]
-        infs = count - nans - numbers.size
-        if not numbers.size:
-            return (count, 0, none, none, none, none, nans, infs, 0.0)
-        least, greatest = float(numbers.min()), float(numbers.max())
-    zeros = numbers.size - int(np.count_nonzero(numbers != 0)) if least <= 0 <= greatest else 0
-    mean, std, lost = _mean_and_std(numbers, buffer[: numbers.size], least, greatest)
-    return (count, zeros, least, greatest, mean, std, nans, infs, lost)
+    finite, least, greatest, nans, infs = finite_part(numbers)
+    if not finite.size:
+        return (numbers.size, 0, math.nan, math.nan, math.nan, math.nan, nans, infs, 0.0)
+    zeros = finite.size - int(np.count_nonzero(finite != 0)) if least <= 0 <= greatest else 0
+    mean, std, lost = _mean_and_std(finite, buffer[: finite.size], least, greatest)
+    return (numbers.size, zeros, least, greatest, mean, std, nans, infs, lost)
+
+
+def finite_part(numbers: Array) -> tuple[Array, float, float, int, int]:
+    """The finite ones of real numbers, the smallest and largest of them, and how many are NaN and infinite."""
+    ends = (float(numbers.min()), float(numbers.max())) if numbers.size else (math.nan, math.nan)
+    if math.isfinite(ends[0]) and math.isfinite(ends[1]):  # NaN propagates to both
+        return numbers, *ends, 0, 0
+    finite, nans = numbers[np.isfinite(numbers)], int(np.count_nonzero(np.isnan(numbers)))
+    ends = (float(finite.min()), float(finite.max())) if finite.size else (math.nan, math.nan)
+    return finite, *ends, nans, numbers.size - finite.size - nans
 
 
 def _mean_and_std(numbers: Array, buffer: Array, least: float, greatest: float) -> tuple[float, float, float]:
