@@ -199,7 +199,9 @@ def test_what_is_wrong_is_said_with_the_number_that_was_exceeded(tmp_path: Path)
     run = read_foreign(write_run(tmp_path / "aliases", RUNS["aliases of YAML"]()), LIGHTNING)
     assert run.tables["metric"].columns == {"Step": [1], "loss": [2]} and len(str(run.config)) < 10_000
     run = read_foreign(write_run(tmp_path / "eight", RUNS["a scalar of 8 bytes"]()), EVENTS)
-    assert run.tables["metric"].columns == {"Step": [1], "x": [2.5]} and run.problems == []
+    assert "metric" not in run.tables and run.problems == [], (
+        "a double where the format has a float, as TensorBoard does"
+    )
     run = read_foreign(write_run(tmp_path / "infinite", RUNS["an infinite count"]()), EVENTS)
     assert sum(run.tables["h histogram"].columns["histogram"][0]) == 1
     with pytest.raises(TorcheerError, match=r"leads out of .*, and only what lies in it is read"):

@@ -198,23 +198,33 @@ def _is_wrapper(tensor: Any) -> bool:
     return getattr(type(tensor), "__torch_dispatch__", disabled) is not disabled and not tensor.is_nested
 
 
-@cache
 def type_name(kind: Any) -> str:
-    """Return the name of a numpy or torch type, without "torch."."""
+    """Return the name of a numpy or torch type, without "torch."; of bits, that of the type that they are of."""
+    about = getattr(kind, "metadata", None)
+    return str(about["bits_of"]) if about and "bits_of" in about else _plain_name(kind)
+
+
+@cache
+def _plain_name(kind: Any) -> str:
     return str(kind.name if isinstance(kind, np.dtype) else kind).removeprefix("torch.")
 
 
 def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
-    """Return an array over bytes; a type that numpy lacks uses ml_dtypes, if installed."""
+    """Return an array over bytes; a type that numpy lacks uses ml_dtypes.
+
+    Where that is not installed, or lacks it too, these are bits, as unsigned integers whose dtype says so: written
+    again, they are what they were.
+    """
     if name not in TYPES:
         raise ArchiveDamaged(f"a tensor of unknown type {name!r}; known are {', '.join(TYPES)}")
     array: NDArray[Any] = np.frombuffer(data, TYPES[name]).reshape(shape)
     if not DTYPES[name].in_numpy:
+        bits = np.dtype(TYPES[name], metadata={"bits_of": name})
         try:
             import ml_dtypes
         except ImportError:
-            return array  # the bits, as unsigned integers
-        array = array.view(getattr(ml_dtypes, name, array.dtype))
+            return array.view(bits)
+        array = array.view(getattr(ml_dtypes, name, bits))
     return array
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.exchange.guards import check_type
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.format.index_frames import Entry
@@ -100,7 +99,7 @@ class CopiedValues:
             self._codec = entry.codec
             if entry.codec.startswith("int8"):  # it would round once more
                 self._codec = "zstd" if entry.codec.endswith("zstd") else "raw"
-            yield check_type(decode(entry._asdict(), self._archive.memory(entry), entry.step or 0), entry.type)
+            yield decode(entry._asdict(), self._archive.memory(entry), entry.step or 0)
 
     def codec(self, sample: Sample) -> str:
         """Return the codec of the sample that was yielded last.

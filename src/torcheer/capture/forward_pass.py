@@ -58,14 +58,12 @@ class CaptureSettings:
             raise BadArgument(
                 f"level={self.level!r}: 'function' records what the code calls, 'aten' also what runs below it"
             )
-        check_timing(self.timing)
-        if self.structure:
-            return
         for name, usual in (("edits", None), ("level", "function"), ("timing", "host")):
             value = getattr(self, name)
-            if value and value != usual:
+            if not self.structure and value and value != usual:
                 shown = name if name == "edits" else f"{name}={value!r}"
                 raise BadArgument(f"{shown} needs the operations of the run; structure=False records none of them")
+        check_timing(self.timing)
 
     @property
     def save(self) -> Save:

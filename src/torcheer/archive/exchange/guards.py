@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torcheer.errors import ArchiveDamaged, TorcheerError
-from torcheer.records import Sample
 
 _ZIP_END, _ZIP_END_BYTES = b"PK\5\6", 22  # of a zip, without its comment
 _ALWAYS_ALLOWED_BYTES, _MAX_RATIO = 64 << 20, 1000  # deflate compresses a thousand to one at best
@@ -61,13 +60,3 @@ def read_errors(file: Path, part: str = "it") -> Iterator[None]:
 def missing_package(package: str, file: Path) -> TorcheerError:
     """Make the error for a missing optional package."""
     return TorcheerError(f"{file.name} needs {package}, which is not installed. Try: pip install 'torcheer[all]'")
-
-
-def check_type(sample: Sample, kind: str) -> Sample:
-    """Return the sample.
-
-    Raise if its array lacks its type: without ml_dtypes its bits would be written instead.
-    """
-    if sample.array.dtype.name != kind:
-        raise TorcheerError(f"an array of type {kind} needs ml_dtypes. Try: pip install 'torcheer[all]'")
-    return sample

@@ -88,6 +88,8 @@ def _type(name: str, tensor: Tensor) -> str:
     kind = str(tensor.dtype).removeprefix("torch.")
     if kind not in DTYPES or not DTYPES[kind].safetensors:
         raise BadArgument(f"{name} is of type {tensor.dtype}, which safetensors does not have")
+    if DTYPES[kind].numbers > 1 and not tensor.dim():
+        raise BadArgument(f"{name} is a single element of type {tensor.dtype}, which safetensors has only in rows")
     return kind
 
 
