@@ -52,7 +52,7 @@ FROZEN = {
     # rows and samples of a run in
     "torcheer.runlog.log_writer": "log_folder LogWriter write_account",
     # and out again, whole
-    "torcheer.runlog.log_reader": "column_for has_log log_reader=. RunLog",
+    "torcheer.runlog.log_reader": "column_for has_log log_reader=. RunLog WriterLog",
     # and as they come
     "torcheer.runlog.follow.followed_log": "followed_log=. FollowedLog",
     # columns as a page has them
@@ -257,13 +257,11 @@ INSIDE = {
     "torcheer.runlog.table_cells": "cell_of frozen_cells",
     "torcheer.runlog.tables.folded_cells": "CellBlock fold_cells join_cells",
     "torcheer.runlog.tables.long_table": "LongTable",
-    "torcheer.runlog.tables.metric_columns": "last_metrics metric_columns",
     "torcheer.runlog.tables.metric_direction": "better",
     "torcheer.runlog.training_tables": "step_losses",
     "torcheer.runlog.volume.log_budget": "LogBudget",
     "torcheer.runlog.volume.log_chunks": "chunks_of next_archive",
     "torcheer.runlog.watch_reader": "has_watch Series Watched",
-    "torcheer.runlog.writer_log": "WriterLog",
     "torcheer.studio.comparison.comparison_source": "ComparisonSource",
     "torcheer.studio.comparison.open_comparison": "ComparisonCatalog open_comparison",
     "torcheer.studio.comparison.run_checkpoints": "BEST choose_checkpoint",

@@ -116,7 +116,7 @@ def test_a_histogram_that_damage_took_is_not_read_as_zeros(folder: Path) -> None
     index.write_bytes(index.read_bytes()[:-1])  # so that only what is intact is read
     series = open_watch(folder)["head", "output"]
     assert np.isfinite(series.mean).all()
-    with pytest.raises(ArchiveDamaged, match="is lost"):
+    with pytest.raises(ArchiveDamaged):
         series.histogram  # noqa: B018
 
 
@@ -277,6 +277,7 @@ def test_an_index_that_is_cut_anywhere_is_read_up_to_there(folder: Path, tmp_pat
 def test_data_that_are_cut_or_changed_cost_only_what_they_held(folder: Path, tmp_path: Path) -> None:
     data = folder / "log" / "watch" / "000000.data"
     whole = data.read_bytes()
+    place = next(entry for entry in Archive(folder / "log" / "watch").entries if entry.variable == "statistics").offset
     for length in range(1, len(whole), 997):
         data.write_bytes(whole[:length])
         watched = open_watch(folder)
@@ -285,8 +286,8 @@ def test_data_that_are_cut_or_changed_cost_only_what_they_held(folder: Path, tmp
         assert "lost: " in str(watched)
     data.write_bytes(b"")
     nothing = open_watch(folder)
-    assert nothing.keys() == [("loss", "metric")] and nothing.problems  # scalars stand in the index
-    data.write_bytes(whole[:70] + b"?" + whole[71:])  # among the statistics of the first step
+    assert nothing.keys() == [] and nothing.problems
+    data.write_bytes(whole[:place] + b"?" + whole[place + 1 :])
     watched = open_watch(folder)
     assert watched["head"].steps.tolist() == [20, 40]
     assert watched.problems[0].startswith("step 0: its statistics cannot be read")
@@ -302,7 +303,7 @@ def test_a_log_of_another_version_is_said_to_be_one(tmp_path: Path) -> None:
         writer.step([], alerts={})
     watched = open_watch(tmp_path)
     assert watched.problems == [
-        *["step None: what it holds is of another version of torcheer"] * 2,
+        "step None: what it holds is of another version of torcheer",
         "step 0: its statistics are of another version of torcheer",
     ]
     assert len(watched) == 0

@@ -102,7 +102,7 @@ def test_a_checkpoint_has_no_row_of_an_epoch_and_the_log_has_each_once(tmp_path:
         data = file.read_bytes() if file.is_file() else b""
         if count := data.count(value.encode()) + data.count(struct.pack("<d", float(value))):
             files[file.relative_to(tmp_path).as_posix()] = count
-    assert files.pop("log/train/000000.index") == 1 and files.pop("metrics/0.csv") == 1
+    assert files.pop("log/train/000000.data") == 1 and files.pop("metrics/0.csv") == 1
     assert all(name.endswith("MANIFEST.json") for name in files)  # what the weights of that step are worth
 
 

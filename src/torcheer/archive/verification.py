@@ -41,6 +41,16 @@ def examine(path: str | os.PathLike[str], on_progress: ProgressCallback = ignore
     return archive
 
 
+def open_intact(path: Path, problems: list[str]) -> Archive:
+    """Open an archive; of a damaged one the intact part, adding losses to `problems`."""
+    try:
+        return Archive(path)
+    except ArchiveDamaged:
+        archive = examine(path)
+        problems += archive.lost
+        return archive
+
+
 class TrustedArchive(Archive):
     """The intact part of a possibly damaged archive; `lost` has a sentence for each loss."""
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from torcheer.errors import TorcheerError
 from torcheer.runlog.log_frames import LogPlace, count_values
-from torcheer.runlog.volume.log_chunks import archives_of
 from torcheer.samples import Account
 from torcheer.terminal import plural
 
@@ -66,14 +65,14 @@ def ending_of(account: Account, place: LogPlace | None, log_facts: Mapping[str, 
 
 
 def _count_on_disk(place: LogPlace, opened: float) -> int:
-    from torcheer.runlog.writer_log import open_intact  # rarely needed
+    from torcheer.runlog.log_stream import LogStream, Place  # rarely needed
 
     try:
-        frames = [frame for path in archives_of(place.path) for frame in open_intact(path, []).frames]
+        frames = LogStream(Place.of(place.path)).read()
     except (OSError, TorcheerError):
         return 0
     count, is_this_run = 0, False
     for frame in frames:
-        is_this_run = is_this_run or float(frame["about"].get("opened", 0.0)) >= opened
-        count += count_values(frame["about"]) if is_this_run else 0
+        is_this_run = is_this_run or float(frame.about.get("opened", 0.0)) >= opened
+        count += count_values(frame.about) if is_this_run else 0
     return count

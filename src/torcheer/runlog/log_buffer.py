@@ -11,7 +11,8 @@ import numpy as np
 
 from torcheer.encoding import refusal, type_name
 from torcheer.records import Sample
-from torcheer.runlog.log_frames import COLUMNS, LAYER, METRICS, encode_column, with_derived
+from torcheer.runlog.log_frames import COLUMNS, LAYER, METRICS, ROWS, with_derived
+from torcheer.runlog.log_rows import encode_rows
 from torcheer.runlog.volume.packed_histograms import pack_histograms
 from torcheer.samples import Delivery
 from torcheer.selection import matches_value
@@ -93,8 +94,12 @@ class Buffer:
 
     def frames(self) -> Iterator[tuple[list[Sample], dict[str, Any], int]]:
         """Yield each frame's samples, metadata, and how many values it holds."""
-        if about := self._about():
-            yield self._samples(), about, self.count - len(self._own)
+        tables = {table: encode_rows(rows) for table, rows in self._rows.items()}
+        if about := self._about({table: record for table, (record, _) in tables.items()}):
+            steps = [self._values[0].step] if self._values else [rows[-1][0] for rows in self._rows.values()]
+            step = max(steps, default=0)
+            arrays = [Sample(step, ROWS, table, array=array) for table, (_, array) in tables.items()]
+            yield [*arrays, *self._samples()], about, self.count - len(self._own)
         while self._own:
             step, keys, end = self._own[0][0].step, set[tuple[str, str, int]](), 0
             for sample, _ in self._own:
@@ -106,14 +111,14 @@ class Buffer:
             part, self._own = self._own[:end], self._own[end:]
             yield [sample for sample, _ in part], {"samples": [record for _, record in part]}, end
 
-    def _about(self) -> dict[str, Any]:
+    def _about(self, rows: dict[str, Any]) -> dict[str, Any]:
         """The first frame's metadata; empty if there is nothing to write."""
         parts = {
             "values": [row.name for row in self._values],
             "columns": COLUMNS if self._values else {},
             "hashes": [row.bits for row in self._values] if any(row.bits is not None for row in self._values) else [],
             "cleared": list(dict.fromkeys(self._cleared)),
-            "rows": {table: _columns(rows) for table, rows in self._rows.items()},
+            "rows": rows,
             "elsewhere": self._elsewhere,
             "heads": self.heads,
             "network": self.network,
@@ -122,15 +127,6 @@ class Buffer:
 
     def _samples(self) -> list[Sample]:
         return [*_pack(self._values), *self._arrays.values()] if self._values else []
-
-
-def _columns(rows: list[tuple[int, float, dict[str, Any]]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for _, _, cells in rows for name in cells)
-    return {
-        "step": [step for step, _, _ in rows],
-        "time": [int(when * 1000 + 0.5) / 1000 for _, when, _ in rows],  # `round` takes four times as long
-        "cells": {str(name): encode_column([cells.get(name) for _, _, cells in rows]) for name in names},
-    }
 
 
 class KeptKeys:

@@ -7,8 +7,9 @@
   of it where there is neither. Nothing is rewritten when a run goes on from an earlier step, or starts over: each
   opening has a `cut`, at the latest with its first step, which it cuts off. What it trains again is never there twice.
   The child of a watch that died and was started again has none.
-- `rows`: by table, `step` and `time` of each row, and its cells by column (`cells`). `cleared`: tables whose earlier
-  rows no longer hold.
+- `rows`: by table, how many cells it has (`count`), the `types` of its columns of numbers, which are an array under
+  layer `(rows)`, and the cells of other columns (`texts`): `log_rows`. `cleared`: tables whose earlier rows no longer
+  hold.
 - `elsewhere`: how many values of a watch are left out, as another writer has them as rows.
 - `heads`: by table, its title, axes and `columns`, each with what is not usual of it. A table with columns is
   there before its first row. `steps` false: its rows do not show their step.
@@ -43,6 +44,7 @@ from torcheer.runlog.table_records import Column, TableHead
 from torcheer.vocabulary.array_statistics import PERCENTILES, SUMMED, TABLE, derived_columns
 
 LAYER: Final = "(watch)"
+ROWS: Final = "(rows)"
 _PERCENTILES: Final = tuple(f"p{percent}" for percent in PERCENTILES)
 STATISTICS: Final = ("time_secs", *(row.name for row in TABLE if not row.is_count), *_PERCENTILES)
 COUNTS: Final = ("item", "seen", *(row.name for row in TABLE if row.is_count), "stride", "finite", "binned")
@@ -143,20 +145,15 @@ def decode_columns(logged: Mapping[str, Any]) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def number_columns(frame: Frame, kind: str, logged: NDArray[Any]) -> NDArray[Any] | None:
-    """The columns of this version, of a frame's `statistics` or `counts`; None if they are not as it says.
+def known_columns(frame: Mapping[str, Any], kind: str, logged: NDArray[Any]) -> NDArray[Any]:
+    """The columns of this version, of the `statistics` or `counts` of a frame that describes them.
 
     A column that the writer did not have is NaN, or -1; one that only the writer has is left out.
     """
-    names, known = frame["about"].get("columns", {}).get(kind), COLUMNS[kind]
-    missing: float = math.nan if kind == "statistics" else -1
-    if logged.ndim != 2 or logged.dtype.kind != ("i" if kind == "counts" else "f") or names is None:
-        return None
-    if logged.shape[1] != len(names):
-        return None
+    names, known = frame["columns"][kind], COLUMNS[kind]
     if names == known:
         return logged
-    numbers = np.full((len(logged), len(known)), missing, logged.dtype)
+    numbers = np.full((len(logged), len(known)), math.nan if kind == "statistics" else -1, logged.dtype)
     for place, name in enumerate(known):
         if name in names:
             numbers[:, place] = logged[:, names.index(name)]
@@ -184,9 +181,8 @@ def derive_again(statistics: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]
 def count_values(about: dict[str, Any]) -> int:
     """How many values of a watch a frame holds: those with statistics, scalars, samples of people's own."""
     lists = [part for part in (about.get("values"), about.get("samples")) if isinstance(part, list)]
-    metrics = about.get("rows")
-    cells = metrics.get(METRICS, {}).get("cells", {}) if isinstance(metrics, dict) else {}
-    scalars = sum(cell is not None for column in cells.values() for cell in column)
+    rows = about.get("rows")
+    scalars = rows.get(METRICS, {}).get("count", 0) if isinstance(rows, dict) else 0
     elsewhere = about.get("elsewhere", 0)
     return scalars + sum(map(len, lists)) + (elsewhere if type(elsewhere) is int else 0)
 
@@ -197,7 +193,6 @@ def count_values(about: dict[str, Any]) -> int:
 # from somebody who writes checksums that are right. Behind this door every part is as it is described above.
 
 _PLAIN: Final = frozenset((int, float, bool, str, type(None)))  # types of cells that hold nothing else
-_NUMBERS: Final[frozenset[type]] = frozenset((int, float, bool, type(None)))
 _ANY: Final[frozenset[type]] = frozenset()
 _MOST_RANKS: Final = 1_000_000
 
@@ -215,15 +210,17 @@ def is_understood(frame: dict[str, Any], report: Callable[[str], None]) -> bool:
     return False
 
 
-def is_table(columns: Any, types: frozenset[type] = _ANY) -> bool:
-    """Whether columns are as a table's in a frame are; with `types`, cells are of these or marked numbers."""
-    if not isinstance(columns, dict) or not isinstance(columns.get("cells"), dict):
+def _is_table(record: Any) -> bool:
+    """Whether a table is as `log_rows` writes it; its array is checked when it is read."""
+    if not isinstance(record, dict) or not isinstance(texts := record.get("texts", {}), dict):
         return False
-    steps, times, cells = columns.get("step"), columns.get("time"), columns["cells"].values()
-    if not _are_whole(steps) or not all(isinstance(column, list) and len(column) == len(steps) for column in cells):
+    types = record.get("types")
+    if type(record.get("count")) is not int or not isinstance(types, dict):
         return False
-    is_timed = isinstance(times, list) and len(times) == len(steps) and _are_numbers(times)
-    return is_timed and all(_is_column(column, types) for column in cells)
+    if not all(kind in ("int", "float", "bool", "text") for kind in types.values()):
+        return False
+    is_whole = texts.keys() == {name for name, kind in types.items() if kind == "text"}
+    return is_whole and all(isinstance(cells, list) and _is_column(cells, _ANY) for cells in texts.values())
 
 
 def _is_column(cells: list[Any], types: frozenset[type]) -> bool:
@@ -250,9 +247,7 @@ def _are_texts(texts: Any) -> bool:
 
 
 def _are_tables(tables: Any) -> bool:
-    return isinstance(tables, dict) and all(
-        is_table(columns, _NUMBERS if name == METRICS else _ANY) for name, columns in tables.items()
-    )
+    return isinstance(tables, dict) and all(map(_is_table, tables.values()))
 
 
 def _are_named(names: Any) -> bool:

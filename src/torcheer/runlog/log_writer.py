@@ -35,6 +35,7 @@ from torcheer.runlog.log_frames import (
     EVERYTHING,
     LAYER,
     METRICS,
+    ROWS,
     UNCUT,
     LogPlace,
     about_log,
@@ -418,8 +419,8 @@ class LogWriter:
 
 def first_step(samples: Sequence[Sample], about: Mapping[str, Any]) -> int | None:
     """The first step of what a frame holds; None if nothing in it has one."""
-    steps = [sample.step for sample in samples[:1]]  # one for all of them
-    steps += [min(rows["step"]) for table, rows in about.get("rows", {}).items() if table not in UNCUT]
+    steps = [sample.step for sample in samples if sample.layer != ROWS]
+    steps += [int(sample.array[0].min()) for sample in samples if sample.layer == ROWS and sample.variable not in UNCUT]
     steps += [alert["step"] for alert in about.get("alerts", ())]
     return min(steps, default=None)
 

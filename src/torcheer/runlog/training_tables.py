@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from torcheer.runlog.log_frames import EPOCHS, LOSSES, METRICS, STEPS, UNCUT
-from torcheer.runlog.log_openings import Row
+import numpy as np
 
-Tables = dict[str, list[Row]]
+from torcheer.runlog.log_frames import EPOCHS, LOSSES, METRICS, STEPS
+from torcheer.runlog.log_rows import Rows, join_rows
+from torcheer.runlog.tables.folded_cells import CellBlock
+
+Tables = dict[str, Rows]
 HEADS: Final[dict[str, dict[str, Any]]] = {
     "train_epoch": {"title": "Train epochs", "x": "Epoch"},
     "train_step": {"title": "Train steps", "x": "Step"},
@@ -21,15 +24,6 @@ HEADS: Final[dict[str, dict[str, Any]]] = {
 WITHOUT_STEPS: Final[dict[str, dict[str, Any]]] = {name: {"steps": False} for name in ("train_epoch", "run")}
 
 
-def tables_at(tables: Tables, step: int, epoch: int) -> Tables:
-    """The rows that hold for a run that goes on from this step and epoch."""
-
-    def holds(name: str, row: Row) -> bool:
-        return row.cells.get("epoch", 0) <= epoch if name.startswith(EPOCHS) else name in UNCUT or row.step <= step
-
-    return {name: [row for row in rows if holds(name, row)] for name, rows in tables.items()}
-
-
 def shown_tables(tables: Tables, tested: Mapping[str, Sequence[str]], pipelines: Sequence[str] = ()) -> Tables:
     """The tables of a log with those of epochs, and of steps, as one each; others stay as they are.
 
@@ -37,21 +31,26 @@ def shown_tables(tables: Tables, tested: Mapping[str, Sequence[str]], pipelines:
     `pipelines`: those that have losses, besides the ones in these tables.
     """
     shown = {name: rows for name, rows in tables.items() if not name.startswith((EPOCHS, STEPS, LOSSES))}
-    if epochs := _epochs(tables):
-        shown = {"train_epoch": epochs, **shown}
-    if steps := _steps(tables, pipelines):
+    if stages := _stages(tables):
+        epochs = join_rows([tables[f"{EPOCHS}{stage}"] for stage in stages])
+        shown = {"train_epoch": epochs.renamed({"epoch": "Epoch"}), **shown}
+    if (steps := _steps(tables, pipelines)) is not None:
         shown["train_step"] = steps
     if METRICS in shown:
-        shown[METRICS] = _one_row_a_step(shown[METRICS])
+        shown[METRICS] = shown[METRICS].by_step()
     if evaluated := _evaluations(tables, tested):
-        shown["test_epoch"] = sorted([*shown.get("test_epoch", ()), *evaluated], key=lambda row: row[:2])
+        shown["test_epoch"] = join_rows([*filter(None, [shown.get("test_epoch")]), *evaluated]).sorted()
     return shown
 
 
 def stages_of(tables: Tables) -> dict[int, list[dict[str, Any]]]:
     """The rows of epochs by stage, as a session has them."""
-    names = [name for name in tables if name.startswith(EPOCHS) and name.removeprefix(EPOCHS).isdecimal()]
-    return {int(name.removeprefix(EPOCHS)): [row.cells for row in tables[name]] for name in names}
+    return {stage: [row.cells for row in tables[f"{EPOCHS}{stage}"]] for stage in _stages(tables)}
+
+
+def _stages(tables: Tables) -> list[int]:
+    stages = (name.removeprefix(EPOCHS) for name in tables if name.startswith(EPOCHS))
+    return sorted(int(stage) for stage in stages if stage.isdecimal())
 
 
 def step_losses(tables: Tables, prefix: str = STEPS) -> list[tuple[int, Any, str, Any]]:
@@ -65,58 +64,42 @@ def step_losses(tables: Tables, prefix: str = STEPS) -> list[tuple[int, Any, str
     return sorted(losses, key=lambda loss: loss[0])
 
 
-def _epochs(tables: Tables) -> list[Row]:
-    rows = [row for stage in sorted(stages_of(tables)) for row in tables[f"{EPOCHS}{stage}"]]
-    return [
-        row._replace(cells={"Epoch" if name == "epoch" else name: cell for name, cell in row.cells.items()})
-        for row in rows
-    ]
-
-
 def loss_column(pipeline: str, pipelines: Collection[str]) -> str:
     """The column of a pipeline's losses among the steps."""
     return "loss" if len(pipelines) == 1 else f"{pipeline} loss"
 
 
-def _one_row_a_step(rows: list[Row]) -> list[Row]:
-    """Metrics of one step as one row, by step, whenever they came. Those that came twice stay two."""
-    merged: dict[int, Row] = {}
-    step_rows = list[Row]()
-    for row in rows:
-        before = merged.get(row.step)
-        if before is not None and not before.cells.keys() & row.cells.keys():
-            before.cells.update(row.cells)
-        else:
-            step_rows.append(row._replace(cells=dict(row.cells)))
-            merged[row.step] = step_rows[-1]
-    return sorted(step_rows, key=lambda row: row.step)
-
-
-def _steps(tables: Tables, known: Sequence[str]) -> list[Row]:
+def _steps(tables: Tables, known: Sequence[str]) -> Rows | None:
     """A row for each step, with a column of losses for each pipeline; epoch and batch say which samples it had."""
-    steps = [
-        (row, name.partition(prefix)[2])
-        for prefix in (LOSSES, STEPS)
-        for name, part in tables.items()
-        if name.startswith(prefix)
-        for row in part
+    parts = [(rows, name.partition(prefix)[2]) for prefix in (LOSSES, STEPS) for name, rows in tables.items()
+             if name.startswith(prefix)]  # fmt: skip
+    if not parts:
+        return None
+    pipelines = {*known, *(pipeline for _, pipeline in parts)}
+    named = [
+        rows.renamed({"epoch": "Epoch", "batch": "Batch", "loss": loss_column(pipeline, pipelines)})
+        for rows, pipeline in parts
     ]
-    pipelines = {*known, *(pipeline for _, pipeline in steps)}
-    rows: dict[int, Row] = {}
-    for logged, pipeline in sorted(steps, key=lambda step: step[0].step):
-        cells = {"Epoch": logged.cells.get("epoch")}
-        if "batch" in logged.cells:  # not in rows that a CSV file gave back
-            cells["Batch"] = logged.cells["batch"]
-        row = rows.setdefault(logged.step, Row(logged.step, 0.0, cells))
-        row.cells[loss_column(pipeline, pipelines)] = logged.cells.get("loss")
-    return list(rows.values())
+    joined = join_rows(named)
+    joined = joined.take(np.argsort(joined.steps, kind="stable"))
+    steps, first, places = np.unique(joined.steps, return_index=True, return_inverse=True)
+    if len(steps) == len(joined):
+        return joined
+    cells = {
+        name: block.take(first) if name in ("Epoch", "Batch") else block.scattered(places, len(steps))
+        for name, block in joined.cells.items()
+    }
+    return Rows(steps, joined.times[first], cells)
 
 
-def _evaluations(tables: Tables, tested: Mapping[str, Sequence[str]]) -> list[Row]:
-    rows = []
+def _evaluations(tables: Tables, tested: Mapping[str, Sequence[str]]) -> list[Rows]:
+    evaluated = []
     for stage, columns in tested.items():
-        for row in tables.get(f"{EPOCHS}{stage}", ()):
-            values = {name: row.cells[name] for name in columns if name in row.cells}
+        if (rows := tables.get(f"{EPOCHS}{stage}")) is not None:
+            values = {name: rows.cells[name] for name in columns if name in rows.cells}
             if values:
-                rows.append(row._replace(cells={"Epoch": row.cells.get("epoch"), "Batch": 0, **values}))
-    return rows
+                epochs = rows.cells.get("epoch", CellBlock.empty(len(rows)))
+                batches = CellBlock.integers(np.zeros(len(rows), np.int64))
+                own = Rows(rows.steps, rows.times, {"Epoch": epochs, "Batch": batches, **values})
+                evaluated.append(own.take(np.any([block.present() for block in values.values()], axis=0)))
+    return [rows for rows in evaluated if len(rows)]

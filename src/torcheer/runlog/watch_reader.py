@@ -18,7 +18,8 @@ from torcheer.public_names import PublicClass
 from torcheer.ranks import split_rank
 from torcheer.runlog.follow.run_end import read_end
 from torcheer.runlog.log_frames import COUNTS, STATISTICS
-from torcheer.runlog.log_reader import refuse_earlier, writers_in
+from torcheer.runlog.log_reader import WriterLog, refuse_earlier
+from torcheer.runlog.log_stream import writers_in
 from torcheer.runlog.log_writer import log_folder
 from torcheer.runlog.media.logged_samples import LoggedSamples
 from torcheer.runlog.ranks.rank_board import RankBoard, merge_alerts
@@ -26,7 +27,6 @@ from torcheer.runlog.ranks.rank_facts import name_ranks
 from torcheer.runlog.ranks.rank_values import RankValues
 from torcheer.runlog.volume.log_chunks import is_chunk
 from torcheer.runlog.watched_values import Columns, WatchedValues
-from torcheer.runlog.writer_log import WriterLog
 from torcheer.samples import Account, Alert, Key
 from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 from torcheer.terminal.streams import encodable
@@ -335,7 +335,7 @@ def open_logs(home: Path) -> dict[int, WriterLog]:
     }
     if not places:
         return {0: WriterLog(log_folder(home, WRITER))}
-    return {rank: places[rank].open() for rank in sorted(places)}
+    return {rank: WriterLog(places[rank].path) for rank in sorted(places)}
 
 
 def has_watch(home: Path) -> bool:

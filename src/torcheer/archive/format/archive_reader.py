@@ -105,6 +105,11 @@ class ArchiveStream:
 
         `reread` maps the file again, for memory that was written to.
         """
+        stored = self.stored(entry, reread=reread)
+        return unpack(entry.codec, entry.scale, entry.type, entry.shape, stored) if entry.stored else stored
+
+    def stored(self, entry: Entry, *, reread: bool = False) -> memoryview:
+        """Return the bytes of an entry as they are stored, verified."""
         if not entry.stored:
             return memoryview(bytearray())
         source = self._map(entry.segment) if reread else self.mapped(entry.segment)
@@ -113,7 +118,7 @@ class ArchiveStream:
         remote.fill(segment_paths(self.path, entry.segment)[1], entry.offset, entry.offset + entry.stored)
         stored = source[entry.offset : entry.offset + entry.stored]
         self._check(entry, stored, reread)
-        return unpack(entry.codec, entry.scale, entry.type, entry.shape, stored)
+        return stored
 
     def _check(self, entry: Entry, stored: memoryview, again: bool) -> None:
         if len(stored) != entry.stored or crc32(stored) != entry.crc32:

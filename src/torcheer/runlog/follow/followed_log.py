@@ -9,19 +9,18 @@ from typing import Any, Final
 
 from torcheer.ranks import split_rank
 from torcheer.records import garbage_collection_off
-from torcheer.runlog.follow.followed_writer import FollowedWriter, NewFrame
-from torcheer.runlog.log_frames import COUNTS, EPOCHS, LOSSES, METRICS, STATISTICS, STEPS, Frame
-from torcheer.runlog.log_openings import Row, held_rows, rows_of
-from torcheer.runlog.log_reader import column_for, head_of, refuse_earlier, tested_columns, writers_in
+from torcheer.runlog.log_frames import COUNTS, EPOCHS, LOSSES, METRICS, STATISTICS, STEPS
+from torcheer.runlog.log_reader import column_for, head_of, read_alerts, refuse_earlier, tested_columns
+from torcheer.runlog.log_rows import Rows, join_rows
+from torcheer.runlog.log_stream import LogFrame, LogStream, writers_in
 from torcheer.runlog.media.logged_samples import LoggedSample, read_samples
 from torcheer.runlog.ranks.rank_board import RankBoard, RankRow, merge_alerts
 from torcheer.runlog.ranks.rank_facts import ONE_PROCESS, RankFacts
 from torcheer.runlog.ranks.rank_steps import RankFrame, RankSteps
 from torcheer.runlog.table_records import Column, TableHead
+from torcheer.runlog.tables.folded_cells import CellBlock
 from torcheer.runlog.tables.long_table import LongTable
 from torcheer.runlog.training_tables import WITHOUT_STEPS, Tables, loss_column, shown_tables
-from torcheer.runlog.watched_values import hashes_of, histograms_of, read_statistics
-from torcheer.runlog.writer_log import note_frame, read_alerts
 from torcheer.samples import Alert, Key
 from torcheer.vocabulary.array_statistics import BINS, EDGES, TABLE
 
@@ -50,7 +49,8 @@ class FollowedLog:
         self.path = run
         self.tables: dict[str, LongTable] = {}
         self.statistics: dict[str, LongTable] = {}  # those of them that are a watched layer's
-        self._writers: dict[Path, FollowedWriter] = {}
+        self._writers: dict[Path, LogStream] = {}
+        self._identities: dict[Path, Any] = {}
         self._cleared_at: dict[tuple[Path, str], int] = {}  # of a part of a shown table, the frame that cleared it last
         self.is_behind = False  # whether there is more than the last call of `refresh` has read
         self._start()
@@ -67,7 +67,7 @@ class FollowedLog:
         self._facts: dict[Path, RankFacts] = {}  # of each rank's log
         self._boards: dict[str, RankBoard] = {}  # of each model that several ranks train
         self._merged: dict[str, RankSteps] = {}
-        self._waiting: dict[Path, NewFrame] = {}  # of several ranks, the frame that comes next
+        self._waiting: dict[Path, LogFrame] = {}  # of several ranks, the frame that comes next
         self._shows_cleared = False  # whether a table shows rows of a part that was cleared since
 
     @property
@@ -107,8 +107,8 @@ class FollowedLog:
         are_others = False
         for place in writers_in(self.path):
             known = self._writers.get(place.path)
-            if known is None or (known.place, known.identity) != (place, place.identity):
-                self._writers[place.path] = FollowedWriter(place)
+            if known is None or self._identities[place.path] != place.identity:
+                self._writers[place.path], self._identities[place.path] = LogStream(place), place.identity
                 if known is not None:
                     are_others, self._cleared_at = True, {}
         return are_others
@@ -137,14 +137,14 @@ class FollowedLog:
             if len(self.samples) > MOST_SAMPLES:
                 del self.samples[: -(MOST_SAMPLES * 3 // 4)]
 
-    def _groups(self) -> list[list[FollowedWriter]]:
+    def _groups(self) -> list[list[LogStream]]:
         """The writers, those of several ranks together."""
-        groups: dict[str, list[FollowedWriter]] = {}
+        groups: dict[str, list[LogStream]] = {}
         for writer in self._writers.values():
             groups.setdefault(split_rank(writer.place.path.name)[0], []).append(writer)
         return [*groups.values()]
 
-    def _next_frames(self, writers: list[FollowedWriter]) -> Iterator[tuple[FollowedWriter, NewFrame]]:
+    def _next_frames(self, writers: list[LogStream]) -> Iterator[tuple[LogStream, LogFrame]]:
         """Yield new frames; those of several ranks by step, so that values of one step come together."""
         if len(writers) == 1:
             yield from ((writers[0], new) for new in writers[0].new_frames())
@@ -159,47 +159,46 @@ class FollowedLog:
             waiting = [writer for writer in writers if writer.place.path in self._waiting]
             if not waiting:
                 return
-            first = min(waiting, key=lambda writer: self._waiting[writer.place.path].frame["step"] or -1)
+            first = min(waiting, key=lambda writer: self._waiting[writer.place.path].step or -1)
             yield first, self._waiting.pop(first.place.path)
 
-    def _take(self, writers: list[FollowedWriter]) -> bool:
+    def _take(self, writers: list[LogStream]) -> bool:
         """Take some frames; False once there are none."""
-        tables, statistics, count = dict[Path, Tables](), Statistics(), 0
-        for number, (writer, new) in enumerate(self._next_frames(writers)):
-            held, about = new.held, new.frame["about"]
+        tables, statistics, count = dict[Path, dict[str, list[Rows]]](), Statistics(), 0
+        for number, (writer, frame) in enumerate(self._next_frames(writers)):
             rows = tables.setdefault(writer.place.path, {})
-            for table in about.get("cleared", ()):
+            for table in frame.about.get("cleared", ()):
                 rows.pop(table, None)
-                self._clear(writer, table, new.number)
-            for table, columns in about.get("rows", {}).items():
-                if new.number <= self._cleared_at.get((writer.place.path, table), 0):
-                    continue
-                rows.setdefault(table, []).extend(held_rows(held, table, rows_of(columns)))
-                count += len(columns["step"])
-            facts = self._note_rank(writer, new.frame)
-            if "values" in about:
+                self._clear(writer, table, frame.number)
+            for table in frame.tables:
+                is_cleared = frame.number <= self._cleared_at.get((writer.place.path, table), 0)
+                if not is_cleared and (new := frame.rows(table)) is not None:
+                    rows.setdefault(table, []).append(writer.held(frame).rows(table, new))
+                    count += len(new)
+            facts = self._note_rank(writer, frame)
+            if frame.has_values():
                 merged = self._merged.setdefault(writer.place.model, RankSteps()) if facts.of > 1 else None
-                count += _add_statistics(statistics, writer, new, facts, merged)
-            self._take_facts(writer, new)
+                count += _add_statistics(statistics, writer, frame, facts, merged)
+            self._take_facts(writer, frame)
             if number >= _FRAMES_AT_ONCE or count >= _ROWS_AT_ONCE:
                 break
         else:
             number = -1
-        for path, rows in tables.items():
-            self._parts.update((path, table) for table in rows if table.startswith(_PARTS))
-            self._put_rows(self._writers[path].place.owner, rows)
+        for path, parts in tables.items():
+            self._parts.update((path, table) for table in parts if table.startswith(_PARTS))
+            self._put_rows(self._writers[path].place.owner, {table: join_rows(rows) for table, rows in parts.items()})
         self._put_statistics(statistics)
         return number >= 0
 
-    def _note_rank(self, writer: FollowedWriter, frame: Frame) -> RankFacts:
+    def _note_rank(self, writer: LogStream, frame: LogFrame) -> RankFacts:
         """Compare a rank's frame with those of others; the facts of that rank, of one process where there is one."""
         place = writer.place
-        if "rank" in frame["about"]:
-            self._facts[place.path] = RankFacts.parse(frame["about"]["rank"], place.rank)
+        if "rank" in frame.about:
+            self._facts[place.path] = RankFacts.parse(frame.about["rank"], place.rank)
             self._boards.setdefault(place.model, RankBoard()).note_rank(self._facts[place.path])
         facts = self._facts.get(place.path, ONE_PROCESS)
         if facts.of > 1:
-            note_frame(self._boards[place.model], facts.rank, frame)
+            self._boards[place.model].note_frame(facts.rank, frame)
         return facts
 
     @property
@@ -212,9 +211,8 @@ class FollowedLog:
         """The ranks of a run of several processes, compared; of several models the first one's."""
         return next((rows for board in self._boards.values() if (rows := board.rows)), [])
 
-    def _take_facts(self, writer: FollowedWriter, new: NewFrame) -> None:
-        held, archive, frame, _ = new
-        about = frame["about"]
+    def _take_facts(self, writer: LogStream, frame: LogFrame) -> None:
+        held, about = writer.held(frame), frame.about
         if "rules" in about:
             self._rules[writer.place.path] = list(about["rules"])
         for name, head in about.get("heads", {}).items():
@@ -229,7 +227,7 @@ class FollowedLog:
                 writer.place.rank, replace(alert, layer=".".join(filter(None, (writer.place.model, alert.layer))))
             )
         if "samples" in about:
-            found = read_samples(archive, frame, writer.problems.append)
+            found = read_samples(frame, writer.report)
             self.samples += [sample for sample in found if held.has(sample.step)]
 
     def _add_alert(self, rank: int, alert: Alert) -> None:
@@ -240,7 +238,7 @@ class FollowedLog:
                 return
         self.alerts += merge_alerts([(rank, alert)])
 
-    def _clear(self, writer: FollowedWriter, name: str, number: int) -> None:
+    def _clear(self, writer: LogStream, name: str, number: int) -> None:
         """Remove the rows of a table; of a part of one, by reading the log again without the part's earlier rows."""
         part = (writer.place.path, name)
         if name in self.tables:
@@ -257,8 +255,12 @@ class FollowedLog:
             return
         self._name_losses(rows)
         for name, shown in shown_tables(rows, tested_columns(self._heads), self._pipelines).items():
-            table, has_steps = self._table(name), self._heads.get(name, {}).get("steps", True)
-            table.put((row.step, _cells(row, owner, has_steps)) for row in shown)
+            table, cells = self._table(name), shown.cells
+            if owner:
+                cells = {f"{owner} {column}": block for column, block in cells.items()}
+            if self._heads.get(name, {}).get("steps", True):
+                cells = {"Step": CellBlock.integers(shown.steps)} | cells | {"Step": CellBlock.integers(shown.steps)}
+            table.put_columns(shown.steps, cells)
             table.limit(_MOST_CELLS // max(table.numbers_a_row, 1))
             self._changed.add(name)
 
@@ -296,24 +298,16 @@ class FollowedLog:
             self._changed.add(name)
 
 
-def _cells(row: Row, owner: str, has_steps: bool) -> dict[str, Any]:
-    cells = {f"{owner} {name}": cell for name, cell in row.cells.items()} if owner else row.cells
-    return {"Step": row.step} | cells | {"Step": row.step} if has_steps else cells
-
-
 def _add_statistics(
-    statistics: Statistics, writer: FollowedWriter, new: NewFrame, facts: RankFacts, merged: RankSteps | None
+    statistics: Statistics, writer: LogStream, frame: LogFrame, facts: RankFacts, merged: RankSteps | None
 ) -> int:
     """Add a row for each value of a frame to those of its layer and variable; return how many."""
-    held, archive, frame, _ = new
-    model = writer.place.model
-    read = read_statistics(archive, frame, writer.problems) if held.has(frame["step"]) else None
-    if read is None:
+    model, step, names = writer.place.model, frame.step, frame.names
+    if not writer.held(frame).has(step):
         return 0
-    names, numbers, counts = read
-    step, histograms = frame["step"], histograms_of(archive, frame)
+    numbers, counts, histograms = frame.numbers("statistics"), frame.numbers("counts"), frame.histograms()
     if merged is not None:
-        values = RankFrame(facts, step, names, numbers, counts, hashes_of(frame), histograms)
+        values = RankFrame(facts, step, names, numbers, counts, frame.hashes, histograms)
         for (layer, variable), row, totals, histogram in merged.add(values):
             cells = dict(zip(_COLUMNS, (step, *row[1:].tolist(), *totals[_COUNTED].tolist())))
             if histogram is not None:

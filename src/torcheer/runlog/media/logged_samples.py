@@ -19,6 +19,7 @@ from torcheer.archive.format.archive_reader import ArchiveStream
 from torcheer.disk import write_file
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.runlog.log_frames import decode_cell
+from torcheer.runlog.log_stream import LogFrame
 from torcheer.runlog.media.media_files import pixels_of, png_bytes, wav_bytes
 from torcheer.runlog.media.media_intake import KINDS
 from torcheer.runlog.table import Table
@@ -215,16 +216,15 @@ def _span(steps: list[int]) -> str:
     return f"{len(steps):,} steps, {steps[0]:,} to {steps[-1]:,}"
 
 
-def read_samples(
-    archive: ArchiveStream, frame: dict[str, Any], report: Callable[[str], None]
-) -> Iterator[LoggedSample]:
+def read_samples(frame: LogFrame, report: Callable[[str], None]) -> Iterator[LoggedSample]:
     """Yield the samples of a frame; what is not as torcheer writes it is reported and left out."""
-    entries = {(entry.layer, entry.variable, entry.item): entry for entry in frame["entries"]}
-    for record in frame["about"].get("samples", ()):
+    for record in frame.about.get("samples", ()):
         try:
-            entry = entries[record["name"], record["kind"], record["item"]]
+            entry = frame.entry(record["name"], record["kind"], record["item"])
+            if entry is None:
+                raise LookupError(record["name"])
             if entry.variable not in KINDS:
                 raise ValueError(f"no kind {entry.variable[:40]!r}")
-            yield LoggedSample(archive, entry, int(frame["step"]), record)
+            yield LoggedSample(frame.archive, entry, int(frame.step), record)
         except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            report(f"step {frame['step']}: a sample cannot be read: {type(error).__name__}: {str(error)[:200]}")
+            report(f"step {frame.step}: a sample cannot be read: {type(error).__name__}: {str(error)[:200]}")

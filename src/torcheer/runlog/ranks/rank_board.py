@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
 
+from torcheer.runlog.log_frames import METRICS
+from torcheer.runlog.log_stream import LogFrame
 from torcheer.runlog.ranks.rank_facts import RankFacts, are_comparable, name_ranks
 from torcheer.samples import Alert
 from torcheer.terminal import first_names
@@ -78,6 +80,15 @@ class RankBoard:
         """Take that a rank has logged something of a step."""
         known = self._ranks[rank]
         known.step = max(known.step, step)
+
+    def note_frame(self, rank: int, frame: LogFrame) -> None:
+        """Take the times and the hashes in a frame of a rank's log."""
+        for row in frame.rows(METRICS) or () if METRICS in frame.tables else ():
+            self.note_metrics(rank, row.step, row.cells)
+        if frame.about.get("values"):
+            self.note_step(rank, frame.step)
+        if hashes := frame.hashes:
+            self.note_hashes(rank, frame.step, frame.about["values"], hashes)
 
     def note_metrics(self, rank: int, step: int, cells: Mapping[str, Any]) -> None:
         """Take the times of a step."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
 from torcheer.ranks import assemble
-from torcheer.runlog.log_frames import COUNTS, STATISTICS
+from torcheer.runlog.log_frames import COLUMNS, COUNTS, STATISTICS
 from torcheer.runlog.ranks.rank_facts import RankFacts, name_ranks
 from torcheer.runlog.ranks.rank_merge import merge_statistics
 from torcheer.runlog.watched_values import WatchedValues
@@ -37,7 +37,7 @@ class RankValues(WatchedValues):
                 self._sources.append(sources)
                 steps.append(step)
         self.steps = np.array(steps, np.int64)
-        self.statistics, self.counts = self._merged()
+        self._merged = dict(zip(COLUMNS, self._merge()))
 
     def _by_step(self, key: Key) -> dict[int, list[_Source]]:
         """Where the parts of a key are, at each step; of replicas the first rank's."""
@@ -56,15 +56,20 @@ class RankValues(WatchedValues):
             name[3] = list(shard.whole)
         return name
 
-    def _merged(self) -> tuple[Array, Array]:
+    def _merge(self) -> tuple[Array, Array]:
         if not self._sources:
             return np.empty((0, len(STATISTICS))), np.empty((0, len(COUNTS)), np.int64)
-        sources = [source for parts in self._sources for source in parts]
-        statistics = np.stack([self._ranks[rank][1].statistics[place] for rank, place in sources])
-        counts = np.stack([self._ranks[rank][1].counts[place] for rank, place in sources])
-        return merge_statistics(
-            statistics, counts, np.repeat(np.arange(len(self._sources)), [*map(len, self._sources)])
-        )
+        ranks, places = np.array([source for parts in self._sources for source in parts]).T
+        numbers = [np.empty((len(places), len(STATISTICS))), np.empty((len(places), len(COUNTS)), np.int64)]
+        for rank in np.unique(ranks).tolist():
+            for kind, merged in zip(COLUMNS, numbers):
+                merged[ranks == rank] = self._ranks[rank][1].numbers(kind, places[ranks == rank])
+        groups = np.repeat(np.arange(len(self._sources)), [*map(len, self._sources)])
+        return merge_statistics(numbers[0], numbers[1], groups)
+
+    def numbers(self, kind: str, places: Array) -> Array:
+        """The `statistics` or `counts` of some values, a row each."""
+        return self._merged[kind][places]
 
     def histogram(self, place: int) -> Array:
         """The histogram of a value: the sum of its parts'."""
@@ -89,7 +94,7 @@ class RankValues(WatchedValues):
     def kept(self, place: int) -> Array:
         """The whole array: of shards all of them; a scalar is the ranks' mean."""
         if self.is_scalar(place):
-            return np.array(self.statistics[place, STATISTICS.index("mean")])
+            return np.array(self._number("mean", place))
         layer, variable = self.names[place][:2]
         what = f"{layer} ({variable}) of step {self.steps[place]}"
         sources = [(rank, own) for rank, own in self._sources[place] if self._ranks[rank][1].keeps(own)]

@@ -39,8 +39,54 @@ class CellBlock:
         """Take missing cells."""
         return cls(np.zeros(count), np.zeros(count, np.uint8))
 
+    @classmethod
+    def floats(cls, numbers: Array, missing: Array) -> CellBlock:
+        """Take float64; those at `missing` are none."""
+        return cls(numbers, np.where(missing, _MISSING, _FLOAT).astype(np.uint8))
+
+    @classmethod
+    def integers(cls, numbers: Array, missing: Array | None = None, *, is_bool: bool = False) -> CellBlock:
+        """Take int64; those at `missing` are none."""
+        missing = np.zeros(len(numbers), bool) if missing is None else missing
+        kept = np.where(missing, 0, numbers)
+        if len(kept) and (kept.max() >= _EXACT or kept.min() <= -_EXACT):
+            return cls.of([None if gone else number for number, gone in zip(kept.tolist(), missing.tolist())])
+        return cls(kept.astype(np.float64), np.where(missing, _MISSING, _BOOL if is_bool else _INT).astype(np.uint8))
+
     def __len__(self) -> int:
         return len(self.kinds) if self.objects is None else len(self.objects)
+
+    def present(self) -> Array:
+        """Which cells are not missing."""
+        if self.objects is not None:
+            return np.array([cell is not None for cell in self.objects], bool)
+        present: Array = self.kinds != _MISSING
+        return present
+
+    def as_floats(self) -> Array:
+        """The cells as float64; of numbers and missing ones, which are NaN."""
+        if self.objects is not None:
+            return np.array([np.nan if cell is None else cell for cell in self.objects], np.float64)
+        return np.where(self.kinds == _MISSING, np.nan, self.numbers)
+
+    def types(self) -> set[type]:
+        """The types of the cells that are not missing; `list` for tensors."""
+        if self.objects is not None:
+            return {list if isinstance(cell, np.ndarray) else type(cell) for cell in self.objects} - {type(None)}
+        return {_TYPES[kind] for kind in np.unique(self.kinds).tolist() if kind != _MISSING}
+
+    def tensor_shape(self) -> tuple[int, ...]:
+        """The shape of its first tensor; of lists of different lengths, that of their list."""
+        objects = self.objects if self.objects is not None else ()
+        first = next((cell for cell in objects if isinstance(cell, list | np.ndarray)), None)
+        return () if first is None else shape_of(first)
+
+    def scattered(self, target: Array, count: int) -> CellBlock:
+        """Cells put where `target` says, of so many; missing ones leave their place to others."""
+        present = self.present()
+        places = np.full(count, len(self), np.int64)
+        places[target[present]] = np.flatnonzero(present)
+        return join_cells(self, CellBlock.empty(1)).take(places)
 
     def part(self, start: int, end: int) -> CellBlock:
         """Take some of the cells."""
@@ -65,7 +111,11 @@ class CellBlock:
             return list(numbers.tolist())
         if (kinds == _INT).all():
             return list(numbers.astype(np.int64).tolist())
-        return [_AS_GIVEN[kind](number) for number, kind in zip(numbers.tolist(), kinds.tolist())]
+        cells: list[Any] = numbers.tolist()
+        for kind in (_MISSING, _INT, _BOOL):
+            for place in np.flatnonzero(kinds == kind).tolist():
+                cells[place] = None if kind == _MISSING else _TYPES[kind](cells[place])
+        return cells
 
     def take(self, places: Array) -> CellBlock:
         """Take the cells at these places."""
@@ -81,12 +131,12 @@ class CellBlock:
                     objects[place] = None
 
 
-def join_cells(first: CellBlock, second: CellBlock) -> CellBlock:
+def join_cells(*blocks: CellBlock) -> CellBlock:
     """Put cells behind others."""
-    if first.objects is None and second.objects is None:
-        numbers, kinds = zip((first.numbers, first.kinds), (second.numbers, second.kinds))
+    if all(block.objects is None for block in blocks):
+        numbers, kinds = zip(*((block.numbers, block.kinds) for block in blocks))
         return CellBlock(np.concatenate(numbers), np.concatenate(kinds))
-    objects = np.concatenate([first.as_objects(), second.as_objects()])
+    objects = np.concatenate([block.as_objects() for block in blocks])
     return CellBlock(np.empty(0), np.empty(0, np.uint8), objects)
 
 
@@ -145,4 +195,12 @@ def _kind(cell: Any) -> int | None:
     return {float: _FLOAT, bool: _BOOL}.get(type(cell))
 
 
-_AS_GIVEN: Final[tuple[Any, ...]] = (lambda number: None, int, float, bool)
+def shape_of(cell: Any) -> tuple[int, ...]:
+    """The shape of a tensor; of lists of different lengths, that of their list."""
+    try:
+        return np.shape(cell)
+    except ValueError:
+        return (len(cell),)
+
+
+_TYPES: Final[tuple[type, ...]] = (type(None), int, float, bool)

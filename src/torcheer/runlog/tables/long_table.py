@@ -8,15 +8,17 @@ from itertools import islice
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torcheer.runlog.table_records import Column, TableHead, TableRows
-from torcheer.runlog.tables.folded_cells import CellBlock, fold_cells, join_cells, plain_cell
+from torcheer.runlog.tables.folded_cells import CellBlock, fold_cells, join_cells, plain_cell, shape_of
 
 MOST_ROWS: Final = 100_000
 _LEAST_ROWS: Final = 100
 _MOST_CHANGES: Final = 64
 _RECENT: Final = 250  # rows at the end that are never folded; up to twice as many are there
 
+Array = NDArray[Any]
 Describe = Callable[[str, set[type], tuple[int, ...]], Column]  # of a column's name, the types and shape of its cells
 
 
@@ -101,6 +103,28 @@ class LongTable:
         while len(self._recent) >= 2 * recent:
             self._fold_oldest(recent)
 
+    def put_columns(self, steps: Array, cells: Mapping[str, CellBlock]) -> None:
+        """Add rows by column; those that would be folded at once are never rows."""
+        recent = min(_RECENT, self._most // 8 * 2)
+        is_sorted = not self._merges or (
+            bool((np.diff(steps) > 0).all()) and (not self._recent or self._recent[-1][0] < steps[0])
+        )
+        if len(steps) < 2 * recent or not is_sorted or not cells:
+            columns = zip(*(block.tolist(0, len(steps)) for block in cells.values())) if cells else [()] * len(steps)
+            self.put((step, _without_missing(cells, row)) for step, row in zip(steps.tolist(), columns))
+            return
+        if self._note_columns(cells):
+            self._make_head()
+        before = {name: CellBlock.of([row.get(name) for _, row in self._recent]) for name in self._types}
+        every = _joined(before, cells) if self._recent else dict(cells)
+        all_steps = [*(step for step, _ in self._recent), *steps.tolist()]
+        place = 0
+        while len(all_steps) - place >= 2 * recent:
+            self._fold(_part(every, place, place + recent))
+            place += recent
+        columns = zip(*(every[name].tolist(place, len(all_steps)) for name in every))
+        self._recent = [(step, _without_missing(every, row)) for step, row in zip(all_steps[place:], columns)]
+
     def amend(self, step: int, cells: dict[str, Any]) -> bool:
         """Put other cells in place of those of a step's row; False if it is none of the recent ones."""
         place = next((place for place in range(len(self._recent) - 1, -1, -1) if self._recent[place][0] <= step), -1)
@@ -154,7 +178,18 @@ class LongTable:
                 types.add(type(cell))
                 changed = True
                 if isinstance(cell, list | np.ndarray):
-                    self._shapes.setdefault(name, _shape(cell))
+                    self._shapes.setdefault(name, shape_of(cell))
+        return changed
+
+    def _note_columns(self, cells: Mapping[str, CellBlock]) -> bool:
+        """Note the types of columns; True if they change what is said of them."""
+        self._layout, changed = (), False
+        for name, block in cells.items():
+            known, types = self._types.setdefault(name, set()), block.types()
+            changed = changed or not types <= known or not known
+            known |= types
+            if list in types:
+                self._shapes.setdefault(name, block.tensor_shape())
         return changed
 
     def _make_head(self) -> None:
@@ -188,7 +223,11 @@ class LongTable:
     def _fold_oldest(self, count: int) -> None:
         """Move the oldest of the recent rows to the pairs."""
         moved, self._recent = [cells for _, cells in self._recent[:count]], self._recent[count:]
-        rows = {name: CellBlock.of([cells.get(name) for cells in moved]) for name in self._types}
+        self._fold({name: CellBlock.of([cells.get(name) for cells in moved]) for name in self._types})
+
+    def _fold(self, rows: dict[str, CellBlock]) -> None:
+        """Move rows, an even number of them, to the pairs."""
+        count = _length(rows)
         if self._rows_a_pair == 2:
             self._extend_pairs(rows)
         else:
@@ -283,12 +322,8 @@ def _same(before: Any, cell: Any) -> bool:
     return before is None or before is cell or before == cell or (before != before and cell != cell)
 
 
-def _shape(cell: Any) -> tuple[int, ...]:
-    """The shape of a tensor; of lists of different lengths, that of their list."""
-    try:
-        return np.shape(cell)
-    except ValueError:
-        return (len(cell),)
+def _without_missing(names: Iterable[str], row: Iterable[Any]) -> dict[str, Any]:
+    return {name: cell for name, cell in zip(names, row) if cell is not None}
 
 
 def _length(blocks: Mapping[str, CellBlock]) -> int:

@@ -19,7 +19,7 @@ from torcheer.archive import Archive, Entry, Writer
 from torcheer.archive.recovery import CopiedValues
 from torcheer.disk import replacing
 from torcheer.errors import TorcheerError
-from torcheer.runlog.log_frames import COUNTS, LAYER, Frame, number_columns
+from torcheer.runlog.log_frames import COUNTS, LAYER, ROWS, Frame, known_columns
 
 _NAME: Final = re.compile(r"(.+)~(\d+)(?:\.(\d+))?")
 _STRIPPED: Final = ("values", "columns", "hashes")
@@ -106,7 +106,9 @@ def thin(chunk: Chunk, log: Path, protected: set[int]) -> Chunk:
     with replacing(log.with_name(name)) as part, Writer(part, about=archive.about, codec=values.codec) as writer:
         for frame in archive.frames:
             if frame["step"] in left_out and "values" in frame["about"]:
-                writer.step([], **{name: fact for name, fact in frame["about"].items() if name not in _STRIPPED})
+                rows = [entry for entry in frame["entries"] if entry.layer == ROWS]
+                about = {name: fact for name, fact in frame["about"].items() if name not in _STRIPPED}
+                writer.step(values.samples(rows), **about)
             else:
                 writer.step(values.samples(frame["entries"]), **frame["about"])
     shutil.rmtree(chunk.path, ignore_errors=True)
@@ -118,7 +120,7 @@ def _sparse_looks(archive: Archive, protected: set[int], every: int) -> set[int]
     left_out, kept = set[int](), set(protected)
     for frame in archive.frames:
         step, entries = frame["step"], {entry.variable: entry for entry in frame["entries"] if entry.layer == LAYER}
-        if "samples" in frame["about"] or len(entries) < len(frame["entries"]):
+        if "samples" in frame["about"] or any(entry.layer not in (LAYER, ROWS) for entry in frame["entries"]):
             kept.add(step)
         if "values" in frame["about"]:
             (kept if _stays(archive, frame, entries.get("counts"), every) else left_out).add(step)
@@ -128,10 +130,12 @@ def _sparse_looks(archive: Archive, protected: set[int], every: int) -> set[int]
 def _stays(archive: Archive, frame: Frame, entry: Entry | None, every: int) -> bool:
     """Whether a look is an n-th one, or has numbers that are not finite; a damaged one stays as it is."""
     try:
-        counts = number_columns(frame, "counts", archive.array(entry)) if entry is not None else None
-        if counts is None:
-            return True
+        counts = (
+            known_columns(frame["about"], "counts", archive.array(entry))
+            if entry is not None
+            else np.zeros((1, len(COUNTS)))
+        )
         is_bad = np.any(counts[:, _BAD] > 0) or np.any(counts[:, _FINITE] == 0)
         return bool(is_bad or counts[0, _SEEN] % every == 0)
-    except (TorcheerError, IndexError):
+    except (TorcheerError, LookupError):
         return True

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torcheer.errors import TorcheerError
 from torcheer.runlog.log_reader import RunLog
 from torcheer.runlog.tables.long_table import ShownTable
-from torcheer.runlog.tables.metric_columns import metric_columns
 from torcheer.studio.runs.foreign_run import FOREIGN, read_foreign
 from torcheer.studio.runs.run_facts import series_of
 from torcheer.studio.runs.run_index import RunIndex
@@ -84,9 +83,9 @@ class RunCurves:
 def read_curves(path: Path, kind: str, series: Sequence[str]) -> dict[str, Curve]:
     """Read series of a run: metrics by themselves where the log allows it, else with all of its tables."""
     if kind == "run":
-        columns = metric_columns(path, series)
+        columns = RunLog(path).curves(series)
         if columns is not None and all(name in columns for name in series):
-            return {name: _curve("Step", steps, cells) for name, (steps, cells) in columns.items()}
+            return {name: Curve("Step", steps.astype(float), cells) for name, (steps, cells) in columns.items()}
     return curves_of(tables_at(path, kind), series)
 
 

@@ -18,7 +18,6 @@ from torcheer.runlog.log_frames import METRICS
 from torcheer.runlog.log_reader import RunLog, is_long
 from torcheer.runlog.run_tables import summary_at, summary_of
 from torcheer.runlog.tables.long_table import ShownTable
-from torcheer.runlog.tables.metric_columns import last_metrics
 from torcheer.studio.runs.foreign_run import EVENTS, LIGHTNING, read_foreign
 from torcheer.studio.runs.run_notes import RunNotes, read_notes
 from torcheer.studio.sources.recordings import KIND
@@ -70,12 +69,12 @@ def read_facts(path: Path, kind: str, check: Callable[[Path], object] | None = N
 def _read_run(path: Path, facts: RunFacts) -> None:
     facts.config, facts.made_by = config_at(path / "spec.json"), _made_by(path)
     facts.outcome = read_end(path).status.replace("done", "")
-    metrics = None if (path / "metrics").is_dir() or is_long(path) else last_metrics(path)
+    log = RunLog(path)
+    metrics = None if log.has_training or is_long(path) else log.last_numbers()
     if metrics:
         facts.results = _plain_results(metrics)
         facts.summary = plural(int(facts.results["Step"]), "step")
         return
-    log = RunLog(path)
     if is_long(path):
         facts.results, facts.summary = last_numbers(log.tail(_TAIL_ROWS)), summary_at(path)
         return
@@ -84,13 +83,13 @@ def _read_run(path: Path, facts: RunFacts) -> None:
     facts.problem = next(iter(log.problems), "")[:_MOST_TEXT]
 
 
-def _plain_results(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+def _plain_results(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """What `last_numbers` says of a run that has logged nothing but metrics."""
     results = {"Step": float(max(cells["Step"] for cells in metrics.values()))}
     for table, cells in metrics.items():
         for name, cell in cells.items():
-            if type(cell) in (int, float) and name not in _COUNTERS:
-                results[name if table in _PLAIN else f"{table}/{name}"] = float(cell)
+            if name not in _COUNTERS:
+                results[name if table in _PLAIN else f"{table}/{name}"] = cell
     return results
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torcheer.archive import Archive, Writer
+from torcheer.archive.verification import open_intact
 from torcheer.control.control_records import Parameter, State
 from torcheer.control.loop_messages import AlertSeen, Moment
 from torcheer.disk import explain_write_errors, replacing
@@ -19,7 +20,6 @@ from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerE
 from torcheer.network.network_records import Net
 from torcheer.records import Sample
 from torcheer.runlog.table_records import TableHead, TableRows
-from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.connections.messages import Recording
 from torcheer.studio.sources.moment_queries import OF_WEIGHTS, Reasons, Store, Values
 from torcheer.studio.sources.stored_moments import StoredMoments

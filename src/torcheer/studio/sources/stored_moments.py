@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.archive import Archive, Entry
+from torcheer.archive.verification import open_intact
 from torcheer.control.loop_messages import Moment
 from torcheer.errors import TorcheerError
 from torcheer.network.network_records import Layer, Network, full_name
-from torcheer.runlog.writer_log import open_intact
 from torcheer.studio.files.checkpoint_weights import Checkpoints
 from torcheer.studio.sources.moment_queries import Reasons, RecordedValue, Values
 from torcheer.studio.tensors.numpy_code import Opening

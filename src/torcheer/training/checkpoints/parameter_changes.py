@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import TorcheerError
@@ -10,6 +10,7 @@ from torcheer.training.observe.metric_csv import replace_csv
 
 if TYPE_CHECKING:
     from torcheer.control.parameter_form import ParameterChange
+    from torcheer.runlog.log_rows import Row
     from torcheer.training.observe.training_log import TrainingLog
     from torcheer.training.session import Session
     from torcheer.training.session_parts import Place
@@ -46,7 +47,7 @@ class ChangeLog:
     def resume(self, applied: int | None, step: int) -> None:
         """Continue after a checkpoint that holds the first `applied` changes; None: all up to its step."""
         if self._log is not None:
-            rows = self._log.tables().get("changes", [])
+            rows: Iterable[Row] = self._log.tables().get("changes", ())
             names = ("Epoch", *COLUMNS[2:])
             self._rows = [[row.step, *(row.cells.get(name) for name in names)] for row in rows]
         if applied is None:  # a checkpoint of torcheer 0.1, written right after each change

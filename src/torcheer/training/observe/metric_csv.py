@@ -16,7 +16,8 @@ from typing import Any
 
 from torcheer.disk import append, write_file
 from torcheer.runlog.log_frames import EPOCHS, STEPS
-from torcheer.runlog.log_openings import Row
+from torcheer.runlog.log_rows import Row
+from torcheer.runlog.log_rows import Rows as LoggedRows
 from torcheer.runlog.table_cells import cell_of
 from torcheer.runlog.training_tables import Tables
 
@@ -86,17 +87,17 @@ def columns_of(rows: Rows) -> list[str]:
 
 def csv_tables(directory: Path) -> Tables:
     """The rows of a session's files, by the names that they have in its log: epochs, steps, changed parameters."""
-    folder, tables = directory / "metrics", Tables()
+    folder, tables = directory / "metrics", dict[str, list[Row]]()
     stages = [path for path in folder.glob("*.csv") if path.stem.isdecimal()]
     for path in sorted(stages, key=lambda path: int(path.stem)):
         tables[f"{EPOCHS}{int(path.stem)}"] = [Row(0, 0.0, row) for row in _read(path)]
     for row in _counted(folder / "steps.csv"):
         step, pipeline = row.pop("step"), row.pop("pipeline", None)
         tables.setdefault(f"{STEPS}{pipeline}", []).append(Row(step, 0.0, row))
-    changes = [
-        Row(row.pop("step"), 0.0, {"Epoch": row.pop("epoch"), **row}) for row in _counted(folder / "changes.csv")
-    ]
-    return tables | ({"changes": changes} if changes else {})
+    for row in _counted(folder / "changes.csv"):
+        step, epoch = row.pop("step"), row.pop("epoch")
+        tables.setdefault("changes", []).append(Row(step, 0.0, {"Epoch": epoch, **row}))
+    return {name: LoggedRows.of(rows) for name, rows in tables.items()}
 
 
 def _counted(path: Path) -> list[dict[str, Any]]:

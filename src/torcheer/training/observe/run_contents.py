@@ -177,9 +177,8 @@ def _logged_tables(directory: Path, of_training: Container[str]) -> list[str]:
 
 
 def _samples(directory: Path) -> list[str]:
-    """List what was logged beside numbers; that needs the whole log, unless nothing was."""
-    log = RunLog(directory)
-    return format_table(log.samples.lines(), left=3) if log.may_have_samples else []
+    """List what was logged beside numbers."""
+    return format_table(RunLog(directory).samples.lines(), left=3)
 
 
 def _rounded(cell: str) -> str:

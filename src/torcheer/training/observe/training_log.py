@@ -11,13 +11,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError, reason_of
 from torcheer.runlog.log_frames import EPOCHS, LOSSES, STEPS
-from torcheer.runlog.log_reader import TRAIN
+from torcheer.runlog.log_reader import TRAIN, WriterLog
+from torcheer.runlog.log_rows import join_rows
+from torcheer.runlog.log_stream import Held
 from torcheer.runlog.log_writer import LogWriter, begin_anew, log_folder
 from torcheer.runlog.table_records import TableHead
-from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, stages_of, step_losses, tables_at
-from torcheer.runlog.writer_log import WriterLog
+from torcheer.runlog.training_tables import HEADS, WITHOUT_STEPS, Tables, stages_of, step_losses
 from torcheer.samples import Alert
 from torcheer.training.checkpoints.earlier_runs import earlier_results
 from torcheer.training.loop.events import StepDone
@@ -68,7 +71,7 @@ class TrainingLog:
 
     def last_losses(self, step: int) -> dict[str, list[float]]:
         """The losses of each pipeline that the log has up to a step, oldest first; about the last thousand."""
-        tables, losses = tables_at(self.tail(_RECENT), step, 0), dict[str, dict[int, float]]()
+        tables, losses = _at(self.tail(_RECENT), step, 0), dict[str, dict[int, float]]()
         for number, _, pipeline, loss in (*step_losses(tables), *step_losses(tables, LOSSES)):
             if isinstance(loss, float):
                 losses.setdefault(pipeline, {})[number] = loss
@@ -81,7 +84,7 @@ class TrainingLog:
     def rows_at(self, place: Mapping[str, Any], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
         """The rows of epochs of a checkpoint that counts them; from the CSV files where the log has lost them."""
         for tables in (self.tables(), csv_tables(self.directory)):
-            stages = stages_of(tables_at(tables, place["step"], place["epoch"]))
+            stages = stages_of(_at(tables, place["step"], place["epoch"]))
             if [len(stages.get(stage, ())) for stage in range(len(counts))] == list(counts):
                 return [stages.get(stage, []) for stage in range(len(counts))]
         raise ArchiveDamaged(f"{self._path} has not the rows of its {place['epoch']} epochs, nor have the CSV files")
@@ -91,9 +94,9 @@ class TrainingLog:
     def begin(self, place: Mapping[str, Any], stages: Stages) -> None:
         """Go on from a place with these rows of epochs: what came after it is cut off, here and in the files."""
         log = WriterLog(self._path)
-        lost = tables_at(self._lost(log), place["step"], place["epoch"])
+        lost = _at(self._lost(log), place["step"], place["epoch"])
         before = _joined(log.tables, lost)
-        held = tables_at(before, place["step"], place["epoch"])
+        held = _at(before, place["step"], place["epoch"])
         if not log.problems and (count := sum(map(len, lost.values()))):
             text = f"the log in {self._path} was cut: of the rows that it lost, {count} come from the CSV files"
             self.problems.append(text)
@@ -125,11 +128,12 @@ class TrainingLog:
 
         One that was not ended may have been cut where a frame ends, and then seems intact.
         """
+        tables = log.tables  # reading them finds what was damaged
         if log.sealed and not log.problems:
             return {}
         files = {name: rows for name, rows in csv_tables(self.directory).items() if not name.startswith(EPOCHS)}
-        known = {name: {row.step for row in log.tables.get(name, ())} for name in files}
-        return {name: [row for row in rows if row.step not in known[name]] for name, rows in files.items()}
+        known: dict[str, Any] = {name: tables[name].steps if name in tables else [] for name in files}
+        return {name: rows.take(~np.isin(rows.steps, known[name])) for name, rows in files.items()}
 
     def begin_anew(self) -> None:
         """Begin a run from its first step: nothing that was written here before holds."""
@@ -305,11 +309,19 @@ class TrainingLog:
             return writer.alert(alert)
 
 
+def _at(tables: Tables, step: int, epoch: int) -> Tables:
+    """The rows that hold for a run that goes on from this step and epoch."""
+    return {name: Held(step, epoch).rows(name, rows) for name, rows in tables.items()}
+
+
 def _joined(tables: Tables, more: Tables) -> Tables:
     """Rows of both, by step."""
-    return tables | {
-        name: sorted([*tables.get(name, ()), *rows], key=lambda row: row.step) for name, rows in more.items() if rows
-    }
+    joined = dict(tables)
+    for name, rows in more.items():
+        if len(rows):
+            both = join_rows([tables[name], rows]) if name in tables else rows
+            joined[name] = both.take(np.argsort(both.steps, kind="stable"))
+    return joined
 
 
 def _step_cells(event: StepDone, loss: float) -> dict[str, Any]:
