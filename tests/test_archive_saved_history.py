@@ -208,6 +208,7 @@ def change(about: Any, way: list[Any], value: Any) -> None:
         (["ops", "parents", "of"], [[[99, 0, [0]]]]),
         (["ops", "parents", "of"], [[[1, -1, [0]]]]),
         (["ops", "parents", "of"], [["x"]]),
+        (["ops", "site", "of", 0], {"$": "tuple", "v": [["f", 1]]}),
         (["ops", "parents", "of"], [[[1.0, 0, [0]]]]),
         (["ops", "settings", "of"], [{"$": "os.system", "v": "true"}]),
         (["ops", "settings", "of"], [{"$": "tuple"}]),

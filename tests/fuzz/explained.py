@@ -28,7 +28,7 @@ _ON_PURPOSE: Final = (
      "-0 is a whole number to Python's JSON, and half of a pair a character"),
     ("config-yaml", r"^it is read; .*(expected a mapping node, but found seq|month must be|yaml.org,2002:value)",
      "a tag that says what a value is not is left out; the value is what it looks like, a date a text"),
-    ("config-yaml", r"the reference .*'[0-9.]+[eE]-?[0-9]+'", "1e-3 is a number here, as YAML 1.2 has it"),
+    ("config-yaml", r"the reference .*'[0-9.]+[eE][-+]?[0-9]+'", "1e-3 is a number here, as YAML 1.2 has it"),
     ("config-toml", r"datetime", "dates of TOML are texts here, as those of YAML are"),
     ("events", r"^\.rows: .*(.)\1{5000}", "of a name, 65,536 characters are read"),
     ("events", r"^it is read; .*(bad UTF-8|Wire format was corrupt|DType|cannot reshape|OverflowError|MemoryError)",

@@ -135,12 +135,19 @@ def _collect(value: Any, name: str, tensors: dict[str, Any], seen: set[int]) -> 
 def read_config(path: Path) -> Any:
     """The values of a config, by Python's own readers and PyYAML."""
     import json
+    import re
     import tomllib
 
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """PyYAML's, with the numbers of YAML 1.2: 1e5 is one."""
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9.]*[eE][-+]?[0-9]+$"), list("-+0123456789")
+    )
     text = path.read_text("utf-8")
-    parse = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}[path.suffix]
+    parse = {".json": json.loads, ".toml": tomllib.loads, ".yaml": lambda text: yaml.load(text, Loader)}[path.suffix]
     return {"data": repr(_with_dates_as_texts(parse(text)))}
 
 

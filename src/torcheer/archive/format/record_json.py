@@ -248,6 +248,8 @@ def _ops_from_columns(stored: dict[str, Any], records: dict[str, list[Any]]) -> 
             distinct = [_field_from_json(field.name, value, records) for value in values["of"]]
             if not all(isinstance(value, _REPEATED_FIELDS[field.name]) for value in distinct):
                 raise ValueError(f"{field.name} of an operation is {_REPEATED_FIELDS[field.name]}")
+            if field.name == "site":
+                list(map(hash, distinct))  # a layer is found by it
             indices = values["at"]
             if type(indices) is int and indices == len(columns[0]):
                 indices = [0] * indices  # all ops share one value
