@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import shutil
 import signal
 import threading
@@ -18,6 +19,7 @@ from seams import BINS, FollowedLog, LogWriter, RunLog, TableHead, decode_cell, 
 from waiting import wait_until
 
 from torcheer.archive import Archive
+from torcheer.inspector import open_watch
 from torcheer.records import Sample
 from torcheer.samples import Alert, Delivery
 
@@ -275,3 +277,38 @@ def test_a_log_that_was_cut_goes_on_in_another_archive_and_says_so_once(tmp_path
     for tables in (RunLog(tmp_path).tables(), followed.tables):
         assert tables["train_step"].columns["Step"] == [0, 1, 2, 3, 4, 5]
     assert RunLog(tmp_path).problems and followed.problems
+
+
+# Damage
+
+
+def contents(run: Path) -> tuple[dict[str, Any], list[str]]:
+    """What each reader gives of a run, and what they say was lost."""
+    log, followed, watched = RunLog(run), FollowedLog(run), open_watch(run)
+    catch_up(followed)
+    found: dict[str, Any] = {f"whole {name}": repr(table.columns) for name, table in log.tables().items()}
+    found |= {f"followed {name}": repr(dict(table.columns)) for name, table in followed.tables.items()}
+    found |= {str(key): repr(watched[key].table()) for key in watched}
+    return found, [*log.problems, *followed.problems, *watched.problems]
+
+
+def test_no_flipped_byte_of_a_log_is_read_in_silence(tmp_path: Path) -> None:
+    log, draw = writer(tmp_path / "run", "watch"), random.Random(0)
+    for step in range(6):
+        log.value(Delivery(Sample(step, "layer", "output", array=np.arange(8.0) * step)), statistics_of(np.arange(8.0)))
+        log.value(Delivery(Sample(step, "loss", "metric", array=np.array(0.5 * step))), statistics_of(0.5))
+        log.row("other", {"a": step, "text": f"x{step}", "late": None if step % 2 else 1.5}, step)
+        log.commit()
+    log.close()
+    intact, problems = contents(tmp_path / "run")
+    assert problems == [] and len(intact) == 7
+    files = sorted(file for file in (tmp_path / "run" / "log" / "watch").iterdir() if file.name != "LOCK")
+    for _ in range(60):
+        shutil.copytree(tmp_path / "run", tmp_path / "damaged")
+        (file,) = draw.choices(files, [file.stat().st_size for file in files])
+        data = bytearray(file.read_bytes())
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        (tmp_path / "damaged" / "log" / "watch" / file.name).write_bytes(data)
+        found, problems = contents(tmp_path / "damaged")
+        assert problems or found == intact
+        shutil.rmtree(tmp_path / "damaged")
