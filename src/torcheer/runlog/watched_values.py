@@ -121,7 +121,10 @@ class WatchedValues:
         names = [self.names[place] for place in places]
         columns: Columns = {"step": self.steps[places].tolist()}
         columns["layer"], columns["variable"] = [name[0] for name in names], [name[1] for name in names]
-        columns |= {name: self.column(name, places).tolist() for name in (*STATISTICS, *COUNTS[:-1])}
+        for kind, known in COLUMNS.items():
+            columns |= dict(zip(known, self.numbers(kind, places).T.tolist()))
+        columns["finite"] = self.column("finite", places).tolist()
+        del columns["binned"]
         columns["type"], columns["shape"] = [name[2] for name in names], [list(name[3]) for name in names]
         columns["device"] = [name[4] if len(name) > 4 else "cpu" for name in names]
         columns["message"] = [name[5] if len(name) > 5 else "" for name in names]
