@@ -387,6 +387,7 @@ FULL = """
 import resource, sys
 from torcheer.archive import export, import_from
 from torcheer.errors import CannotWrite
+sys.dont_write_bytecode = True  # or half a .pyc is left of what is imported from here on
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 try:
     (export if sys.argv[1] == "export" else import_from)(sys.argv[2], sys.argv[3])

@@ -205,6 +205,7 @@ def test_a_full_disk_is_an_error_and_keeps_the_frames_that_fitted(tmp_path: Path
 import resource, sys
 import numpy as np
 from torcheer.inspector.data_recorder import DataRecorder
+sys.dont_write_bytecode = True  # or half a .pyc is left of what is imported from here on
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 recorder = DataRecorder((640, 480), 20.0, 100, sys.argv[1])
 random = np.random.default_rng(0)

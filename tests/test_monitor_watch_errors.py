@@ -93,6 +93,12 @@ def test_a_child_that_is_started_again_works_where_the_first_one_did(
 # -- a full disk
 
 
+@pytest.fixture(autouse=True)
+def no_half_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a child imports when it may write little more, half a .pyc would be left."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
 def fill_up(folder: Path, most_bytes: int, **settings: Any) -> Watch:
     """A watch whose child may write no larger file; it writes until that is told."""
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU())

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from children import run_python
 from seams import COUNTS, STATISTICS, LayerView, OpView, RecordFields, RunFolder, Series
 
 import torcheer as tl
@@ -246,11 +245,3 @@ def test_a_table_of_a_run_is_asked_for_by_the_names_that_there_are(tmp_path: Pat
         tables["trian"]
     with pytest.raises(KeyError, match="Did you mean"):
         tables[next(iter(tables)).upper()]
-
-
-def test_a_module_whose_names_load_late_can_be_the_first_import_of_a_program() -> None:
-    """`find_spec` raises for a name in a module that is no package; an earlier import of that module had hidden it."""
-    assert (
-        run_python("-c", "from torcheer.autograd import utils; print(utils.__name__)").stdout
-        == "torcheer.autograd.utils\n"
-    )

@@ -268,6 +268,7 @@ FULL = """
     from torcheer.records import Sample
     if len(sys.argv) > 2:
         import resource
+        sys.dont_write_bytecode = True  # or half a .pyc is left of what is imported from here on
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
     said = []
     reader = WatchAnalysis(Plan(to=sys.argv[1], rules=resolve_rules(["all_zero"]), keep=("*",)), said.append)

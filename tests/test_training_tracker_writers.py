@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from seams import Alert, StepDone, capture_events, tracker_writers, write_metrics
+from seams import Alert, Segment, StepDone, capture_events, tracker_writers, write_metrics
 from training_cases import session as small
 
 from torcheer.archive import Archive
@@ -314,8 +314,12 @@ def test_a_run_that_goes_on_keeps_no_step_twice_and_none_less(tmp_path: Path) ->
 
 
 def test_a_full_disk_ends_capturing_and_not_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    write = Segment.write_values
+
+    def full(segment: Any, *values: Any, **options: Any) -> Any:
+        if segment._path.name == "captures":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(segment, *values, **options)
 
     session = small("plain", tmp_path, capture={"layers": ["relu_1"], "every": 10})
     events = session.run()
@@ -323,7 +327,7 @@ def test_a_full_disk_ends_capturing_and_not_training(tmp_path: Path, monkeypatch
     for event in events:
         said += alerts([event])
         if isinstance(event, StepDone) and event.step == 15:
-            monkeypatch.setattr("torcheer.archive.format.archive_folder.Segment.write_values", full)
+            monkeypatch.setattr(Segment, "write_values", full)
     assert len(said) == 1 and session.place.epoch == 4
     assert said[0].startswith("nothing is captured from here on, training goes on: ")
     assert "No space left on device" in said[0] and [step for step, _, _ in frames(tmp_path)] == [0, 10]

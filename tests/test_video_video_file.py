@@ -185,6 +185,7 @@ for count, frame in enumerate(steps(200), 1):
 def test_a_full_disk_ends_one_video_after_its_last_whole_frame_and_the_others_go_on(tmp_path: Path) -> None:
     done = run(
         """
+sys.dont_write_bytecode = True  # or half a .pyc is left of what is imported from here on
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 random = np.random.default_rng(0)
 said = []
@@ -219,6 +220,7 @@ def test_a_disk_without_room_for_it_is_an_alert_and_leaves_no_file(tmp_path: Pat
     done = run(
         """
 limit = int(sys.argv[2])
+sys.dont_write_bytecode = True  # or half a .pyc is left of what is imported from here on
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 said = []
 videos = Videos(sys.argv[1], True if sys.argv[3] == "mp4" else {"format": sys.argv[3]}, said.append)

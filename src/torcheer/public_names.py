@@ -25,7 +25,7 @@ def lazy_names(
     def find(name: str) -> Any:
         if name not in modules:
             # asked for by programs, such as `inspect`; by Python, before it imports a module of that name
-            is_asked_by_people = not name.startswith("_") and not _is_file(package, name)
+            is_asked_by_people = not name.startswith("_") and find_spec(f"{package}.{name}") is None
             instead = (elsewhere or {}).get(name) or _room_of(package, name, modules) if is_asked_by_people else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{instead or names_for(name)}")
         path, is_other_name, _ = modules[name].partition(":")
@@ -46,11 +46,6 @@ def lazy_names(
         return f"; it has {', '.join(names)}" + (f".{meant}" if meant else "")
 
     return find, names_of_package
-
-
-def _is_file(package: str, name: str) -> bool:
-    """Whether a package has a module of this name; a module has none, and `find_spec` would raise."""
-    return "__path__" in vars(sys.modules[package]) and find_spec(f"{package}.{name}") is not None
 
 
 def _room_of(package: str, name: str, modules: Mapping[str, str]) -> str:
