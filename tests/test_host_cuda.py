@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from host_viewer import ALL, Viewer
-from seams import Host, LayerProbes, Wants, live
+from seams import Host, LayerProbes, Wants
 from torch import nn
 from waiting import wait_until
+
+import torcheer as tl
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -81,7 +83,7 @@ def test_a_training_step_on_a_gpu_is_the_same_and_is_seen(dtype: torch.dtype) ->
 
 def test_numbers_on_a_gpu_become_rows_in_their_order() -> None:
     model = nn.Linear(4, 2).cuda()
-    with live(model, open_server=False) as view, Viewer(view.host) as viewer:
+    with tl.live(model, open_server=False) as view, Viewer(view.host) as viewer:
         for step in range(50):
             view.log(loss=model(torch.rand(3, 4, device="cuda")).sum() * 0 + step, plain=step)
         view._metrics.flush(wait=True)

@@ -9,10 +9,12 @@ import pytest
 import torch
 import torch.distributed
 from host_viewer import ALL, Viewer
-from seams import Host, live
+from seams import Host
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from waiting import wait_until
+
+import torcheer as tl
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,7 +50,7 @@ def test_a_model_in_ddp_is_shown_under_its_own_names_and_learns_the_same() -> No
 
     expected = losses(nn.parallel.DistributedDataParallel(net()))
     model = nn.parallel.DistributedDataParallel(net())
-    with live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
+    with tl.live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
         assert losses(model) == expected
         wait_until(lambda: (viewer.hear(), {"Input", "0", "2", "0.weight"} <= names_of(viewer))[1], "its values")
         assert viewer.last("network_came")["network"]["name"] == "Sequential" and not view.problems
@@ -56,7 +58,7 @@ def test_a_model_in_ddp_is_shown_under_its_own_names_and_learns_the_same() -> No
 
 def test_a_model_in_data_parallel_is_shown() -> None:
     model = nn.DataParallel(net())
-    with live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
+    with tl.live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
         for _ in range(4):
             model(torch.rand(6, 4)).sum().backward()
         assert wait_until(lambda: (viewer.hear(), {"Input", "0", "2"} <= names_of(viewer))[1], "its values")
@@ -65,7 +67,7 @@ def test_a_model_in_data_parallel_is_shown() -> None:
 def test_a_loader_with_forked_workers_and_a_loop_that_is_looked_at_get_along() -> None:
     data = DataLoader(TensorDataset(torch.rand(40, 4)), batch_size=4, num_workers=2, multiprocessing_context="fork")
     model = net()
-    with live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
+    with tl.live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
         for _ in range(2):
             for (x,) in data:
                 model(x).sum().backward()
@@ -79,7 +81,7 @@ def test_a_model_that_is_watched_and_shown_at_once_is_both() -> None:
     model = net()
     with Host() as host:
         assert host.path
-    with tl.watch(model, every=1, what="output") as watch, live(model, open_server=False) as view:
+    with tl.watch(model, every=1, what="output") as watch, tl.live(model, open_server=False) as view:
         with Viewer(view.host, ALL) as viewer:
             for _ in range(6):
                 model(torch.rand(6, 4)).sum().backward()

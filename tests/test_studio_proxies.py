@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from children import Child
 from seams import jupyter_entry
+from studio_runs import fake
 from studio_socket import Page, cookie_of
 from test_studio_security import handshake
 
@@ -29,9 +30,7 @@ class Proxied(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    run = tmp_path_factory.mktemp("runs") / "first"
-    (run / "metrics").mkdir(parents=True)
-    (run / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n2,0.25\n")
+    run = fake(tmp_path_factory.mktemp("runs") / "first", epochs=2)
     options = ("--base-path", "/x/{port}/y", "--allow-host", f"https://{HOST}", "--no-browser")
     with Child("-m", "torcheer", "studio", run, *options) as command:
         url, printed = command.line(), command.line()

@@ -14,6 +14,7 @@ import pytest
 from children import has_ended
 from seams import start
 from studio_programs import project
+from studio_runs import fake
 from studio_socket import Page
 from terminals import Terminal
 from waiting import wait_until
@@ -37,11 +38,7 @@ subprocess.run([sys.executable, *sys.argv[1:]])
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run that has trained for two epochs and ended."""
-    folder = tmp_path / "first"
-    (folder / "metrics").mkdir(parents=True)
-    (folder / "run.json").write_text('{"format": 1}')
-    (folder / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n2,0.25\n")
-    return folder
+    return fake(tmp_path / "first", epochs=2)
 
 
 @contextmanager

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 from host_viewer import ALL, Viewer
-from seams import ModuleOutput, PassTap, live
+from seams import ModuleOutput, PassTap
 from torch import Tensor, nn
 from watch_checks import Probed, hooks_of
+
+import torcheer as tl
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -134,7 +136,7 @@ def test_with_a_watch_and_a_page_a_module_has_one_hook(peeking: Any, order: str)
         model(torch.rand(3, 4)).sum().backward()
 
     def page() -> Any:
-        return live(model, open_server=False)
+        return tl.live(model, open_server=False)
 
     probed, view = (Probed(model), page()) if order == "watch first" else (page(), Probed(model))[::-1]
     with view, probed, Viewer(view.host, ALL) as viewer:
