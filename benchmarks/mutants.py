@@ -628,7 +628,8 @@ def _room(mutant: Mutant) -> str:
 def _sentence(mutant: Mutant, fact: dict[str, Any]) -> str:
     function, _, kind, before, after = mutant.description
     change = f"`{before}` → `{after}`" if kind != "statement" else f"without `{before}`"
-    return f"{fact['outcome']}: {mutant.file}:{mutant.line} {function}: {change} ({fact.get('by', '')})"
+    by = f" ({fact['by']})" if "by" in fact else ""
+    return f"{fact['outcome']}: {mutant.file}:{mutant.line} {function}: {change}{by}"
 
 
 def table(mutants: Sequence[Mutant], judged: dict[int, dict[str, Any]]) -> str:

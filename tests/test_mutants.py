@@ -15,8 +15,7 @@ from children import run_python
 pytestmark = pytest.mark.house
 
 TOOL = Path(__file__).parents[1] / "benchmarks" / "mutants.py"
-SUMS = '''
-"""Functions with faults that are found, overlooked, and never run."""
+SUMS = '''"""Functions with faults that are found, overlooked, and never run."""
 
 
 def double(x, times=2):
@@ -144,7 +143,7 @@ def test_faults_are_found_overlooked_or_not_reached(toy: Path, tmp_path: Path) -
     text, outcomes = run_tool(tmp_path / "after", toy, "--compare", str(tmp_path / "before"))
     assert outcomes["2 → 3"] == "survived"
     assert (
-        "lost: survived: src/toy/sums.py:5 double: `2` → `3`, found before by tests/test_sums.py::test_double" in text
+        "lost: survived: src/toy/sums.py:4 double: `2` → `3`, found before by tests/test_sums.py::test_double" in text
     )
 
 
