@@ -76,7 +76,7 @@ def toy(tmp_path: Path) -> Path:
 
 def run_tool(results: Path, toy: Path, *options: str) -> tuple[str, dict[str, str]]:
     """Run it to its end: what it printed, and the outcome of each mutation."""
-    arguments = [str(results), "--tree", str(toy), "--package", "src/toy", "--parallel", "", "--start-secs", "10"]
+    arguments = [str(results), "--tree", str(toy), "--package", "src/toy", "--parallel", "", "--start-secs", "5"]
     text = run_python(str(TOOL), *arguments, *options).stdout
     drawn = json.loads((results / "mutants.json").read_text())["mutants"]
     facts = [json.loads(line) for line in (results / "judged.jsonl").read_text().splitlines()]
@@ -127,7 +127,7 @@ def test_all_of_the_source_can_be_mutated_and_probed(mutants: ModuleType) -> Non
         source = path.read_bytes()
         by_line = {mutation.line: mutation for mutation in mutants.find_mutations(source)}
         probed = mutants.put_probes(source, dict(enumerate(by_line.values())))
-        assert probed.count(b".reached(") == len(by_line)
+        assert probed.count(mutants.PROBE.encode() + b"').reached(") == len(by_line)
 
 
 @pytest.mark.slow
