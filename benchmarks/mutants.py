@@ -24,6 +24,8 @@ import argparse
 import ast
 import copy
 import ctypes
+import importlib
+import itertools
 import json
 import os
 import random
@@ -39,13 +41,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 MOST_TESTS, MOST_SECS = 150, 120.0  # against one mutant; CPU seconds
 FIRST_TESTS = 20  # which find most; only a mutant that they miss is worth collecting the files of the others
 STUCK_SECS = 120.0  # a run in which nothing is computed for so long waits for what a mutant took away
 LEFT_OUT = "browser", "slow", "house", "faults", "dist", "integrations", "originals", "seeds", "timing"
 MARKS = " and ".join(f"not {mark}" for mark in LEFT_OUT)
+PYTEST_OPTIONS = ["-p", "no:cacheprovider", "--tb=line", "-m", MARKS]
+PRELOADED = ["torch", "numpy", "pytest", "hypothesis", "pandas"]
 FILES_A_BATCH = 60
 
 # It lies beside the package, so that whatever imports the package finds it, in child processes too.
@@ -127,7 +131,7 @@ OPERATORS = {
 }  # fmt: skip
 
 
-def changed_constant(value: object) -> object:
+def changed_constant(value: Any) -> Any:
     """Another value of the same type; None where that would say little (sentences, None, bytes)."""
     if isinstance(value, bool):
         return not value
@@ -164,7 +168,7 @@ def expression_mutants(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         yield "constant", ast.Constant(value)
 
 
-def _can_be_left_out(node: ast.AST) -> bool:
+def _can_be_left_out(node: ast.stmt) -> bool:
     if isinstance(node, ast.Assign):  # a name that is never bound would be a fault that nobody overlooks
         return isinstance(node.targets[0], ast.Attribute | ast.Subscript)
     if isinstance(node, ast.Expr):
@@ -209,7 +213,7 @@ class _Finder(ast.NodeVisitor):
             if isinstance(node, ast.expr):
                 for kind, after in expression_mutants(node):
                     self._add(kind, node, ast.unparse(after))
-            elif _can_be_left_out(node):
+            elif isinstance(node, ast.stmt) and _can_be_left_out(node):
                 self._add("statement", node, "pass", node)
             elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
                 self._add("return", node, "return None", node)
@@ -231,7 +235,7 @@ class _Finder(ast.NodeVisitor):
         self._depth -= 1
         self._names.pop()
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         depth, self._depth = self._depth, 0
@@ -340,6 +344,15 @@ class TestRun:
     output: str
 
 
+def _become_python_of(tree: Path) -> None:
+    """Start over as the tree's Python, with the settings of `make test`: runs of tests are forks of this process."""
+    own = tree.absolute() / ".venv/bin/python"
+    python = str(own) if own.exists() else sys.executable
+    settings = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+    if not settings.items() <= os.environ.items():
+        os.execve(python, [python, *sys.argv], os.environ | settings)
+
+
 def _become_reaper() -> None:
     """Orphans of tests become this process's children, so that they can be ended with them."""
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
@@ -371,17 +384,21 @@ def _end_family() -> None:
         time.sleep(0.05)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> str:
-    """Wait for the end of a run, or end it when nothing has been computed for long; say which."""
+def _wait(process: int) -> tuple[int, str]:
+    """Wait for the end of a run, or give up when nothing has been computed for long: its exit status, and which."""
     idle = 0.0
-    while process.poll() is None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(3)
-        # A process that waits for a core on a busy machine is in state R. Some wake now and then to look around.
-        idle = max(0.0, idle - 30) if set(_family().values()) & {"R", "D"} else idle + 3
-        if idle > STUCK_SECS:
-            return "stuck"
-    return "too much CPU time" if process.returncode == -signal.SIGXCPU else ""
+    for waited in itertools.count(1):
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code, "too much CPU time" if code == -signal.SIGXCPU else ""
+        time.sleep(0.1)
+        if waited % 30 == 0:
+            # A process that waits for a core on a busy machine is in state R. Some wake now and then to look around.
+            idle = max(0.0, idle - 30) if set(_family().values()) & {"R", "D"} else idle + 3
+            if idle > STUCK_SECS:
+                break
+    return -signal.SIGKILL, "stuck"
 
 
 class Tree:
@@ -390,8 +407,6 @@ class Tree:
     def __init__(self, root: Path, package: Path, results: Path, start_secs: float) -> None:
         self.root, self.package, self.results = root.resolve(), package, results.resolve()
         self._start_secs = start_secs
-        python = self.root / ".venv/bin/python"
-        self._python = str(python) if python.exists() else sys.executable
         changed = subprocess.run(["git", "status", "--porcelain", package], cwd=root, capture_output=True, text=True)
         if changed.stdout:
             raise SystemExit(f"{root} has changes: `git -C {root} checkout {package}` puts back what mutants left")
@@ -417,34 +432,42 @@ class Tree:
         noted = notes or self.results / f"run-{os.getpid()}.jsonl"
         if notes is None:
             noted.unlink(missing_ok=True)
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "MUTANT_TESTS": str(noted)}
-        environment["PYTHONPATH"] = str(self.root / self.package.parent)
-        command = [self._python, "-m", "pytest", "-q", "-p", PROBE, "-p", "no:cacheprovider", "--tb=line", "-m", MARKS]
         most_secs = int(self._start_secs + 4 * test_secs)  # of any one process
-        limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (most_secs, most_secs + 5))  # noqa: E731
         before = os.times()
         with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                [*command, *options, *tests],
-                cwd=self.root,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                preexec_fn=limit,
-            )
+            sys.stdout.flush()
+            process = os.fork()
+            if not process:
+                resource.setrlimit(resource.RLIMIT_CPU, (most_secs, most_secs + 5))
+                self._be_pytest(["-q", "-p", PROBE, *PYTEST_OPTIONS, *options, *tests], output.fileno(), noted)
             try:
-                end = _wait(process)
+                status, end = _wait(process)
             finally:
                 _end_family()
-            process.wait()
             output.seek(0)
             text = output.read().decode(errors="replace")
         now = os.times()
         secs = now.children_user + now.children_system - before.children_user - before.children_system
         facts = _lines_of(noted)
         failed = [fact["test"] for fact in facts if fact["failed"]]
-        return TestRun(process.returncode, failed, len(facts), secs, end, text[-2000:])
+        return TestRun(status, failed, len(facts), secs, end, text[-2000:])
+
+    def _be_pytest(self, arguments: list[str], output: int, noted: Path) -> NoReturn:
+        """In a fork, which has torch imported already: half of what a run of few tests costs otherwise."""
+        status = 3
+        try:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            source = str(self.root / self.package.parent)
+            os.environ.update({"PYTHONPATH": source, "MUTANT_TESTS": str(noted)})
+            os.chdir(self.root)
+            sys.path[0] = source  # before was the folder of this file
+            sys.argv = ["pytest", *arguments]
+            status = int(importlib.import_module("pytest").main(arguments))
+            sys.stdout.flush()
+        finally:
+            os._exit(status)
 
 
 def _lines_of(path: Path) -> list[Any]:
@@ -468,11 +491,8 @@ def note_reached(tree: Tree, mutants: Sequence[Mutant], *options: str) -> None:
             files[mutant.file][index] = mutation
     probed = {file: put_probes((tree.root / file).read_bytes(), there) for file, there in files.items()}
     tests = sorted(path.relative_to(tree.root).as_posix() for path in (tree.root / "tests").glob("test_*.py"))
-    alone = [file for file in tests if "training_control" in file]  # they fork, as `make test-forking` knows
-    others = [file for file in tests if file not in alone]
-    random.Random(0).shuffle(others)  # so that each batch takes about as long
-    batches = [alone] if alone else []
-    batches += [others[start : start + FILES_A_BATCH] for start in range(0, len(others), FILES_A_BATCH)]
+    random.Random(0).shuffle(tests)  # so that each batch takes about as long
+    batches = [tests[start : start + FILES_A_BATCH] for start in range(0, len(tests), FILES_A_BATCH)]
     done = {file for batch in _lines_of(tree.results / "batches.jsonl") for file in batch["files"]}
     with tree.changed(probed):
         for number, batch in enumerate(batches, 1):
@@ -503,32 +523,45 @@ class Coverage:
             tests = self._tests_that_name(Path(mutant.file).stem, self.secs.keys() - self.doubtful)
         if not tests:  # a process that may open no file noted nothing, and failed: only with probes in the source
             tests = self._tests_that_name(_room(mutant), self.failed - self.doubtful)
+        ranked = self._ranked(tests)
+        if (
+            len(ranked) < FIRST_TESTS
+        ):  # what a fixture of a whole file does, or its process, is noted for its first test
+            files = {_file(test) for test in tests}
+            ranked += self._ranked({test for test in self.secs if _file(test) in files} - tests - self.doubtful)
+        chosen: list[str] = []
+        left = MOST_SECS
+        for test in ranked:
+            if self.secs[test] <= left and len(chosen) < MOST_TESTS:
+                chosen.append(test)
+                left -= self.secs[test]
+        return chosen
+
+    def _ranked(self, tests: Iterable[str]) -> list[str]:
+        """Nearest first, some of each file in turn."""
         in_file: Counter[str] = Counter()
         ranked = []
         for test in sorted(tests, key=lambda test: (self._breadth[test], self.secs[test], test)):
-            file = test.partition("::")[0]
-            ranked.append((in_file[file] // 4, self._breadth[test], self.secs[test], test))
-            in_file[file] += 1
-        chosen, left = [], MOST_SECS
-        for _, _, secs, test in sorted(ranked):
-            if secs <= left and len(chosen) < MOST_TESTS:
-                chosen.append(test)
-                left -= secs
-        return chosen
+            ranked.append((in_file[_file(test)] // 4, self._breadth[test], self.secs[test], test))
+            in_file[_file(test)] += 1
+        return [test for *_, test in sorted(ranked)]
 
     def _tests_that_name(self, name: str, tests: Iterable[str]) -> set[str]:
         """Those in files where the word stands."""
-        files = {test.partition("::")[0] for test in tests}
+        files = {_file(test) for test in tests}
         word = re.compile(rf"\b{name.removesuffix('.py')}\b")
         naming = {file for file in files if word.search((self._root / file).read_text())}
-        return {test for test in tests if test.partition("::")[0] in naming}
+        return {test for test in tests if _file(test) in naming}
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _by_file(tests: Sequence[str]) -> list[str]:
     """In the order of files as first named: each file is collected once."""
-    files = {test.partition("::")[0]: None for test in tests}
-    places = {file: place for place, file in enumerate(files)}
-    return sorted(tests, key=lambda test: places[test.partition("::")[0]])
+    places = {file: place for place, file in enumerate(dict.fromkeys(map(_file, tests)))}
+    return sorted(tests, key=lambda test: places[_file(test)])
 
 
 def judge(tree: Tree, mutant: Mutant, tests: Sequence[str], costs: dict[str, float]) -> dict[str, Any]:
@@ -628,7 +661,8 @@ def _room(mutant: Mutant) -> str:
 def _sentence(mutant: Mutant, fact: dict[str, Any]) -> str:
     function, _, kind, before, after = mutant.description
     change = f"`{before}` → `{after}`" if kind != "statement" else f"without `{before}`"
-    return f"{fact['outcome']}: {mutant.file}:{mutant.line} {function}: {change} ({fact.get('by', '')})"
+    by = f" ({fact['by']})" if "by" in fact else ""
+    return f"{fact['outcome']}: {mutant.file}:{mutant.line} {function}: {change}{by}"
 
 
 def table(mutants: Sequence[Mutant], judged: dict[int, dict[str, Any]]) -> str:
@@ -683,8 +717,12 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, metavar="BEFORE")
     options = parser.parse_args()
     if options.tree is not None:
+        _become_python_of(options.tree)
         os.nice(19)
         _become_reaper()
+        for name in PRELOADED:
+            with suppress(ImportError):
+                importlib.import_module(name)
         options.results.mkdir(parents=True, exist_ok=True)
         tree = Tree(options.tree, options.package, options.results, options.start_secs)
         if not (options.results / "mutants.json").exists():

@@ -15,8 +15,7 @@ from children import run_python
 pytestmark = pytest.mark.house
 
 TOOL = Path(__file__).parents[1] / "benchmarks" / "mutants.py"
-SUMS = '''
-"""Functions with faults that are found, overlooked, and never run."""
+SUMS = '''"""Functions with faults that are found, overlooked, and never run."""
 
 
 def double(x, times=2):
@@ -77,7 +76,7 @@ def toy(tmp_path: Path) -> Path:
 
 def run_tool(results: Path, toy: Path, *options: str) -> tuple[str, dict[str, str]]:
     """Run it to its end: what it printed, and the outcome of each mutation."""
-    arguments = [str(results), "--tree", str(toy), "--package", "src/toy", "--parallel", "", "--start-secs", "10"]
+    arguments = [str(results), "--tree", str(toy), "--package", "src/toy", "--parallel", "", "--start-secs", "5"]
     text = run_python(str(TOOL), *arguments, *options).stdout
     drawn = json.loads((results / "mutants.json").read_text())["mutants"]
     facts = [json.loads(line) for line in (results / "judged.jsonl").read_text().splitlines()]
@@ -128,7 +127,7 @@ def test_all_of_the_source_can_be_mutated_and_probed(mutants: ModuleType) -> Non
         source = path.read_bytes()
         by_line = {mutation.line: mutation for mutation in mutants.find_mutations(source)}
         probed = mutants.put_probes(source, dict(enumerate(by_line.values())))
-        assert probed.count(b".reached(") == len(by_line)
+        assert probed.count(mutants.PROBE.encode() + b"').reached(") == len(by_line)
 
 
 @pytest.mark.slow
@@ -144,7 +143,7 @@ def test_faults_are_found_overlooked_or_not_reached(toy: Path, tmp_path: Path) -
     text, outcomes = run_tool(tmp_path / "after", toy, "--compare", str(tmp_path / "before"))
     assert outcomes["2 → 3"] == "survived"
     assert (
-        "lost: survived: src/toy/sums.py:5 double: `2` → `3`, found before by tests/test_sums.py::test_double" in text
+        "lost: survived: src/toy/sums.py:4 double: `2` → `3`, found before by tests/test_sums.py::test_double" in text
     )
 
 
