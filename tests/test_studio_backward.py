@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from seams import PassSource
 from studio_socket import Page
 from torch import nn
-from waiting import WAIT_SECS
+from waiting import WAIT_SECS, wait_until
 
 import torcheer as tl
 import torcheer.autograd as autograd
@@ -165,7 +165,8 @@ def test_the_graph_and_the_steps_show_the_same(page: Any) -> None:
     expect(ring).to_have_count(1)
     before = ring.bounding_box()
     go(page, 2)
-    assert ring.bounding_box() != before, "the operation's box is another than its rule's"
+    # drawn a frame after the step that the panel shows; another box than its rule's
+    assert wait_until(lambda: ring.bounding_box() not in (None, before))
     box = ring.bounding_box()
     go(page, 0)
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
